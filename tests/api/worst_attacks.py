@@ -2,12 +2,12 @@
 watches without a reader, floods of large requests."""
 
 import base64
-import gzip
 import json
 import socket
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -137,9 +137,12 @@ def _run_pod(
 
 
 def _mirror_bomb(api: Api) -> str:
-    zeros = gzip.compress(b'{"items":[' + b" " * 900_000_000 + b"]}")
-    head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(zeros)
-    return _mirror(api, lambda path: [head + zeros])
+    packing = zlib.compressobj(9, wbits=31)
+    start = packing.compress(b'{"items":[') + packing.flush(zlib.Z_FULL_FLUSH)
+    megabyte = packing.compress(b" " * 1_000_000) + packing.flush(zlib.Z_FULL_FLUSH)
+    packed = start + megabyte * 900 + packing.compress(b"]}") + packing.flush()
+    head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    return _mirror(api, lambda path: [head + packed])
 
 
 def _mirror_values(api: Api) -> str:

@@ -5,13 +5,38 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from onejob.api.input.decoding import has_more_values
 from onejob.client.base import EventType, WatchEvent, Written
+from onejob.client.transport.answer import MAX_BODY_BYTES
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError, Expired, from_status
 
 T = TypeVar("T")
 
 _NOWHERE: Final = Key("", "", "")
+#: A Status is short; longer bodies of errors are shown as text.
+_MAX_STATUS_BYTES: Final = 64 * 1024
+#: Revisions have up to 64 bits.
+_MAX_DIGITS: Final = 20
+
+
+class AnswerLimits(msgspec.Struct, frozen=True):
+    """Bounds on what a server may answer. Zero values means any number of them."""
+
+    #: Of a list, or of whatever a path has.
+    list_bytes: int = MAX_BODY_BYTES
+    list_values: int = 0
+    #: Of a single object, or of one event of a watch.
+    object_bytes: int = 16 * 2**20
+    object_values: int = 0
+
+
+#: For servers whose address and credentials come from users of ours: what these answer must not
+#: take more than a few milliseconds and megabytes, however it is built. As large as objects of a
+#: Kubernetes server can be.
+UNTRUSTED: Final = AnswerLimits(
+    list_bytes=16 * 2**20, list_values=200_000, object_bytes=4 * 2**20, object_values=100_000
+)
 
 
 class Unreachable(ApiError):
@@ -60,6 +85,7 @@ class _Event(msgspec.Struct):
 read_object = msgspec.json.Decoder(_Object).decode
 read_list = msgspec.json.Decoder(_List).decode
 _read_event = msgspec.json.Decoder(_Event).decode
+_read_status = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def written(document: bytes) -> Written:
@@ -75,13 +101,21 @@ def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
         raise Unreachable(f"this is not the answer of an API server: {error}") from error
 
 
+def require_values(body: bytes, most: int) -> None:
+    """Raises Unreachable if there are more values in a document than that, unless `most` is 0."""
+    if most and has_more_values(body, most):
+        raise Unreachable(
+            f"this is not the answer of an API server: it holds more than {most} values"
+        )
+
+
 def error_of(code: int, body: bytes) -> ApiError:
-    """What an unsuccessful answer says: a Status, or text from something in between."""
+    """Return the error of an unsuccessful answer: a Status, or text from something in between."""
     status: Any = None
     try:
-        status = msgspec.json.decode(body)
+        status = msgspec.json.decode(body[:_MAX_STATUS_BYTES])
     except msgspec.DecodeError:
-        text = body.decode("utf-8", "replace").strip()[:500]
+        text = body[:2000].decode("utf-8", "replace").strip()[:500]
         status = {"message": text or f"the server answered with HTTP status {code}"}
     if not isinstance(status, dict) or not isinstance(status.get("message", ""), str):
         status = {"message": f"the server answered with HTTP status {code}"}
@@ -96,11 +130,13 @@ def _from_status(status: dict[str, Any]) -> ApiError:
     return error
 
 
-def watch_event(line: bytes, resource: str) -> WatchEvent | ApiError:
+def watch_event(line: bytes, resource: str, limits: AnswerLimits) -> WatchEvent | ApiError:
+    """Return the event of one line of a watch. Raises Unreachable if it is none."""
+    require_values(line, limits.object_values)
     event = decoded(_read_event, line)
     document = bytes(event.object)
     if event.type == "ERROR":
-        return _from_status(msgspec.json.decode(document))
+        return _from_status(decoded(_read_status, document))
     metadata = decoded(read_object, document).metadata
     revision = revision_of(metadata.resource_version)
     if event.type == "BOOKMARK":
@@ -123,10 +159,10 @@ def head_of_items(kind: str, api_version: str) -> bytes:
 
 def whole_item(item: bytes, head: bytes) -> bytes:
     """An item of a list with the apiVersion and kind that the list left out."""
-    if item.startswith(head) or read_object(item).kind:
+    if item.startswith(head) or decoded(read_object, item).kind:
         return item
     return head + item[1:]
 
 
 def revision_of(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS else 0

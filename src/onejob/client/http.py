@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from onejob import __version__
 from onejob.client.answers import (
+    AnswerLimits,
     Unreachable,
     Untrusted,
     decoded,
@@ -19,6 +20,7 @@ from onejob.client.answers import (
     head_of_items,
     read_list,
     read_object,
+    require_values,
     revision_of,
     unreachable,
     watch_event,
@@ -48,6 +50,7 @@ from onejob.client.requests import (
     write_request,
 )
 from onejob.client.tls import tls_context
+from onejob.client.transport.answer import UnusableAnswer
 from onejob.client.transport.dialing import Headers, Route
 from onejob.client.transport.pool import Response, Transport
 from onejob.objects.meta import Key
@@ -71,6 +74,11 @@ _TOO_BUSY_TRIES: Final = 5
 _CREATE_TRIES: Final = 7
 #: How many chosen names may be taken before that is somebody's fault.
 _NAME_TRIES: Final = 8
+#: Of an answer to a watch or a stream that is an error.
+_MAX_ERROR_BYTES: Final = 2**20
+#: Events decoded between two yields to the event loop.
+_LINES_PER_TURN: Final = 500
+_TRUSTED: Final = AnswerLimits()
 #: Certificates that are renewed leave connections behind; those of this many are kept.
 _MAX_TRANSPORTS: Final = 3
 
@@ -97,14 +105,17 @@ class HttpClient:
         pace: Pace | None = None,
         permit: WritePermit | None = None,
         request_seconds: float = _REQUEST_SECONDS,
+        limits: AnswerLimits = _TRUSTED,
     ) -> None:
-        """`concurrency` bounds how many writes of one `write_many` are under way at once."""
+        """`concurrency` bounds how many writes of one `write_many` are under way at once; `limits`
+        what the server may answer."""
         self._connection = connection
         self._rng = rng
         self._concurrency = concurrency
         self._pace = pace or Unlimited()
         self._permit = permit or AlwaysPermitted()
         self._request_seconds = request_seconds
+        self._limits = limits
         self._trouble = Trouble(rng)
         self._writes = 0
         self._no_writes = asyncio.Event()
@@ -115,11 +126,13 @@ class HttpClient:
         self.requests = 0
 
     async def get(self, key: Key) -> bytes:
-        return await self._answer(get_request(key))
+        document = await self._answer(get_request(key))
+        require_values(document, self._limits.object_values)
+        return document
 
     async def get_raw(self, target: str) -> bytes:
         """What the server has at a path, which begins with a slash."""
-        return await self._answer(HttpRequest("GET", target))
+        return await self._answer(HttpRequest("GET", target), most_bytes=self._limits.list_bytes)
 
     async def post_raw(self, target: str, body: bytes) -> bytes:
         """For reviews and dry runs: whatever is sent is neither stored nor limited by the
@@ -127,7 +140,10 @@ class HttpClient:
         return await self._answer(HttpRequest("POST", target, body, "application/json"))
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        found = decoded(read_list, await self._answer(list_request(what, limit, token)))
+        request = list_request(what, limit, token)
+        body = await self._answer(request, most_bytes=self._limits.list_bytes)
+        require_values(body, self._limits.list_values)
+        found = decoded(read_list, body)
         head = head_of_items(found.kind.removesuffix("List"), found.api_version)
         return Listing(
             [whole_item(bytes(item), head) for item in found.items],
@@ -152,10 +168,8 @@ class HttpClient:
             self._note_status(response.status, sent_at)
             if response.status != 200:
                 raise error_of(response.status, await _read(response))
-            rest = b""
-            while chunk := await _next_chunk(response):
-                *lines, rest = (rest + chunk).split(b"\n")
-                events = [watch_event(line, what.resource) for line in lines if line]
+            async for lines in _lines(response, self._limits.object_bytes):
+                events = [watch_event(line, what.resource, self._limits) for line in lines]
                 good = [event for event in events if isinstance(event, WatchEvent)]
                 if good:
                     yield good
@@ -298,17 +312,22 @@ class HttpClient:
     # --- transport ------------------------------------------------------------------------
 
     async def _answer(
-        self, request: HttpRequest, batch: int = 1, permit: WritePermit | None = None
+        self,
+        request: HttpRequest,
+        batch: int = 1,
+        permit: WritePermit | None = None,
+        most_bytes: int = 0,
     ) -> bytes:
-        """The body of a successful answer; raises what any other one says. Writes are those that
-        need a permit."""
+        """Return the body of a successful answer, of `most_bytes` or as much as one object may
+        have; raise the error of any other one. Writes are those that need a permit."""
+        most_bytes = most_bytes or self._limits.object_bytes
         for attempt in range(_TOO_BUSY_TRIES):
-            status, headers, body = await self._ask(request, batch, permit)
+            status, headers, body = await self._ask(request, batch, permit, most_bytes)
             if status < 300:
                 return body
             # A server that says when to come back has not done anything yet.
             retry_after = headers.get("retry-after", "")
-            patient = status in (429, 503) and retry_after.isdigit()
+            patient = status in (429, 503) and _is_seconds(retry_after)
             if not patient or attempt == _TOO_BUSY_TRIES - 1:
                 break
             seconds = int(retry_after)
@@ -316,7 +335,7 @@ class HttpClient:
         raise error_of(status, body)
 
     async def _ask(
-        self, request: HttpRequest, batch: int, permit: WritePermit | None
+        self, request: HttpRequest, batch: int, permit: WritePermit | None, most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request and its whole answer."""
         await self._wait_for_turn(batch)
@@ -327,7 +346,7 @@ class HttpClient:
         try:
             response = await self._send(request, lambda: self._seconds(permit))
             async with response:
-                body = await _read(response)
+                body = await _read(response, most_bytes)
         except Unreachable:
             self._trouble.failed(sent_at, _loop_time())
             raise
@@ -418,21 +437,48 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+def _is_seconds(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6
+
+
 def _is_refusal(error: ApiError) -> bool:
     """Whether the server said no. One that fails, or does not answer, may have written."""
     return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
-async def _read(response: Response) -> bytes:
+async def _read(response: Response, most_bytes: int = _MAX_ERROR_BYTES) -> bytes:
     try:
-        return await response.read()
+        return await response.read(most_bytes)
     except OSError as error:
         raise unreachable(error) from error
 
 
 async def _next_chunk(response: Response) -> bytes:
-    """More of a stream; empty at its end. A lost connection is an end too: watch again."""
+    """Return more of a stream; empty at its end. A lost connection is an end too: watch again.
+    Raises Unreachable if the stream is unusable."""
     try:
         return await response.next_piece()
+    except UnusableAnswer as error:
+        raise unreachable(error) from error
     except OSError:
         return b""
+
+
+async def _lines(response: Response, most_bytes: int) -> AsyncGenerator[Sequence[bytes], None]:
+    """Yield the lines of a stream, some at a time. Raises Unreachable for one of more bytes."""
+    begun: list[bytes] = []
+    size = 0
+    while chunk := await _next_chunk(response):
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        size += len(first)
+        if size > most_bytes:
+            raise Unreachable(f"an event of the watch has more than {most_bytes} bytes")
+        if not others:
+            continue
+        lines = [line for line in (b"".join(begun), *others[:-1]) if line]
+        begun, size = [others[-1]], len(others[-1])
+        for start in range(0, len(lines), _LINES_PER_TURN):
+            if start:
+                await asyncio.sleep(0)
+            yield lines[start : start + _LINES_PER_TURN]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from onejob.client.answers import UNTRUSTED
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
 from onejob.client.http import AlwaysPermitted, HttpClient, WritePermit
@@ -184,7 +185,13 @@ class Manager:
 
     def _connect(self, target: Connection, permit: WritePermit) -> Client:
         """To a cluster that mirrored Jobs run on: no write there either, once the term is over."""
-        return HttpClient(target, rng=self._rng, permit=permit, request_seconds=_REQUEST_SECONDS)
+        return HttpClient(
+            target,
+            rng=self._rng,
+            permit=permit,
+            request_seconds=_REQUEST_SECONDS,
+            limits=UNTRUSTED,
+        )
 
     # --- what others see ------------------------------------------------------------------
 

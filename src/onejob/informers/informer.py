@@ -35,6 +35,8 @@ RelistHandler = Callable[[Mapping[Key, V]], None]
 PAGE = 1000
 #: Events handled before others on the event loop get their turn: a few milliseconds' worth.
 _EVENTS_PER_TURN = 100
+#: A watch that ends sooner, and without an event, counts as failed.
+_SHORT_WATCH_SECONDS = 1.0
 
 
 class Informer(Generic[V]):
@@ -204,6 +206,8 @@ class Informer(Generic[V]):
     async def _watch(self, state: Watching) -> State:
         """Apply events until the watch ends or fails; either way, continue after the last event."""
         watching: State = state
+        loop = asyncio.get_running_loop()
+        begun, fruitless = loop.time(), True
         batches = self._client.watch(self._what, after=state.revision)
         try:
             async with aclosing(batches) as events:
@@ -213,9 +217,12 @@ class Informer(Generic[V]):
                             await asyncio.sleep(0)
                         self._apply(batch[first : first + _EVENTS_PER_TURN])
                     watching = step(watching, Events(batch))
+                    fruitless = False
         except (ApiError, OSError) as error:
             return step(watching, self._failure(error))
-        return step(watching, Closed())
+        # A server that ends every watch at once would be asked again without a pause.
+        at_once = fruitless and loop.time() - begun < _SHORT_WATCH_SECONDS
+        return step(watching, Failed() if at_once else Closed())
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
         applied: list[WatchEvent] = []

@@ -216,10 +216,12 @@ _BY_REASON: dict[str, type[ApiError]] = {
 
 
 def from_status(status: dict[str, Any]) -> ApiError:
-    """The error a `Status` document stands for; how the HTTP client raises what a server said."""
-    code = int(status.get("code") or 500)
+    """Return the error of a `Status` document that a server sent. Malformed fields are ignored."""
+    code = status.get("code")
+    code = code if isinstance(code, int) and 100 <= code < 600 else 500
     reason = str(status.get("reason") or "")
-    details = status.get("details") or {}
+    details = status.get("details")
+    details = details if isinstance(details, dict) else {}
     cls = _BY_REASON.get(reason, ApiError)
     if reason == "Invalid":
         cls = _RemoteInvalid
@@ -227,7 +229,7 @@ def from_status(status: dict[str, Any]) -> ApiError:
     error.code = code
     error.reason = reason or error.reason
     retry = details.get("retryAfterSeconds")
-    error.retry_after_seconds = int(retry) if retry is not None else None
+    error.retry_after_seconds = retry if isinstance(retry, int) else None
     return error
 
 

@@ -10,13 +10,44 @@ import httptools
 #: Heads of answers are short; whoever sends this much is no API server.
 _MAX_HEAD_BYTES: Final = 256 * 1024
 #: An answer that is read as a whole may take this much memory.
-_MAX_BODY_BYTES: Final = 2**30
+MAX_BODY_BYTES: Final = 64 * 2**20
+#: Bytes inflated between two yields to the event loop: a millisecond or two of work.
+_INFLATED_BYTES: Final = 2**19
 #: A stream that nobody reads is held up once this much waits.
 _MAX_WAITING_BYTES: Final = 2**20
 
 
 class BrokenAnswer(ConnectionError):
     """The connection ended, or carried something that is not an answer."""
+
+
+class UnusableAnswer(BrokenAnswer):
+    """The answer is too long, or cannot be decompressed: asking again gives the same."""
+
+
+class _Inflater:
+    """Bounded gzip decompression: a kilobyte may stand for a megabyte, so that output is made in
+    pieces, when they are asked for."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._input = b""
+        #: Whether all output of the input so far was returned.
+        self.drained = True
+
+    def feed(self, data: bytes) -> None:
+        self._input += data
+        self.drained = False
+
+    def next_piece(self) -> bytes:
+        """Return more output; empty only if `drained`. Raises UnusableAnswer."""
+        try:
+            piece = self._stream.decompress(self._input, _INFLATED_BYTES)
+        except zlib.error as error:
+            raise UnusableAnswer(f"the answer cannot be decompressed: {error}") from error
+        self._input = self._stream.unconsumed_tail
+        self.drained = len(piece) < _INFLATED_BYTES and not self._input
+        return piece
 
 
 class Answer:
@@ -40,8 +71,7 @@ class Answer:
         self._head_complete = False
         self._pieces: list[bytes] = []
         self._waiting_bytes = 0
-        self._read_whole = False
-        self._inflater: zlib._Decompress | None = None
+        self._inflater: _Inflater | None = None
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -50,21 +80,35 @@ class Answer:
         while not self._head_complete:
             await self._more()
 
-    async def read(self) -> bytes:
-        """The whole body. Raises OSError."""
-        self._read_whole = True
-        self._go_on()
-        while not self.complete:
-            await self._more()
-        return self._take()
+    async def read(self, most_bytes: int = MAX_BODY_BYTES) -> bytes:
+        """Return the whole body. Raises OSError, UnusableAnswer if it has more than that."""
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await self.next_piece():
+            pieces.append(piece)
+            size += len(piece)
+            if size > most_bytes:
+                raise UnusableAnswer(f"the answer has more than {most_bytes} bytes")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def next_piece(self) -> bytes:
-        """More of the body; empty at its end. Raises OSError."""
-        while not self._pieces:
-            if self.complete:
+        """Return more of the body; empty at its end. Raises OSError."""
+        while True:
+            inflater = self._inflater
+            if inflater is not None and not inflater.drained:
+                # Others have their turn before more is inflated.
+                await asyncio.sleep(0)
+                if piece := inflater.next_piece():
+                    return piece
+            elif self._pieces:
+                received = self._take()
+                if inflater is None:
+                    return received
+                inflater.feed(received)
+            elif self.complete:
                 return b""
-            await self._more()
-        return self._take()
+            else:
+                await self._more()
 
     # --- for the connection ---------------------------------------------------------------
 
@@ -115,23 +159,14 @@ class Answer:
             return
         self.status = status
         if self.headers.get("content-encoding", "").lower() == "gzip":
-            self._inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            self._inflater = _Inflater()
         self._head_complete = True
         self._wake()
 
     def on_body(self, data: bytes) -> None:
-        if self._inflater is not None:
-            try:
-                data = self._inflater.decompress(data)
-            except zlib.error as error:
-                raise BrokenAnswer(f"the answer cannot be decompressed: {error}") from error
-        if not data:
-            return
         self._pieces.append(data)
         self._waiting_bytes += len(data)
-        if self._waiting_bytes > _MAX_BODY_BYTES:
-            raise BrokenAnswer("the answer is too long")
-        if self._waiting_bytes > _MAX_WAITING_BYTES and not (self._read_whole or self._paused):
+        if self._waiting_bytes > _MAX_WAITING_BYTES and not self._paused:
             self._paused = True
             self._pause()
         self._wake()

@@ -16,6 +16,7 @@ from onejob.client.events import EventRecorder
 from onejob.client.inline_kubeconfig import read_inline_kubeconfig
 from onejob.client.kubeconfig import BadKubeconfig, Connection
 from onejob.clock import Clock
+from onejob.controllers.mirror.intake import Intake
 from onejob.controllers.mirror.on_demand import needs_mirror
 from onejob.controllers.mirror.pods import StandIns
 from onejob.controllers.mirror.remote import Remote, backoff, describe
@@ -101,6 +102,7 @@ class MirrorController:
         self._keys: dict[str, Key] = {}
         #: By namespace and name of the target, and namespace over there.
         self._remotes: dict[tuple[str, str, str], Remote] = {}
+        self._intake = Intake()
         #: Those that nobody uses any more.
         self._closing: list[Remote] = []
         #: The version of the Secret that each was made from.
@@ -319,6 +321,7 @@ class MirrorController:
             clock=self._clock,
             connect=self._connect,
             wake=self._wake,
+            intake=self._intake,
         )
         self._versions[place] = version
         return remote

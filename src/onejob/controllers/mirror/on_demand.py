@@ -79,9 +79,10 @@ def http_connection(rng: Random) -> Callable[["Connection"], Client]:
     """How a server reaches its targets. The HTTP client is imported for the first of them."""
 
     def connect(connection: "Connection") -> Client:
+        from onejob.client.answers import UNTRUSTED
         from onejob.client.http import HttpClient
 
-        return HttpClient(connection, rng=rng)
+        return HttpClient(connection, rng=rng, limits=UNTRUSTED)
 
     return connect
 

@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from onejob.client.answers import Unreachable, Untrusted
+from onejob.client.answers import Unreachable, Untrusted, decoded
 from onejob.client.base import Client, Op, Selection, Written
 from onejob.client.kubeconfig import Connection
 from onejob.clock import Clock
+from onejob.controllers.mirror.intake import Intake
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key, Meta, View
@@ -30,8 +31,11 @@ _REQUEST_SECONDS: Final = 20.0
 _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
 _ENDED: Final = ("Succeeded", "Failed")
-_PAGE: Final = 500
+#: Objects in a page of a list: with whole objects of ordinary size within `UNTRUSTED`.
+_PAGE: Final = 100
+_MAX_PODS: Final = 200_000
 _KEPT_EVENTS: Final = 2000
+_KEPT_EVENTS_OF_ONE: Final = 100
 #: A watch that missed a change for this long is dead, though nobody said so.
 DEAD_WATCH_SECONDS = 20.0
 
@@ -54,11 +58,39 @@ class Seen:
         return document
 
 
+class _InvolvedObject(View, frozen=True):
+    uid: str = ""
+
+
+class _Event(View, frozen=True):
+    involved_object: _InvolvedObject = _InvolvedObject()
+
+
+class _Phase(View, frozen=True):
+    phase: str = ""
+
+
+class _Pod(View, frozen=True):
+    status: _Phase = _Phase()
+
+
 _read_object = msgspec.json.Decoder(RemoteObject).decode
+_read_event = msgspec.json.Decoder(_Event).decode
+_read_phase = msgspec.json.Decoder(_Pod).decode
 
 
 def seen(document: bytes) -> Seen:
-    return Seen(_read_object(document).metadata, document)
+    """Raises Unreachable if this is not an object."""
+    return Seen(decoded(_read_object, document).metadata, document)
+
+
+def _whole(document: bytes) -> Document:
+    """Return a document of the remote side. Raises Unreachable if this is not an object with a
+    UID."""
+    if not seen(document).metadata.uid:
+        raise Unreachable("this is not the answer of an API server: the object has no UID")
+    found: Document = msgspec.json.decode(document)
+    return found
 
 
 @dataclass(slots=True)
@@ -89,6 +121,7 @@ class Remote:
         clock: Clock,
         connect: Callable[[Connection], Client],
         wake: Callable[[str], None],
+        intake: Intake,
     ) -> None:
         """`wake` is called with the UID of a Job here whose copy, or a Pod of it, changed."""
         self.target = target
@@ -96,6 +129,8 @@ class Remote:
         self.server = connection.server
         self.health = Health()
         self._client = connect(connection)
+        watched = intake.counted(self._client)
+        self._stop_counting = watched.stop
         self._closed = False
         #: The newest version of a copy that the watch showed, and since when.
         self._behind: tuple[str, float] | None = None
@@ -106,13 +141,16 @@ class Remote:
         #: Events by the UID of what they are about, then by name; the newest last.
         self._events: dict[str, dict[str, Document]] = {}
         labels = names.ORIGIN
-        self._jobs = Informer(self._client, Selection(JOBS, namespace, labels), seen, _key_of(JOBS))
+        self._jobs = Informer(
+            watched, Selection(JOBS, namespace, labels), seen, _key_of(JOBS), page=_PAGE
+        )
         self.pods = Informer(
-            self._client,
+            watched,
             Selection(PODS, namespace, labels),
             seen,
             _key_of(PODS),
             index_entries=lambda pod: (("origin", pod.metadata.labels.get(names.ORIGIN, "")),),
+            page=_PAGE,
         )
         self._event_informer = Informer(
             self._client,
@@ -120,6 +158,7 @@ class Remote:
             seen,
             _key_of(EVENTS),
             keep=lambda _: False,
+            page=_PAGE,
         )
         self._jobs.on_change(self._changed)
         self.pods.on_change(self._changed)
@@ -160,6 +199,7 @@ class Remote:
     async def close(self) -> None:
         self._closed = True
         await self._stop_watching()
+        self._stop_counting()
         await self._client.close()
 
     # --- requests ---------------------------------------------------------------------------
@@ -167,15 +207,15 @@ class Remote:
     async def job(self, name: str) -> Document | None:
         """The Job of that name, read afresh; None if there is none."""
         try:
-            document = await self._asked(lambda: self._client.get(Key(JOBS, self.namespace, name)))
+            return await self.get(Key(JOBS, self.namespace, name))
         except NotFound:
             return None
-        found: Document = msgspec.json.decode(document)
-        return found
 
     async def get(self, key: Key) -> Document:
-        found: Document = msgspec.json.decode(await self._asked(lambda: self._client.get(key)))
-        return found
+        async def get() -> Document:
+            return _whole(await self._client.get(key))
+
+        return await self._asked(get)
 
     async def pods_of(self, origin: str) -> list[Seen]:
         """The Pods of all copies of a Job, read afresh."""
@@ -183,16 +223,23 @@ class Remote:
         found: list[Seen] = []
         token = ""
         while True:
-            ask = partial(self._client.list, what, limit=_PAGE, token=token)
-            page = await self._asked(ask)
-            found += [seen(document) for document in page.documents]
-            token = page.continue_token
+            page, token = await self._asked(partial(self._page, what, token))
+            found += page
+            if len(found) > _MAX_PODS:
+                raise Unreachable(f"there are more than {_MAX_PODS} Pods of one Job")
             if not token:
                 return found
 
+    async def _page(self, what: Selection, token: str) -> tuple[list[Seen], str]:
+        page = await self._client.list(what, limit=_PAGE, token=token)
+        return [seen(document) for document in page.documents], page.continue_token
+
     async def pods_left(self, origin: str) -> int:
-        pods = [pod.decoded() for pod in await self.pods_of(origin)]
-        return sum(pod.get("status", {}).get("phase") not in _ENDED for pod in pods)
+        """Return how many Pods of all copies of a Job have not ended."""
+        return sum(
+            decoded(_read_phase, pod.document).status.phase not in _ENDED
+            for pod in await self.pods_of(origin)
+        )
 
     async def write(self, op: Op) -> Written:
         return await self._asked(lambda: self._client.write(op))
@@ -248,9 +295,13 @@ class Remote:
         for delta in deltas:
             if delta.new is None:
                 continue
-            event = delta.new.decoded()
-            uid = event.get("involvedObject", {}).get("uid", "")
-            self._events.setdefault(uid, {})[event["metadata"]["name"]] = event
+            try:
+                uid = _read_event(delta.new.document).involved_object.uid
+            except msgspec.DecodeError:
+                continue
+            about = self._events.setdefault(uid, {})
+            if len(about) < _KEPT_EVENTS_OF_ONE:
+                about[delta.new.metadata.name] = delta.new.decoded()
             if (origin := self._origins.get(uid)) is not None:
                 self._wake(origin)
         while len(self._events) > _KEPT_EVENTS:

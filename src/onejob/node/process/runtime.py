@@ -8,11 +8,10 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onejob.clock import Clock
 from onejob.node.agent.conditions import NodeCondition, NodeConditions
@@ -60,6 +59,9 @@ from onejob.planning.pod.lifecycle import Exit
 from onejob.planning.pod.security import Rights, rights_of
 from onejob.wire.requests import LogOptions
 from onejob.worker_threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 log = logging.getLogger(__name__)
 
