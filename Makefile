@@ -215,6 +215,7 @@ upgrade-rounds: setup ## an earlier version killed in the middle of Jobs, and th
 
 ledger: setup ## what really ran against what is counted, through full disks, short writes and kills
 	$(BIN)/python -m tests.e2e.ledger $(LEDGER)
+	$(BIN)/python -m tests.e2e.resume_rounds $(RESUMES)
 
 .PHONY: sweep
 sweep: setup ## a thousand rows, some of which fail and are repeated, next to GNU parallel

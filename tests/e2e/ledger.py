@@ -17,6 +17,7 @@ Each round prints a line with the totals so far. SIGTERM and SIGINT end the run 
 round under way, with its report.
 
 Needs root, for the file system, which lies in a mount namespace of this process alone.
+`tests.e2e.resume_rounds` does the same for runs that are killed and resumed.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.supervisor import linux
-from tests.e2e.serving import Server, end_supervisors
+from tests.e2e.serving import Server, end_supervisors, supervisors
 from tests.faults import Faults
 
 PODS = 24
@@ -384,18 +385,6 @@ def try_to_write(server: Server, number: int) -> int:
             assert "InsufficientStorage" in done.stderr, done.stderr
             refused += 1
     return refused
-
-
-def supervisors(data_dir: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            command = (entry / "cmdline").read_bytes()
-            if b"supervisor.main" in command and bytes(data_dir) in command:
-                found.append(int(entry.name))
-    return found
 
 
 def kill_supervisor(data_dir: Path) -> None:

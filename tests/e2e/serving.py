@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,8 +115,9 @@ def a_server(data_dir: Path, *arguments: str) -> Iterator[Server]:
         end_supervisors(data_dir)
 
 
-def end_supervisors(data_dir: Path) -> None:
-    """Pods outlive a server on purpose; those of a test must not outlive the test."""
+def supervisors(data_dir: Path) -> list[int]:
+    """The processes of supervisors whose folder is below `data_dir`."""
+    found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -124,11 +125,16 @@ def end_supervisors(data_dir: Path) -> None:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"supervisor" in command and bytes(data_dir) in command:
-            try:
-                os.kill(int(entry.name), signal.SIGTERM)
-            except ProcessLookupError:
-                continue
+        if b"supervisor.main" in command and bytes(data_dir) in command:
+            found.append(int(entry.name))
+    return found
+
+
+def end_supervisors(data_dir: Path) -> None:
+    """Pods outlive a server on purpose; those of a test must not outlive the test."""
+    for pid in supervisors(data_dir):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def pid_on_host(pid: int, words: str) -> int:

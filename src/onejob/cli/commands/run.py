@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from onejob.cli.run.manifests import Manifest
     from onejob.cli.run.page import PageOptions
+    from onejob.cli.run.runs import RunClaim
     from onejob.gates import FeatureGates
     from onejob.node.images import Images
     from onejob.node.options import NodeOptions
@@ -229,11 +230,12 @@ def command(
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be more than nothing")
     kept = options["resume"] or options["again"]
+    claim: RunClaim | None = None
     if kept:
         option = "--resume" if options["resume"] else "--again"
         if files or after_dashes is not None:
             raise CommandError(f"{option} takes no files and no command", "they are in the run")
-        manifests = _of_kept_run(kept, data_dir, options)
+        claim, manifests = _of_kept_run(kept, data_dir, options)
         if not manifests:
             return 0
     elif options["settings"]:
@@ -273,6 +275,7 @@ def command(
             container_exit_code=options["exit_code"],
             page=_page(options, output),
             arguments=tuple(sys.argv[1:]),
+            resumes=claim if options["resume"] else None,
         ),
     )
 
@@ -376,24 +379,29 @@ def _manifests(
     return [made_manifest(made, number=number) for number, made in enumerate(documents, 1)]
 
 
-def _of_kept_run(wanted: str, data_dir: str | None, options: dict[str, Any]) -> "list[Manifest]":
+def _of_kept_run(
+    wanted: str, data_dir: str | None, options: dict[str, Any]
+) -> "tuple[RunClaim, list[Manifest]]":
     from onejob.cli.clients.settings import parse_settings
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.resuming import manifests_of_run
+    from onejob.cli.run.runs import claim_newest, claim_run, find_run
 
     if options["resume"] and options["again"]:
         raise CommandError("give --resume or --again, not both")
+    settings = parse_settings(options["settings"])
     place = find_data_dir(data_dir)
     place.require_trusted()
-    run, manifests = manifests_of_run(
-        place.runs,
-        wanted,
-        failed_only=not options["again"],
-        settings=parse_settings(options["settings"]),
-    )
+    if options["again"]:
+        claim = claim_run(find_run(place.runs, wanted)[0])
+    else:
+        claim = claim_newest(place.runs, wanted)
+    manifests = manifests_of_run(claim, failed_only=not options["again"], settings=settings)
+    if options["again"]:
+        claim.release()
     if not manifests:
-        print(f"run {run.id}: everything has succeeded, nothing is left to do")
-    return manifests
+        print(f"run {claim.run.id}: everything has succeeded, nothing is left to do")
+    return claim, manifests
 
 
 def _rows(options: dict[str, Any]) -> "list[Row] | None":

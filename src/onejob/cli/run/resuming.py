@@ -1,7 +1,7 @@
 """A kept run once more, or what it did not finish, as manifests for another run."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onejob.cli.clients.base import Api, list_all
@@ -9,10 +9,12 @@ from onejob.cli.clients.params import params_of_job
 from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, made_manifest
-from onejob.cli.run.runs import Run, find_run, is_under_way
-from onejob.objects.meta import JOBS
+from onejob.cli.run.runs import RunClaim, planned_documents
+from onejob.cli.run.settling import settle_run
+from onejob.objects.meta import JOBS, PODS
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.rerun import rerun
+from onejob.planning.job.uncounted import with_uncounted
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: What Jobs may need beside themselves.
@@ -25,24 +27,50 @@ _SERVER_FIELDS: Final = (
 
 
 def manifests_of_run(
-    runs: Path, wanted: str, *, failed_only: bool, settings: Mapping[str, str]
-) -> tuple[Run, list[Manifest]]:
-    """`wanted` is the id of a run, or the name of a Job, whose newest run is meant then. No
-    manifests if everything has succeeded and `failed_only`. Raises CommandError."""
-    folder, run = find_run(runs, wanted)
-    if is_under_way(folder):
-        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+    claim: RunClaim, *, failed_only: bool, settings: Mapping[str, str]
+) -> list[Manifest]:
+    """Wait until no Pod of the kept run is left, and return what to run then: nothing if
+    `failed_only` and everything has succeeded. Raises CommandError."""
+    folder, run = claim.folder, claim.run
     api = StoredApi(folder, run)
     try:
-        return run, _manifests(api, failed_only, settings)
+        pods = list_all(api, BY_RESOURCE[PODS], "")
+        codes = settle_run(folder, run, pods)
+        jobs = list_all(api, BY_RESOURCE[JOBS], "")
+        stored = {kind: list_all(api, kind, "") for kind in map(BY_RESOURCE.__getitem__, _NEEDED)}
+        left_out = _never_created(planned_documents(folder), jobs, stored)
+        if left_out and settings:
+            raise CommandError(
+                f"run {run.id} was killed before its Jobs were created: --set cannot change them",
+                "resume it without --set, or run it anew",
+            )
+        if failed_only:
+            jobs = [with_uncounted(job, pods, codes) for job in jobs]
+        documents, replaced = _again(api, jobs, failed_only, settings)
     finally:
         api.close()
+    if not documents and not left_out:
+        return []
+    needed = [
+        _written(kind, document)
+        for kind, found in stored.items()
+        for document in found
+        if document["metadata"]["name"] not in _BUILT_IN
+        and (kind.kind != "ConfigMap" or _place(document) not in replaced)
+    ]
+    return [
+        made_manifest(document, source="run", number=number)
+        for number, document in enumerate([*needed, *documents, *left_out], 1)
+    ]
 
 
-def _manifests(api: Api, failed_only: bool, settings: Mapping[str, str]) -> list[Manifest]:
+def _again(
+    api: Api, jobs: Sequence[dict[str, Any]], failed_only: bool, settings: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], set[tuple[str, str]]]:
+    """The Jobs to run, with their parameters; and the ConfigMaps which these replace."""
     made: list[dict[str, Any]] = []
     replaced: set[tuple[str, str]] = set()
-    for job in list_all(api, BY_RESOURCE[JOBS], ""):
+    for job in jobs:
         namespace = job["metadata"]["namespace"]
         if name := job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION):
             replaced.add((namespace, name))
@@ -51,23 +79,33 @@ def _manifests(api: Api, failed_only: bool, settings: Mapping[str, str]) -> list
         for document in again:
             document["metadata"]["namespace"] = namespace
             made.append(document)
-    if not made:
-        return []
-    needed = [
-        _written(kind, document)
-        for kind in map(BY_RESOURCE.__getitem__, _NEEDED)
-        for document in list_all(api, kind, "")
-        if document["metadata"]["name"] not in _BUILT_IN
-        and (kind.kind != "ConfigMap" or _place(document) not in replaced)
-    ]
-    return [
-        made_manifest(found, source="run", number=number)
-        for number, found in enumerate([*needed, *made], 1)
-    ]
+    return made, replaced
+
+
+def _never_created(
+    planned: Sequence[dict[str, Any]],
+    jobs: Sequence[dict[str, Any]],
+    stored: Mapping[Kind, Sequence[dict[str, Any]]],
+) -> list[dict[str, Any]]:
+    """The planned objects that a run which was killed did not get to create."""
+    created = {("Job", *_place(job)) for job in jobs}
+    created.update((kind.kind, *_place(found)) for kind, many in stored.items() for found in many)
+    generated = Counter(job["metadata"].get("generateName") for job in jobs)
+    missing = []
+    for document in planned:
+        metadata = document["metadata"]
+        if metadata.get("name"):
+            is_missing = (document["kind"], *_place(document)) not in created
+        else:
+            is_missing = generated[metadata["generateName"]] == 0
+            generated[metadata["generateName"]] -= not is_missing
+        if is_missing:
+            missing.append(document)
+    return missing if any(document["kind"] == "Job" for document in missing) else []
 
 
 def _place(document: dict[str, Any]) -> tuple[str, str]:
-    return document["metadata"]["namespace"], document["metadata"]["name"]
+    return document["metadata"].get("namespace", ""), document["metadata"]["name"]
 
 
 def _written(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:

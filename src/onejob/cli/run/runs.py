@@ -1,17 +1,18 @@
 """The runs that are kept: one folder each, found again by the names of their Jobs.
 
-A folder holds the control plane's state and `run.json`, which says what ran. Its owner holds
-a lock on it, so that nobody prunes a run that is under way.
+A folder holds the control plane's state and `run.json`, the record of the run. The process that
+runs it holds a lock on it, which protects a run that is under way from being pruned. Another lock
+is held while a run is resumed, so that no index is resumed twice.
 """
 
 import asyncio
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -23,6 +24,12 @@ KEPT_FOR: Final = timedelta(days=7)
 DATABASE: Final = "onejob.db"
 _RECORD: Final = "run.json"
 _LOCK: Final = "run.lock"
+_RESUME_LOCK: Final = "resume.lock"
+#: The objects that the run is about to create; removed once all of them exist.
+_PLANNED: Final = "planned.json"
+#: Locked by the supervisor for as long as it lives: its folder, and on file systems that cannot
+#: lock folders, this file in it.
+_SUPERVISOR: Final = ("supervisor", "supervisor/lock")
 _HEARTBEAT_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
 
@@ -47,6 +54,11 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     stopped_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int | None = None
+    #: The runtime of its Pods, and the command line of the engine if it has one.
+    runtime: str = "process"
+    engine: tuple[str, ...] = ()
+    #: The run that goes on with what this one left unfinished.
+    resumed_by: str = ""
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -74,10 +86,15 @@ class RunFolder:
         self._lock = lock
 
     def record(self, run: Run) -> None:
-        """Replace the record; a reader sees the old or the new one, never half of it."""
-        fresh = self.path / f"{_RECORD}.new"
-        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
-        fresh.rename(self.path / _RECORD)
+        _write_record(self.path, run)
+
+    def keep_plan(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what is about to be created, so that a run which is killed meanwhile can be resumed
+        all the same."""
+        _replace_file(self.path / _PLANNED, msgspec.json.encode(documents))
+
+    def drop_plan(self) -> None:
+        (self.path / _PLANNED).unlink(missing_ok=True)
 
     async def heartbeat(self) -> None:
         """Touch the lock file regularly until cancelled, so that the time at which a run was killed
@@ -85,6 +102,23 @@ class RunFolder:
         while True:
             os.utime(self._lock)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
+
+    def release(self) -> None:
+        os.close(self._lock)
+
+
+class RunClaim:
+    """The right to resume a run that is over: held by one process at a time."""
+
+    def __init__(self, folder: Path, run: Run, lock: int) -> None:
+        self.folder = folder
+        self.run = run
+        self._lock = lock
+
+    def record_successor(self, run_id: str) -> None:
+        """Have later resumes go on with that run instead. Raises OSError."""
+        self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
+        _write_record(self.folder, self.run)
 
     def release(self) -> None:
         os.close(self._lock)
@@ -102,6 +136,74 @@ def create_folder(path: Path) -> RunFolder:
     lock = os.open(path / _LOCK, flags, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return RunFolder(path, lock)
+
+
+def _write_record(folder: Path, run: Run) -> None:
+    _replace_file(folder / _RECORD, msgspec.json.format(msgspec.json.encode(run), indent=1))
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """A reader sees the old or the new content, never half of it. The file is private."""
+    fresh = path.with_name(f"{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with open(os.open(fresh, flags, 0o600), "wb") as file:
+        file.write(content)
+    fresh.rename(path)
+
+
+def claim_run(folder: Path) -> RunClaim:
+    """Claim a run for resuming. Raises CommandError if it is under way or claimed already."""
+    run = read_record(folder)
+    if is_under_way(folder):
+        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(folder / _RESUME_LOCK, flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise CommandError(
+            f"run {run.id} is being resumed by another process", "wait for its end, or stop it"
+        ) from None
+    # Whoever held the claim before may have recorded a successor.
+    return RunClaim(folder, read_record(folder), lock)
+
+
+def claim_newest(runs: Path, wanted: str) -> RunClaim:
+    """Claim the run that is meant, or the last one that went on with it. Raises CommandError."""
+    folder, run = find_run(runs, wanted)
+    while True:
+        folder, run = newest_resume(runs, folder, run)
+        claim = claim_run(folder)
+        if newest_resume(runs, folder, claim.run)[0] == folder:
+            return claim
+        claim.release()
+
+
+def planned_documents(folder: Path) -> list[dict[str, Any]]:
+    """What a run that was killed may not have created any more."""
+    try:
+        content = read_own_file(folder / _PLANNED)
+    except FileNotFoundError:
+        return []
+    documents: list[dict[str, Any]] = msgspec.json.decode(content)
+    return documents
+
+
+def newest_resume(runs: Path, folder: Path, run: Run) -> tuple[Path, Run]:
+    """The last of the runs that went on with this one, each with what the one before left."""
+    while run.resumed_by:
+        successor = runs / run.resumed_by
+        try:
+            record = read_record(successor)
+        except (OSError, msgspec.DecodeError, NotTrusted):
+            # It was deleted.
+            break
+        if not record.jobs and not (successor / _PLANNED).exists():
+            # It was killed before it took over.
+            break
+        folder, run = successor, record
+    return folder, run
 
 
 def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
@@ -154,13 +256,17 @@ def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
 
 
 def delete_run(folder: Path, run: Run) -> None:
-    """Raises CommandError while it is under way. A run that is over never starts again, so the
-    check stays true."""
+    """Raises CommandError while it is under way, resumed, or its Pods are being stopped. A run that
+    is over never starts again, so the check stays true."""
     if is_under_way(folder):
         raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+    if has_supervisor(folder):
+        raise CommandError(f"Pods of run {run.id} are being stopped", "try again in a moment")
+    claim = claim_run(folder)
     # First, so that a deletion which is cut short leaves nothing that looks like a run.
     (folder / _RECORD).unlink()
     shutil.rmtree(folder)
+    claim.release()
 
 
 def run_state(folder: Path) -> tuple[str, Run]:
@@ -179,15 +285,31 @@ def run_state(folder: Path) -> tuple[str, Run]:
 
 
 def is_under_way(folder: Path) -> bool:
-    """Whether the process that runs it is still there."""
+    """Whether the process that runs it is alive. Its Pods may live longer: `has_supervisor`."""
+    return _is_locked(folder / _LOCK)
+
+
+def has_supervisor(folder: Path) -> bool:
+    """Whether the supervisor of its Pods is alive: it ends once it has stopped all of them."""
+    return any(_is_locked(folder / name) for name in _SUPERVISOR)
+
+
+def _in_use(folder: Path) -> bool:
+    return is_under_way(folder) or has_supervisor(folder) or _is_locked(folder / _RESUME_LOCK)
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:
+        # File systems over a network may lock files only.
+        return False
     finally:
         os.close(lock)
     return False
@@ -223,7 +345,7 @@ def prune(runs: Path, now: datetime, limit: int = 50) -> Sequence[Path]:
         if name >= oldest_kept or len(removed) == limit:
             break
         folder = runs / name
-        if not is_under_way(folder):
+        if not _in_use(folder):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     return removed

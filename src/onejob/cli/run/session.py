@@ -26,9 +26,17 @@ from onejob.cli.places import DataDir
 from onejob.cli.run.cpu_time import workload_cpu_seconds
 from onejob.cli.run.following import Follower, LogSource
 from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
-from onejob.cli.run.plan import RunPlan, has_limits
+from onejob.cli.run.plan import PlannedObject, RunPlan, has_limits
 from onejob.cli.run.progress import RunProgress
-from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
+from onejob.cli.run.runs import (
+    RanJob,
+    Run,
+    RunClaim,
+    RunFolder,
+    create_folder,
+    new_run_id,
+    prune,
+)
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
@@ -83,6 +91,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     #: The dashboard of this run; None for none.
     page: "PageOptions | None" = None
     arguments: tuple[str, ...] = ()
+    #: The run that this one goes on with.
+    resumes: RunClaim | None = None
 
 
 def run_session(plan: RunPlan, options: SessionOptions) -> int:
@@ -107,7 +117,11 @@ class _Session:
         self._stop_limit: asyncio.Timeout | None = None
         started = self._clock.now()
         self._run = Run(
-            new_run_id(started, os.urandom(2).hex()), started, arguments=options.arguments
+            new_run_id(started, os.urandom(2).hex()),
+            started,
+            arguments=options.arguments,
+            runtime=options.node.runtime,
+            engine=options.node.engine,
         )
 
     async def run(self) -> int:
@@ -162,10 +176,14 @@ class _Session:
         reported = False
         try:
             self._warn(runtime)
+            if folder is not None:
+                self._take_over(folder)
             # Before they exist, so that they are found by name whenever we are killed.
             self._record(folder, jobs=_named_jobs(self._plan))
             revision = await self._create(plane)
             self._record(folder, jobs=self._ran_jobs())
+            if folder is not None:
+                folder.drop_plan()
             self._stop.on_second(lambda: self._hurry(plane))
             if page is not None:
                 self._announce(page.show([*self._progress]))
@@ -272,6 +290,22 @@ class _Session:
                 self._display.notice(f"limits of memory and CPU are {limits.text}")
         for notice in self._plan.notices:
             self._display.notice(notice)
+
+    def _take_over(self, folder: RunFolder) -> None:
+        """From here on this run, not the one that it resumes, says what is left to do."""
+        resumes = self._options.resumes
+        try:
+            if resumes is not None:
+                resumes.record_successor(self._run.id)
+            folder.keep_plan([_placed(wanted) for wanted in self._plan.objects])
+        except OSError as error:
+            if resumes is not None:
+                raise CommandError(
+                    f"run {resumes.run.id} cannot be resumed: {error}", exit_code=EXIT_FAILED
+                ) from None
+            self._display.notice(f"the record of this run is out of date: {error.strerror}")
+        if resumes is not None:
+            resumes.release()
 
     async def _create(self, plane: ControlPlane) -> int:
         """Everything of the plan; returns the revision from which to follow."""
@@ -555,6 +589,14 @@ def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
         for wanted in plan.jobs
         if wanted.document["metadata"].get("name")
     )
+
+
+def _placed(wanted: PlannedObject) -> dict[str, Any]:
+    """Its document, which may leave the namespace to the command line."""
+    if not wanted.namespace:
+        return wanted.document
+    metadata = {**wanted.document["metadata"], "namespace": wanted.namespace}
+    return {**wanted.document, "metadata": metadata}
 
 
 def _has_one_pod(plan: RunPlan) -> bool:
