@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 
 from onejob.objects.meta import Meta, View
-from onejob.objects.pod import Terminated
+from onejob.objects.pod import ContainerSpec, Terminated
 from onejob.planning.job.indexes import IndexSet, read_index
 from onejob.planning.names import INDEX_ANNOTATION
+from onejob.planning.pod.failed_containers import failed_containers
 
 #: Of each cause, so many Pods are named.
 _NAMED_PODS: Final = 5
@@ -39,6 +40,7 @@ class _Container(View, frozen=True):
 
 class _Spec(View, frozen=True):
     node_name: str = ""
+    init_containers: tuple[ContainerSpec, ...] = ()
 
 
 class _Status(View, frozen=True):
@@ -83,7 +85,7 @@ class PodRow(msgspec.Struct, frozen=True, rename="camel"):
     created_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
-    #: Of the first container that failed.
+    #: Of the container that failed first.
     exit_code: int | None
     #: Why it waits or how it ended, in one word.
     reason: str
@@ -188,10 +190,9 @@ def newest(pods: Sequence[PodView], phase: str, most: int) -> list[PodView]:
 def _first_failure(pod: PodView) -> tuple[str, Terminated | None] | None:
     if pod.status.phase != "Failed":
         return None
-    for container in pod.containers:
-        end = container.state.terminated
-        if end is not None and end.exit_code != 0:
-            return container.name, end
+    sidecars = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always"}
+    for container in failed_containers(pod.containers, sidecars):
+        return container.name, container.state.terminated
     return "", None
 
 

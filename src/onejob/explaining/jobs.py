@@ -32,7 +32,7 @@ from onejob.planning.job.counting import Census
 from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
-from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
 from onejob.planning.job.settings import Settings
 from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
@@ -289,9 +289,9 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
     for pod in failed[-_SHOWN_PODS:]:
         ago = short_seconds((now - finish_time(pod)).total_seconds())
         ends = [
-            (status.name, status.state.terminated)
-            for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-            if status.state.terminated is not None and status.state.terminated.exit_code != 0
+            (status.name, end)
+            for status in failures_of_pod(pod)
+            if (end := status.state.terminated) is not None
         ]
         what = "; ".join(
             f"container {name} ended with {end.exit_code} ({end.reason})"
@@ -320,10 +320,8 @@ def _reason(pod: Pod) -> str:
 
 def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
     for pod in reversed(failed):
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            end = status.state.terminated
-            if end is not None and end.exit_code != 0:
-                return pod.metadata.name, status.name
+        for status in failures_of_pod(pod):
+            return pod.metadata.name, status.name
     return None
 
 

@@ -1,6 +1,7 @@
 """Why a Pod is in its state, from what its status shows and what places Pods. Pure."""
 
 from datetime import datetime, timedelta
+from itertools import chain
 
 import msgspec
 
@@ -16,7 +17,7 @@ from onejob.explaining.explanation import (
 )
 from onejob.explaining.pod_activity import PodActivity, pod_activity
 from onejob.objects.pod import read_pod
-from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
 
@@ -82,11 +83,15 @@ def _reports(pod: Document) -> list[Document]:
 
 
 def _failed_texts(pod: Document) -> list[str]:
+    reports = {report["name"]: report for report in _reports(pod)}
     return [
-        f"container {report['name']} {_end_text(end)}"
-        for report in _reports(pod)
-        if (end := report.get("state", {}).get("terminated")) and end["exitCode"] != 0
+        f"container {name} {_end_text(reports[name]['state']['terminated'])}"
+        for name in _failed_names(pod)
     ]
+
+
+def _failed_names(pod: Document) -> list[str]:
+    return [status.name for status in failures_of_pod(read_pod(msgspec.json.encode(pod)))]
 
 
 def _end_text(end: Document) -> str:
@@ -168,11 +173,11 @@ def _deadline(pod: Document, now: datetime) -> list[str]:
 
 
 def _failed_container(pod: Document) -> tuple[str, str] | None:
-    """The container whose log says why it ended, or why it is restarted."""
-    for report in _reports(pod):
-        end = report.get("state", {}).get("terminated") or report.get("lastState", {}).get(
-            "terminated"
-        )
-        if end is not None and end["exitCode"] != 0:
-            return pod["metadata"]["name"], report["name"]
-    return None
+    """The container whose log shows why it ended, or why it is restarted."""
+    restarted = (
+        report["name"]
+        for report in _reports(pod)
+        if report.get("lastState", {}).get("terminated", {}).get("exitCode")
+    )
+    name = next(chain(_failed_names(pod), restarted), None)
+    return None if name is None else (pod["metadata"]["name"], name)

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from onejob.objects.pod import read_pod
 from onejob.planning.job.indexes import read_index
+from onejob.planning.job.pod_facts import failures_of_pod
 from onejob.planning.names import INDEX_ANNOTATION
 
 Document = Mapping[str, Any]
@@ -118,14 +120,15 @@ def _phase(pod: Document) -> str:
 
 def _termination(pod: Document) -> Document:
     """How its container ended; of several, the first that failed, else the first with a result."""
-    ends: list[Document] = [
-        end
+    ends: dict[str, Document] = {
+        report["name"]: end
         for report in pod.get("status", {}).get("containerStatuses", ())
         if (end := report.get("state", {}).get("terminated"))
-    ]
-    failed = [end for end in ends if end.get("exitCode")]
-    telling = [end for end in ends if end.get("message")]
-    return next(iter((*failed, *telling, *ends)), {})
+    }
+    names = (status.name for status in failures_of_pod(read_pod(msgspec.json.encode(pod))))
+    failed = [ends[name] for name in names if name in ends]
+    telling = [end for end in ends.values() if end.get("message")]
+    return next(iter((*failed, *telling, *ends.values())), {})
 
 
 def _time(end: Document, field: str) -> datetime | None:

@@ -18,7 +18,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
 from onejob.planning.job.failure_policy import judge_failed_pod
-from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import INDEX_ANNOTATION
 
@@ -39,7 +39,7 @@ class EndedPod(msgspec.Struct, frozen=True):
     uid: str
     index: str
     seconds: float
-    #: Of the container that ended badly, or of the last one.
+    #: Of the container that failed first, or of the last one.
     container: str
     attempt: int
     exit_code: int | None
@@ -330,8 +330,8 @@ class RunProgress(msgspec.Struct):
 def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
     statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
     ended = [status for status in statuses if status.state.terminated is not None]
-    bad = [s for s in ended if s.state.terminated and s.state.terminated.exit_code != 0]
-    reported = bad[0] if bad else ended[-1] if ended else ContainerStatus()
+    failed = failures_of_pod(pod)
+    reported = failed[0] if failed else ended[-1] if ended else ContainerStatus()
     end = reported.state.terminated
     return EndedPod(
         name=pod.metadata.name,

@@ -7,6 +7,7 @@ from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING, TRACKING_AS_PROPOSED
+from onejob.planning.pod.failed_containers import failed_containers
 
 #: Whether a Pod has ended, and if so, whether it still holds the finalizer or is accounted for.
 PodEnd: TypeAlias = Literal["none", "held", "accounted"]
@@ -93,6 +94,12 @@ def sidecar_names(pod: Pod) -> frozenset[str]:
         for container in pod.spec.init_containers
         if container.restart_policy == "Always"
     )
+
+
+def failures_of_pod(pod: Pod) -> list[ContainerStatus]:
+    """The containers that failed, the one that made the Pod fail at the front."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return failed_containers(statuses, sidecar_names(pod))
 
 
 def _last_container_end(pod: Pod) -> datetime | None:
