@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import fnmatch
 import functools
 import os
 import shlex
@@ -68,7 +69,7 @@ _NODE_OPTIONS = (
         "--pass-env",
         multiple=True,
         metavar="NAME",
-        help="Give Pods this variable of our environment too.",
+        help="Give Pods this variable of our environment too; AWS_* names all that begin so.",
     ),
     click.option(
         "--image-map",
@@ -266,16 +267,24 @@ def parse_kept_logs(age: str, size: str) -> LogRetention | None:
 
 
 def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of variables that are set; a pattern may stand for any number of them."""
+    found: list[str] = []
     for name in names:
         if "=" in name:
             raise CommandError(
                 f"--pass-env {name}: expected the name of a variable", "set it before onejob"
             )
-        if name not in os.environ:
+        matching = sorted(fnmatch.filter(os.environ, name))
+        if not matching and not _is_pattern(name):
             raise CommandError(
                 f"--pass-env {name}: there is no such variable here", "set it, or leave this out"
             )
-    return tuple(names)
+        found += matching
+    return tuple(found)
+
+
+def _is_pattern(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
 
 
 def parse_engine(text: str) -> tuple[str, ...]:

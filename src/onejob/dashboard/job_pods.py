@@ -9,8 +9,8 @@ import msgspec
 from onejob.objects.meta import Meta, View
 from onejob.objects.pod import ContainerSpec, Terminated
 from onejob.planning.job.indexes import IndexSet, read_index
+from onejob.planning.job.pod_facts import failed_containers
 from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.pod.failed_containers import failed_containers
 
 #: Of each cause, so many Pods are named.
 _NAMED_PODS: Final = 5

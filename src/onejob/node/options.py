@@ -27,6 +27,8 @@ class NodeOptions(Struct, frozen=True):
     capacity: Mapping[str, str] = field(default_factory=dict)
     #: Names of variables of the server's environment that Pods get too.
     pass_env: tuple[str, ...] = ()
+    #: The environment that processes inherit from the caller of `run -- COMMAND`, below all else.
+    caller_env: Mapping[str, str] = field(default_factory=dict)
     #: Image (or prefix) -> command that stands in for it in the process runtime.
     image_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The podman runtime's engine, as a command line, and what each of its `run`s is given.

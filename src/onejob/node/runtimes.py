@@ -44,7 +44,7 @@ def _make_process(
         options = replace(options, pid_namespace="off")
     # Python writes whole blocks to what is no terminal: its last lines before a kill would be lost.
     variables = {
-        "PYTHONUNBUFFERED": "1",
+        "PYTHONUNBUFFERED": options.caller_env.get("PYTHONUNBUFFERED", "1"),
         **_variables((*INHERITED_VARIABLES, *options.pass_env)),
     }
     settings = ProcessSettings(context, variables, options, Images(options.image_map))
@@ -54,12 +54,12 @@ def _make_process(
 def _process_problem(options: NodeOptions) -> str:
     """What processes get is written down as JSON first."""
     for name, value in _variables((*INHERITED_VARIABLES, *options.pass_env)).items():
-        if not _is_text(value):
+        if not is_text(value):
             return f"the variable {name}, which Pods get, is not text in UTF-8: {value!r}"
     return ""
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Bytes that are not UTF-8 come as halves of surrogate pairs, which cannot be written."""
     try:
         value.encode()

@@ -126,6 +126,12 @@ class _Run(CommandAfterDashes):
     help="A variable of the container, with -- COMMAND.",
 )
 @click.option(
+    "--clean-env",
+    is_flag=True,
+    help="Do not let the command inherit our environment, as processes do otherwise, with "
+    "-- COMMAND.",
+)
+@click.option(
     "--params",
     default="",
     metavar="FILE",
@@ -251,6 +257,7 @@ def command(
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
+    node = _with_caller_env(node, claim, after_dashes, clean=options["clean_env"])
     require_runtime(node)
     _require_folder()
     output_dir, junit = _report_places(options["output_dir"], options["junit"])
@@ -278,6 +285,25 @@ def command(
             resumes=claim if options["resume"] else None,
         ),
     )
+
+
+def _with_caller_env(
+    node: "NodeOptions",
+    claim: "RunClaim | None",
+    command_line: tuple[str, ...] | None,
+    *,
+    clean: bool,
+) -> "NodeOptions":
+    """Let commands inherit our environment; those of a kept run have that of their first run."""
+    if clean or node.runtime != "process":
+        return node
+    from msgspec.structs import replace
+
+    from onejob.cli.run.job_from_command import inherited
+
+    if claim is not None:
+        return replace(node, caller_env=claim.environment())
+    return node if command_line is None else replace(node, caller_env=inherited(os.environ))
 
 
 def _require_folder() -> None:
@@ -346,6 +372,8 @@ def _manifests(
         ):  # fmt: skip
             if options[option] not in ("", None, ()):
                 raise CommandError(f"--{option} describes a command", "give one after --")
+        if options["clean_env"]:
+            raise CommandError("--clean-env describes a command", "give one after --")
         _refuse_programs(files)
         return read_kustomized(folder) if folder else read_manifests(files)
     if files:

@@ -1,7 +1,7 @@
 """A Job document for one command line, for people who have no YAML at hand."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -59,6 +59,13 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
         "metadata": {"name": name},
         "spec": {field: value for field, value in spec.items() if value is not None},
     }
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a command can inherit: requests to start it are JSON, so only text in UTF-8."""
+    from onejob.node.runtimes import is_text
+
+    return {name: value for name, value in environment.items() if is_text(name) and is_text(value)}
 
 
 def name_for(command: Sequence[str]) -> str:

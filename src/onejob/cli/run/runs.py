@@ -27,6 +27,8 @@ _LOCK: Final = "run.lock"
 _RESUME_LOCK: Final = "resume.lock"
 #: The objects that the run is about to create; removed once all of them exist.
 _PLANNED: Final = "planned.json"
+#: The variables that the run's commands inherit. Apart from all objects: they may be secret.
+_ENVIRONMENT: Final = "environment.json"
 #: Locked by the supervisor for as long as it lives: its folder, and on file systems that cannot
 #: lock folders, this file in it.
 _SUPERVISOR: Final = ("supervisor", "supervisor/lock")
@@ -93,6 +95,10 @@ class RunFolder:
         all the same."""
         _replace_file(self.path / _PLANNED, msgspec.json.encode(documents))
 
+    def keep_environment(self, variables: Mapping[str, str]) -> None:
+        """Keep what commands inherit, for a resume of this run."""
+        _replace_file(self.path / _ENVIRONMENT, msgspec.json.encode(variables))
+
     def drop_plan(self) -> None:
         (self.path / _PLANNED).unlink(missing_ok=True)
 
@@ -119,6 +125,14 @@ class RunClaim:
         """Have later resumes go on with that run instead. Raises OSError."""
         self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
         _write_record(self.folder, self.run)
+
+    def environment(self) -> dict[str, str]:
+        """What the commands of the run inherited."""
+        try:
+            content = read_own_file(self.folder / _ENVIRONMENT)
+        except FileNotFoundError:
+            return {}
+        return msgspec.json.decode(content, type=dict[str, str])
 
     def release(self) -> None:
         os.close(self._lock)

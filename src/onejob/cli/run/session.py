@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -45,6 +45,7 @@ from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import AttemptRef, KnowsLimits, Runtime, RuntimeUnavailable
+from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.planning.queue.limits import Limits
@@ -297,6 +298,8 @@ class _Session:
         try:
             if resumes is not None:
                 resumes.record_successor(self._run.id)
+            if self._options.node.caller_env:
+                folder.keep_environment(self._options.node.caller_env)
             folder.keep_plan([_placed(wanted) for wanted in self._plan.objects])
         except OSError as error:
             if resumes is not None:
@@ -462,6 +465,10 @@ class _Session:
                 terminal=self._terminal,
             )
             stream.write(summary.lstrip("\n") if options.quiet else summary)
+            if exit_code != EXIT_OK and (name := self._unpassed_variable(last_lines)):
+                stream.write(
+                    f"\n{name} is set here, but Pods do not get it (pass it: --pass-env {name})\n"
+                )
             if exit_code != EXIT_OK and options.data_dir is not None:
                 stream.write(f"\nMore: {self._hints()}\n")
         if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -488,6 +495,14 @@ class _Session:
             path.write_bytes(junit_xml(self._progress, self._clock.now(), last_lines))
         except OSError as error:
             print(f"note: {path} could not be written: {error.strerror}", file=sys.stderr)
+
+    def _unpassed_variable(self, last_lines: Mapping[str, Sequence[str]]) -> str:
+        from onejob.cli.run.missed_variables import missed_variable
+
+        node = self._options.node
+        passed = {*INHERITED_VARIABLES, *node.pass_env, *node.caller_env}
+        unpassed = [name for name in os.environ if name not in passed]
+        return missed_variable((line for lines in last_lines.values() for line in lines), unpassed)
 
     def _hints(self) -> str:
         name = next((job.title for job in self._progress if not job.complete), "job/NAME")

@@ -110,7 +110,9 @@ class ProcessRequests:
         request: dict[str, Any] = {
             "claim": ref,
             "argv": argv,
-            "env": env,
+            # The caller's come last: `$(NAME)` is expanded for variables of the Pod only, since a
+            # shell has another meaning for it.
+            "env": {**self._options.caller_env, **env},
             "cwd": container.working_dir or self._setup.working_dir(pod, container),
         }
         if program := self._settings.shell.program_for(argv[0], env):

@@ -1,18 +1,37 @@
 """What can be said of a Pod by looking at it alone, or at it and its Job."""
 
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from onejob.objects.job import Job
-from onejob.objects.pod import ContainerStatus, Pod
+from onejob.objects.pod import ContainerStatus, Pod, Terminated
 from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING, TRACKING_AS_PROPOSED
-from onejob.planning.pod.failed_containers import failed_containers
 
 #: Whether a Pod has ended, and if so, whether it still holds the finalizer or is accounted for.
 PodEnd: TypeAlias = Literal["none", "held", "accounted"]
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+#: 128 + SIGKILL, 128 + SIGTERM: how containers end that are stopped because another one failed.
+_STOPPED: Final = (137, 143)
+
+
+class _State(Protocol):
+    @property
+    def terminated(self) -> Terminated | None: ...
+
+
+class _Status(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def state(self) -> _State: ...
+
+
+Status = TypeVar("Status", bound=_Status)
 
 
 def is_tracked(pod: Pod) -> bool:
@@ -102,6 +121,25 @@ def failures_of_pod(pod: Pod) -> list[ContainerStatus]:
     return failed_containers(statuses, sidecar_names(pod))
 
 
+def failed_containers(statuses: Iterable[Status], sidecars: Container[str]) -> list[Status]:
+    """The containers that failed, the one that did so first at the front.
+
+    Sidecars are stopped after the others and decide nothing: they are left out if any other
+    container has ended. Times have whole seconds: of containers that ended in the same one, those
+    that were stopped come last.
+    """
+    ended = [status for status in statuses if status.state.terminated is not None]
+    deciding = [status for status in ended if status.name not in sidecars] or ended
+    failed = [status for status in deciding if _end(status).exit_code != 0]
+    return sorted(
+        failed,
+        key=lambda status: (
+            _end(status).finished_at or _LATEST,
+            _end(status).exit_code in _STOPPED,
+        ),
+    )
+
+
 def _last_container_end(pod: Pod) -> datetime | None:
     statuses: tuple[ContainerStatus, ...] = pod.status.container_statuses
     if pod.status.init_container_statuses:
@@ -136,3 +174,9 @@ def _asked_to_end_at(pod: Pod) -> datetime | None:
         # A deletion time from the first minute of the calendar cannot be moved further back, nor
         # any time by a grace that is longer than the calendar.
         return _EARLIEST
+
+
+def _end(status: _Status) -> Terminated:
+    end = status.state.terminated
+    assert end is not None, "only containers that ended are asked"
+    return end
