@@ -1,0 +1,55 @@
+"""Mistakes of the TTL controller, the garbage collector and the replacement of Pods."""
+
+from collections.abc import Mapping
+
+from onejob.controllers.garbage import GarbageCollector
+from onejob.controllers.ttl import TtlController
+from onejob.planning import ownership
+from onejob.planning.job import scaling
+from sim.mutants.planting import Plant, edit
+
+TTL: Mapping[str, Plant] = {
+    "expired object deleted without its UID": edit(TtlController._delete, (", uid=uid)", ")")),
+    "time to live not read again": edit(TtlController.sync, ("if expiry.at > now:", "if False:")),
+    "expired Job deleted before its Pods": edit(
+        TtlController._delete, ('"Foreground"', '"Background"')
+    ),
+}
+GARBAGE: Mapping[str, Plant] = {
+    "verdict kept after the owners changed": edit(
+        GarbageCollector._delete,
+        ("if newest.owner_references != metadata.owner_references:", "if False:"),
+    ),
+    "garbage deleted without preconditions": edit(
+        GarbageCollector._delete,
+        ("uid=node.uid,", ""),
+        ("resource_version=metadata.resource_version,", ""),
+    ),
+    "owner released before its blocking dependents": edit(
+        GarbageCollector._release, ("if not blocking:", "if True:")
+    ),
+    "dependents not orphaned": edit(
+        GarbageCollector._orphan,
+        ("dependents = list(self._graph.dependents(owner.uid))", "dependents = []"),
+    ),
+    "absent owner judged by the cache": edit(
+        GarbageCollector._standing,
+        (
+            "owner = await self._live(Key(kind.storage, namespace, reference.name))",
+            "known = self._graph.node(reference.uid)\n"
+            "    owner = None if known is None else await self._live(known.key)",
+        ),
+    ),
+    "namesake of the owner taken for the owner": edit(
+        ownership.standing_of, ("owner is None or owner.uid != reference.uid", "owner is None")
+    ),
+}
+REPLACEMENT: Mapping[str, Plant] = {
+    "Pod replaced while it ends": edit(
+        scaling.change_pods, ("tally.terminating if replaces_only_failed(job) else 0", "0")
+    ),
+    "index replaced while its Pod ends": edit(
+        scaling._indexes_to_start, ("if replaces_only_failed(job):", "if False:")
+    ),
+}
+MUTANTS: Mapping[str, Plant] = {**TTL, **GARBAGE, **REPLACEMENT}

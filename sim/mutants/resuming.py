@@ -1,0 +1,43 @@
+"""Mistakes of `run --resume`: items run again, left out or mixed up."""
+
+from collections.abc import Mapping
+
+from onejob.cli.run import resuming, runs
+from onejob.planning.job import rerun
+from sim.mutants.planting import Plant, edit
+
+MUTANTS: Mapping[str, Plant] = {
+    "run resumed while it is under way": edit(runs.is_under_way, ("return True", "return False")),
+    "succeeded items run again": edit(
+        rerun._unfinished, ('job.get("status", {}).get("completedIndexes", "")', '""')
+    ),
+    "failed items left out": edit(
+        rerun._unfinished,
+        (
+            "return [index for gap in done.gaps(completions) for index in gap]",
+            'text = job.get("status", {}).get("failedIndexes") or ""\n'
+            "    failed = parse_indexes(text, completions)\n"
+            "    left = [index for gap in done.gaps(completions) for index in gap]\n"
+            "    return [index for index in left if index not in failed]",
+        ),
+    ),
+    "parameters taken by position": edit(
+        rerun.rerun,
+        ("[rows[index] for index in indexes if index < len(rows)]", "rows[: len(indexes)]"),
+    ),
+    "successes not counted yet run again": edit(rerun._succeeded, ("+ len(uncounted)", "")),
+    "indexes of the first run forgotten": edit(
+        rerun._note_origin, ("if before is not None:", "if False:")
+    ),
+    "namespace of the run forgotten": edit(
+        resuming._manifests,
+        (
+            'document["metadata"]["namespace"] = namespace',
+            'document["metadata"]["namespace"] = "default"',
+        ),
+    ),
+    "configuration of the run left out": edit(
+        resuming._manifests,
+        ("map(BY_RESOURCE.__getitem__, _NEEDED)", "map(BY_RESOURCE.__getitem__, _NEEDED[:1])"),
+    ),
+}
