@@ -9,9 +9,10 @@ import time
 from collections import Counter
 
 from sim.faults import RATES
-from sim.mutants import MUTANTS, planted
+from sim.mutants import BY_WORLD, MUTANTS, planted
 from sim.story import story
-from sim.world import Verdict, simulate
+from sim.world import Verdict
+from sim.worlds import WORLDS
 
 ALL = "all"
 _REPORT_EVERY = 100
@@ -27,7 +28,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
     seeds = range(options.first, options.first + options.seeds)
     if options.mutant:
-        names = list(MUTANTS) if options.mutant == ALL else [options.mutant]
+        chosen = BY_WORLD[options.world] if options.world else MUTANTS
+        names = list(chosen) if options.mutant == ALL else [options.mutant]
         found = [_search(name, seeds, options) for name in names]
         return 0 if all(found) else 1
     if options.replay is not None:
@@ -40,6 +42,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--replay", type=int, help="one seed, with all that happened in it")
+    parser.add_argument(
+        "--world", choices=WORLDS,
+        help="which one is simulated (default plane, of a mutant the one it is found in)",
+    )  # fmt: skip
     parser.add_argument(
         "--mutant", choices=(ALL, *MUTANTS), help="plant this bug, and stop when it is found"
     )
@@ -62,14 +68,7 @@ def _options() -> argparse.Namespace:
 
 
 def _simulate(seed: int, options: argparse.Namespace) -> Verdict:
-    return simulate(
-        seed,
-        options.often,
-        node=options.node,
-        job_limit=options.job_limit,
-        rare=options.rare,
-        gates=options.gates,
-    )
+    return WORLDS[options.world or "plane"](seed, options)
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -82,12 +81,17 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _search(name: str, seeds: range, options: argparse.Namespace) -> bool:
     """Whether a planted bug is found."""
+    world = next(world for world, mutants in BY_WORLD.items() if name in mutants)
+    options = argparse.Namespace(**{**vars(options), "world": options.world or world})
+    began = time.monotonic()
     with planted(name):
         for number, seed in enumerate(seeds, 1):
             verdict = _simulate(seed, options)
             if verdict.problems:
                 checks = ", ".join(dict.fromkeys(found.check for found in verdict.problems))
-                print(f"{name}: found after {number} seeds, in seed {seed}, by: {checks}")
+                seconds = time.monotonic() - began
+                found = f"found after {number} seeds ({seconds:.0f} s), in seed {seed}"
+                print(f"{name}: {found}, by: {checks}")
                 print(f"    {verdict.problems[0]}"[:200], flush=True)
                 return True
     print(f"{name}: NOT found in {len(seeds)} seeds", flush=True)

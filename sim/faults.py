@@ -54,7 +54,47 @@ RATES = {
     "quick end": 0.3,
     # People who do not wait until all is running.
     "asked early": 0.4,
+    # The network (`sim/network`).
+    "request lost": 0.02,
+    "request late": 0.05,
+    "answer lost": 0.03,
+    "answer late": 0.08,
+    "answer repeated": 0.02,
+    "gateway error": 0.03,
+    "server error": 0.03,
+    "too busy": 0.02,
+    "data split": 0.1,
+    "stream cut": 0.03,
+    "stream late": 0.1,
+    "stream stalled": 0.01,
+    "stream error": 0.02,
+    "connection refused": 0.03,
+    "kept connection closed": 0.03,
+    "partition": 0.004,
+    # In-process requests that take their time (`sim/racing`).
+    "slow read": 0.2,
+    "slow write": 0.2,
 }
+
+#: Kinds that the simulated network has.
+NETWORK = tuple(
+    kind
+    for kind in RATES
+    if kind.startswith(
+        (
+            "request ",
+            "answer ",
+            "gateway ",
+            "server ",
+            "too ",
+            "data ",
+            "stream ",
+            "connection ",
+            "kept ",
+            "partition",
+        )
+    )
+)
 
 #: A world has each kind with this probability: worlds with few kinds reach what is hidden by
 #: too many at once.
@@ -93,15 +133,22 @@ class Dice:
     """Decides about faults. `calm` ends them all, so that it can be seen whether the system
     converges, whatever happened before."""
 
-    def __init__(self, seed: int, trace: Trace, often: Collection[str] = ()) -> None:
-        """Kinds that are named in `often` happen in every world, and often."""
+    def __init__(
+        self,
+        seed: int,
+        trace: Trace,
+        often: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> None:
+        """Kinds that are named in `often` happen in every world, and often. `only` names the kinds
+        that may happen at all; by default any may."""
         self._seed = seed
         self._trace = trace
         chosen = Random(f"{seed} kinds")
         self._rates = {
             kind: rate * chosen.choice((0.3, 1.0, 2.0))
             for kind, rate in RATES.items()
-            if chosen.random() < _PRESENT
+            if chosen.random() < _PRESENT and (only is None or kind in only)
         }
         self._rates |= {kind: min(0.5, _OFTEN * RATES[kind]) for kind in often}
         # Each kind has a sequence of its own: a change in one place shifts the others less.

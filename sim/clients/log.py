@@ -1,0 +1,60 @@
+"""Every change that the server stored, by object."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+
+import msgspec
+
+from onejob.objects.meta import Key
+from onejob.store.base import Change
+from onejob.store.log import LogStore
+
+
+@dataclass(frozen=True)
+class Entry:
+    revision: int
+    uid: str
+    document: bytes
+    gone: bool
+    quiet: bool
+
+
+class ServerLog:
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self.entries: dict[Key, list[Entry]] = defaultdict(list)
+        #: By resource, up to which revision all entries are here.
+        self.seen: dict[str, int] = {}
+
+    def follow(self, resource: str) -> asyncio.Task[None]:
+        self.seen[resource] = 0
+        return asyncio.create_task(self._follow(resource))
+
+    def last(self, key: Key, up_to: int) -> Entry | None:
+        """The last change of an object not after a revision."""
+        found = [entry for entry in self.entries.get(key, ()) if entry.revision <= up_to]
+        return found[-1] if found else None
+
+    def carrying(self, marker: str) -> dict[str, Entry]:
+        """Objects that ever held a text: by UID, the first version that did."""
+        text = marker.encode()
+        found: dict[str, Entry] = {}
+        for entries in self.entries.values():
+            for entry in entries:
+                if not entry.gone and text in entry.document:
+                    found.setdefault(entry.uid, entry)
+        return found
+
+    async def _follow(self, resource: str) -> None:
+        async for batch in self._store.watch(resource, after=0):
+            for change in batch:
+                self._note(change)
+
+    def _note(self, change: Change) -> None:
+        document = change.value if change.value is not None else change.previous
+        assert document is not None, "nothing is damaged here"
+        uid = msgspec.json.decode(document)["metadata"]["uid"]
+        entry = Entry(change.revision, uid, document, change.value is None, change.quiet)
+        self.entries[change.key].append(entry)
+        self.seen[change.key.resource] = change.revision

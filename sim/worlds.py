@@ -1,0 +1,28 @@
+"""The worlds by name: each has its own seeds and its own checks."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from sim.clients import world as clients
+from sim.world import Verdict, simulate
+
+Simulate: TypeAlias = Callable[[int, argparse.Namespace], Verdict]
+
+
+def _plane(seed: int, options: argparse.Namespace) -> Verdict:
+    return simulate(
+        seed,
+        options.often,
+        node=options.node,
+        job_limit=options.job_limit,
+        rare=options.rare,
+        gates=options.gates,
+    )
+
+
+#: The first is the default.
+WORLDS: Mapping[str, Simulate] = {
+    "plane": _plane,
+    "clients": lambda seed, options: clients.simulate(seed, options.often),
+}
