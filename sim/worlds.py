@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from sim.clients import world as clients
+from sim.cluster import world as cluster
 from sim.world import Verdict, simulate
 
 Simulate: TypeAlias = Callable[[int, argparse.Namespace], Verdict]
@@ -25,4 +26,5 @@ def _plane(seed: int, options: argparse.Namespace) -> Verdict:
 WORLDS: Mapping[str, Simulate] = {
     "plane": _plane,
     "clients": lambda seed, options: clients.simulate(seed, options.often),
+    "cluster": lambda seed, options: cluster.simulate(seed, options.often),
 }

@@ -84,7 +84,11 @@ class Network:
             link.silence()
 
     def mend(self) -> None:
+        """Nobody is cut off any more, and connections that are silent are found to be dead: to wait
+        until their users give them up would take most of the time of a world."""
         self._cut_until.clear()
+        for link in [link for link in self.links if link.is_silent]:
+            link.reset()
 
     def kill(self, origin: str) -> None:
         """The host's process is dead: its connections are closed by the kernel."""
@@ -136,6 +140,13 @@ class Link:
     def silence(self) -> None:
         """Nothing arrives any more, and neither end is told."""
         self._silent = True
+
+    @property
+    def is_silent(self) -> bool:
+        return self._silent
+
+    def reset(self) -> None:
+        self._end(ConnectionResetError("the simulated network"))
 
     # --- from the client
 
