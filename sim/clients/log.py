@@ -2,17 +2,20 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable  # noqa: TC003 - for an attribute
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from onejob.objects.meta import Key
-from onejob.store.base import Change
+from onejob.store.base import Change, StoreClosed
 from onejob.store.log import LogStore
 
 
 @dataclass(frozen=True)
 class Entry:
+    at: float
     revision: int
     uid: str
     document: bytes
@@ -21,15 +24,15 @@ class Entry:
 
 
 class ServerLog:
-    def __init__(self, store: LogStore) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self.entries: dict[Key, list[Entry]] = defaultdict(list)
         #: By resource, up to which revision all entries are here.
         self.seen: dict[str, int] = {}
+        self.on_entry: list[Callable[[Key, Entry], None]] = []
 
-    def follow(self, resource: str) -> asyncio.Task[None]:
-        self.seen[resource] = 0
-        return asyncio.create_task(self._follow(resource))
+    def follow(self, store: LogStore, *resources: str) -> list[asyncio.Task[None]]:
+        """Note the changes of some resources, from those on that were not seen yet."""
+        return [asyncio.create_task(self._follow(store, resource)) for resource in resources]
 
     def last(self, key: Key, up_to: int) -> Entry | None:
         """The last change of an object not after a revision."""
@@ -46,15 +49,20 @@ class ServerLog:
                     found.setdefault(entry.uid, entry)
         return found
 
-    async def _follow(self, resource: str) -> None:
-        async for batch in self._store.watch(resource, after=0):
-            for change in batch:
-                self._note(change)
+    async def _follow(self, store: LogStore, resource: str) -> None:
+        after = self.seen.setdefault(resource, 0)
+        with suppress(StoreClosed):
+            async for batch in store.watch(resource, after=after):
+                for change in batch:
+                    self._note(change)
 
     def _note(self, change: Change) -> None:
         document = change.value if change.value is not None else change.previous
         assert document is not None, "nothing is damaged here"
         uid = msgspec.json.decode(document)["metadata"]["uid"]
-        entry = Entry(change.revision, uid, document, change.value is None, change.quiet)
+        now = asyncio.get_running_loop().time()
+        entry = Entry(now, change.revision, uid, document, change.value is None, change.quiet)
         self.entries[change.key].append(entry)
         self.seen[change.key.resource] = change.revision
+        for call in self.on_entry:
+            call(change.key, entry)

@@ -59,8 +59,9 @@ async def _live(stage: Stage) -> None:
         return made[0]
 
     plane = await stage.open_plane("server", clock, controllers=frozenset(), client=make_client)
-    server = ServerLog(plane.store)
-    tasks = [server.follow(resource) for resource in (PODS, CONFIG_MAPS)]
+    server = ServerLog()
+    tasks = server.follow(plane.store, PODS, CONFIG_MAPS)
+    await asyncio.sleep(0)
     stage.network.listeners[_HOST] = front(plane, Random(f"{stage.seed} front"))
     settled: set[str] = set()
     callers = [_caller(stage, server, number, settled) for number in range(_CALLERS)]

@@ -54,6 +54,8 @@ class Network:
     arrivals: list[Arrival] = field(default_factory=list)
     on_arrival: list[Callable[[Arrival], None]] = field(default_factory=list)
     links: list["Link"] = field(default_factory=list)
+    #: By host, when an answer of a server reached it last.
+    answered_at: dict[str, float] = field(default_factory=dict)
     _cut_until: dict[str, float] = field(default_factory=dict)
     #: Hosts that are gone: nothing of theirs arrives any more.
     _dead: set[str] = field(default_factory=set)
@@ -220,6 +222,7 @@ class Link:
                 self.client.deliver(data + data, seconds)
             case _:
                 self._split(data, seconds)
+                self._network.answered_at[self.origin] = _now() + seconds
 
     def _send_piece(self, data: bytes) -> None:
         """A piece of a watch."""
