@@ -14,12 +14,12 @@ from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import Email
 from onejob.controllers.notify.mail import MailChannel
 from onejob.objects.meta import Key
+from onejob.planning.notify.messages import Message
 from onejob.store.base import CannotOpen
 from onejob.store.log import LogStore
 from onejob.testing import OnejobServer
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import NOON, run_virtual, virtual_clock
 from onejob.worker_threads import WorkerThreads, start_daemon
-from tests.notify.test_channels import a_message
 from tests.store.support import a_store, write
 
 
@@ -131,7 +131,9 @@ def test_mail_is_not_delivered_without_a_thread() -> None:
     async def live() -> None:
         channel = MailChannel(Email("x", sender="a@example.com", to=("b@example.com",), tls="none"))
         with no_more_threads(), pytest.raises(NotDelivered, match="no thread can be started"):
-            await channel.send(a_message())
+            await channel.send(
+                Message("m1", "failed", "ops", NOON, "text", namespace="default", name="pi")
+            )
 
     run_virtual(live())
 

@@ -142,7 +142,7 @@ async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Rep
         return Reply(code, headers, b"")
     if "content-length" in fields:
         return Reply(code, headers, await reader.readexactly(int(fields["content-length"])))
-    chunks = []
+    chunks: list[bytes] = []
     while chunk := await read_chunk(reader):
         chunks.append(chunk)
     return Reply(code, headers, b"".join(chunks))
