@@ -200,7 +200,7 @@ class LocalClient:
 
     def _discard_damaged(self, key: Key) -> None:
         store = self._service.store
-        if key in store.damaged:
+        if store.newest_is_damaged(key):
             store.discard(key)
             log.error("%s was recreated as it is by default: what was changed in it is lost", key)
 

@@ -167,6 +167,9 @@ class StagingStore(Protocol):
         """The newest staged version: what a write will be checked against. Raises
         DamagedDocument."""
 
+    def newest_is_damaged(self, key: Key) -> bool:
+        """Whether an object is damaged, and its deletion is not staged yet."""
+
     def discard(self, key: Key) -> int:
         """Stage the deletion of a damaged object; returns its revision. Watchers get no event for
         it, as they got none for the object."""

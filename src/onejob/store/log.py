@@ -166,9 +166,10 @@ class LogStore:
 
     @property
     def damaged(self) -> Mapping[Key, int]:
-        """Without those whose deletion is staged."""
-        staged = self._queue.staged
-        return {key: revision for key, revision in self._damage.found.items() if key not in staged}
+        return self._damage.found
+
+    def newest_is_damaged(self, key: Key) -> bool:
+        return key in self._damage.found and key not in self._queue.staged
 
     def get(self, key: Key) -> Stored | None:
         return self._versions.find(key)

@@ -51,6 +51,9 @@ class Rehearsal:
     def newest(self, key: Key) -> Stored | None:
         return self.known.setdefault(key, None)
 
+    def newest_is_damaged(self, key: Key) -> bool:
+        return False
+
     def discard(self, key: Key) -> int:
         raise AssertionError("deletions are not rehearsed")
 

@@ -332,7 +332,7 @@ class Writes(Creates, frozen=True):
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         kind = target.kind
-        if options.despite_damage and target.key in self.store.damaged:
+        if options.despite_damage and self.store.newest_is_damaged(target.key):
             return self._discard(target, options)
         stored, doc = self._existing(target)
         check_deletable(target)
