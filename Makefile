@@ -51,6 +51,14 @@ run: $(READY) $(SCHEMA) ## run an example Job to the end
 test: setup podman btrfs chromium ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest -n auto --dist worksteal $(TEST)
 
+.PHONY: nightly
+nightly: setup podman btrfs chromium ## tests and simulations that take from minutes to hours
+	$(BIN)/pytest -n auto --dist worksteal -m nightly
+	$(BIN)/python -m sim $(SIM)
+	$(BIN)/python -m sim --mutant all --seeds 300
+	$(BIN)/python -m tests.e2e.killing
+	$(BIN)/python -m tests.e2e.ledger
+
 unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
 	$(BIN)/python -m tests.node.as_nobody
 
