@@ -56,6 +56,9 @@ def test_resume_runs_nothing_again_when_the_old_process_succeeds_after_the_kill(
     assert resume.returncode == 0, output + errors
     assert "everything has succeeded" in output
     assert (onejob.home / "ledger").read_text() == "begun\nended\n"
+    assert "Succeeded" in onejob.run("results", "work").stdout
+    assert onejob.run("runs").stdout.split()[-2:] == ["Complete", "0"]
+    assert "Complete" in onejob.run("get", "jobs").stdout
 
 
 def test_resume_runs_again_what_the_kill_ended(onejob: CommandLine) -> None:

@@ -10,7 +10,9 @@ from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, made_manifest
 from onejob.cli.run.runs import RunClaim, planned_documents
-from onejob.cli.run.settling import settle_run
+from onejob.cli.run.settling import count_successes, settle_run
+from onejob.clock import SystemClock
+from onejob.explaining.ended import finish_of
 from onejob.objects.meta import JOBS, PODS
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.rerun import rerun
@@ -32,11 +34,11 @@ def manifests_of_run(
     """Wait until no Pod of the kept run is left, and return what to run then: nothing if
     `failed_only` and everything has succeeded. Raises CommandError."""
     folder, run = claim.folder, claim.run
+    codes = settle_run(folder, run)
     api = StoredApi(folder, run)
     try:
-        pods = list_all(api, BY_RESOURCE[PODS], "")
-        codes = settle_run(folder, run, pods)
-        jobs = list_all(api, BY_RESOURCE[JOBS], "")
+        pods = list_all(api, BY_RESOURCE[PODS], "") if failed_only else []
+        jobs = stored_jobs = list_all(api, BY_RESOURCE[JOBS], "")
         stored = {kind: list_all(api, kind, "") for kind in map(BY_RESOURCE.__getitem__, _NEEDED)}
         left_out = _never_created(planned_documents(folder), jobs, stored)
         if left_out and settings:
@@ -50,6 +52,8 @@ def manifests_of_run(
     finally:
         api.close()
     if not documents and not left_out:
+        if not all(map(_is_finished, stored_jobs)) and count_successes(folder, run):
+            claim.record_completion(SystemClock().now())
         return []
     needed = [
         _written(kind, document)
@@ -102,6 +106,10 @@ def _never_created(
         if is_missing:
             missing.append(document)
     return missing if any(document["kind"] == "Job" for document in missing) else []
+
+
+def _is_finished(job: dict[str, Any]) -> bool:
+    return finish_of(job) is not None
 
 
 def _place(document: dict[str, Any]) -> tuple[str, str]:

@@ -126,6 +126,13 @@ class RunClaim:
         self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
         _write_record(self.folder, self.run)
 
+    def record_completion(self, at: datetime) -> None:
+        """All its Jobs turned out to be complete, though its process did not live to see it."""
+        self.run = msgspec.structs.replace(
+            self.run, finished_at=at, exit_code=0, stopped_by="", stopped_at=None
+        )
+        _write_record(self.folder, self.run)
+
     def environment(self) -> dict[str, str]:
         """What the commands of the run inherited."""
         try:

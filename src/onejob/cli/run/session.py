@@ -155,7 +155,7 @@ class _Session:
 
     async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
         self._stop.listen()
-        _log_to(path / "onejob.log")
+        log_to(path / "onejob.log")
         plane, page = await self._start(self._settings(path))
         own_process.settle()
         runtime = plane.node.runtime
@@ -578,7 +578,7 @@ class _LogFile(logging.FileHandler):
         `_watch_disk` says so."""
 
 
-def _log_to(path: Path) -> None:
+def log_to(path: Path) -> None:
     """Log to a file, since the screen shows the run. The file is created with the first record."""
     handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

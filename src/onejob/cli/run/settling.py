@@ -1,14 +1,18 @@
-"""The end of a run whose process was killed: stop what still runs of it, and collect how it ended.
+"""The end of a run whose process was killed: stop what still runs of it, and record how it ended.
 
 The runtime knows more than the database of the run: processes end, and are recorded, while nothing
-is there any more to write their Pods' status.
+is there any more to write their Pods' status. So a control plane is started once more in the folder
+of the run, with a node that takes over what is there and starts nothing.
 """
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.run.runs import Run, has_supervisor
@@ -16,77 +20,151 @@ from onejob.planning.job.uncounted import ExitCodes
 
 if TYPE_CHECKING:
     from onejob.node.options import RuntimeName
-    from onejob.node.runtime import AttemptRef, Runtime, RuntimeEvent
-    from onejob.objects.meta import Key
+    from onejob.node.runtime import (
+        AttemptRef,
+        Deliver,
+        Fetch,
+        Inheritance,
+        Runtime,
+        RuntimeEvent,
+    )
+    from onejob.node.setup.environment import NodeContext
+    from onejob.objects.pod_spec import Container, NodePod
 
 _DEFAULT_GRACE_SECONDS: Final = 30
+_COUNTING_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
 
 
-def settle_run(folder: Path, run: Run, pods: Sequence[Mapping[str, Any]]) -> ExitCodes:
-    """Wait until no container of the run is left, and return how those ended of which the runtime
-    has a record. Raises CommandError."""
+def settle_run(folder: Path, run: Run) -> ExitCodes:
+    """Wait until no container of the run is left, have the status of its Pods written, and return
+    how its containers ended as far as the runtime has a record of it. Raises CommandError."""
     ended_in_order = run.finished_at is not None and not run.stopped_by
     if run.runtime == "simulated" or (ended_in_order and not has_supervisor(folder)):
         return {}
-    from onejob.node.runtime import RuntimeUnavailable
+    with _problems_of(folder, run):
+        return asyncio.run(_settle(folder, run))
 
-    graces = {pod["metadata"]["uid"]: _grace(pod) for pod in pods}
+
+def count_successes(folder: Path, run: Run) -> bool:
+    """Have the Jobs of a settled run completed, all of whose Pods have succeeded, but were not
+    counted; whether they are complete now. Raises CommandError."""
+    with _problems_of(folder, run):
+        return asyncio.run(_count(folder))
+
+
+@contextmanager
+def _problems_of(folder: Path, run: Run) -> Iterator[None]:
+    from onejob.cli.run.session import log_to
+    from onejob.node.runtime import RuntimeUnavailable
+    from onejob.store.base import CannotOpen
+    from onejob.trusted_paths import NotTrusted
+
+    log_to(folder / "onejob.log")
     try:
-        return asyncio.run(_Settling(run, graces).settle(folder))
+        yield
     except RuntimeUnavailable as error:
         raise CommandError(
             f"the Pods of run {run.id} may still run: {error}", exit_code=EXIT_FAILED
         ) from None
+    except (CannotOpen, NotTrusted) as error:
+        raise CommandError(
+            f"run {run.id} cannot be read: {error}", f"see {folder}", exit_code=EXIT_FAILED
+        ) from None
 
 
-class _Settling:
-    def __init__(self, run: Run, graces: Mapping[str, int]) -> None:
-        self._run = run
-        self._graces = graces
+async def _settle(folder: Path, run: Run) -> ExitCodes:
+    from onejob.client.base import Selection
+    from onejob.node.options import NodeOptions
+    from onejob.objects.meta import PODS
+    from onejob.server import ControlPlane, Settings, World
+
+    settling: list[_StartsNothing] = []
+
+    def make(context: "NodeContext") -> "Runtime":
+        settling.append(_StartsNothing(_runtime_of(run, folder, context)))
+        return cast("Runtime", settling[0])
+
+    name = cast("RuntimeName", run.runtime)
+    settings = Settings(folder, NodeOptions(runtime=name), controllers=frozenset())
+    plane = await ControlPlane.start(settings, World(runtime=make))
+    (runtime,) = settling
+    try:
+        pods = map(msgspec.json.decode, (await plane.client.list(Selection(PODS))).documents)
+        graces = {pod["metadata"]["uid"]: _grace(pod) for pod in pods}
+        if count := runtime.stop_all(graces):
+            noun = "Pod" if count == 1 else "Pods"
+            note = f"note: waiting for {count} {noun} of run {run.id} to end"
+            print(note, file=sys.stderr, flush=True)
+        await runtime.all_ended.wait()
+    finally:
+        await plane.stop()
+    return runtime.newest_codes()
+
+
+async def _count(folder: Path) -> bool:
+    from onejob.client.base import Selection
+    from onejob.controllers.selection import JOB
+    from onejob.objects.job import read_job
+    from onejob.objects.meta import JOBS
+    from onejob.server import ControlPlane, Settings
+
+    settings = Settings(folder, controllers=frozenset({JOB}), with_node=False)
+    plane = await ControlPlane.start(settings)
+    try:
+        async with asyncio.timeout(_COUNTING_SECONDS):
+            while True:
+                listed = (await plane.client.list(Selection(JOBS))).documents
+                jobs = [read_job(document) for document in listed]
+                if all(job.finished for job in jobs):
+                    return all(job.condition_is_true("Complete") for job in jobs)
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        return False
+    finally:
+        await plane.stop()
+
+
+class _StartsNothing:
+    """A runtime that goes on with what it inherits. All that is not here is left to the real one;
+    what it starts, and so what it never starts, is not asked for again."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
         self._running: set[AttemptRef] = set()
         #: None for an attempt whose end is unknown.
         self._codes: dict[AttemptRef, int | None] = {}
-        self._all_ended = asyncio.Event()
+        self.all_ended = asyncio.Event()
 
-    async def settle(self, folder: Path) -> ExitCodes:
-        runtime = _runtime_of(self._run, folder)
-        settled = False
-        try:
-            inherited = await runtime.start(self._events, _no_settings)
-            self._events(inherited.attempts)
-            if self._running:
-                self._announce()
-            for ref in self._running:
-                runtime.stop(ref, self._graces.get(ref.uid, _DEFAULT_GRACE_SECONDS))
-            await self._all_ended.wait()
-            settled = True
-        finally:
-            await runtime.close(end_pods=settled)
-        return self._newest_codes()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
 
-    def _events(self, events: Iterable["RuntimeEvent"]) -> None:
-        from onejob.node.runtime import Ended, Lost, Started, Starting
+    async def start(self, deliver: "Deliver", fetch: "Fetch") -> "Inheritance":
+        def deliver_all(events: Iterable["RuntimeEvent"]) -> None:
+            events = list(events)
+            self._saw(events)
+            deliver(events)
 
-        for event in events:
-            if isinstance(event, Ended | Lost):
-                self._running.discard(event.ref)
-                self._codes[event.ref] = event.exit.code if isinstance(event, Ended) else None
-            elif isinstance(event, Started | Starting) and event.ref not in self._codes:
-                self._running.add(event.ref)
-        if self._running:
-            self._all_ended.clear()
-        else:
-            self._all_ended.set()
+        inherited = await self._runtime.start(deliver_all, fetch)
+        self._saw(inherited.attempts)
+        return inherited
 
-    def _announce(self) -> None:
-        pods = len({ref.uid for ref in self._running})
-        print(
-            f"note: waiting for {pods} Pod{'s' if pods > 1 else ''} of run {self._run.id} to end",
-            file=sys.stderr,
-            flush=True,
-        )
+    def launch(self, pod: "NodePod", container: "Container", attempt: int) -> None:
+        """Leave it unstarted: the run that would want it is over."""
 
-    def _newest_codes(self) -> ExitCodes:
+    def stop_all(self, graces: Mapping[str, int]) -> int:
+        """Stop what runs; returns of how many Pods."""
+        for ref in self._running:
+            self._runtime.stop(ref, graces.get(ref.uid, _DEFAULT_GRACE_SECONDS))
+        return len({ref.uid for ref in self._running})
+
+    async def close(self, *, end_pods: bool) -> None:
+        """Where something still runs, Ctrl-C was pressed: with this process, its supervisor loses
+        its owner, and stops it."""
+        if self.all_ended.is_set():
+            await self._runtime.close(end_pods=True)
+
+    def newest_codes(self) -> ExitCodes:
         """By Pod and container, the exit code of the last attempt."""
         codes: dict[str, dict[str, int]] = {}
         for ref, code in sorted(self._codes.items(), key=lambda item: item[0].attempt):
@@ -96,22 +174,31 @@ class _Settling:
                 of_pod[ref.container] = code
         return codes
 
+    def _saw(self, events: Iterable["RuntimeEvent"]) -> None:
+        from onejob.node.runtime import Ended, Lost, Started, Starting
 
-def _runtime_of(run: Run, folder: Path) -> "Runtime":
+        for event in events:
+            if isinstance(event, Ended | Lost):
+                self._running.discard(event.ref)
+                self._codes[event.ref] = event.exit.code if isinstance(event, Ended) else None
+            elif isinstance(event, Started | Starting) and event.ref not in self._codes:
+                self._running.add(event.ref)
+        if self._running:
+            self.all_ended.clear()
+        else:
+            self.all_ended.set()
+
+
+def _runtime_of(run: Run, folder: Path, context: "NodeContext") -> "Runtime":
     from onejob.clock import SystemClock
     from onejob.node.options import NodeOptions
     from onejob.node.runtimes import RUNTIMES
-    from onejob.node.setup.environment import NodeContext
 
     name = cast("RuntimeName", run.runtime)
-    options = NodeOptions(runtime=name, pid_namespace="off")
+    options = NodeOptions(runtime=name, pid_namespace="off", pods_end_with_us=True)
     if run.engine:
-        options = NodeOptions(runtime=name, engine=run.engine)
-    return RUNTIMES[name].make(options, folder, SystemClock(), NodeContext("", "127.0.0.1"))
-
-
-async def _no_settings(key: "Key") -> bytes:
-    raise AssertionError("nothing is started")
+        options = msgspec.structs.replace(options, engine=run.engine)
+    return RUNTIMES[name].make(options, folder, SystemClock(), context)
 
 
 def _grace(pod: Mapping[str, Any]) -> int:
