@@ -1,6 +1,7 @@
 """`--runtime podman` as a user meets it."""
 
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,27 @@ class TestWithAnEngine:
         assert "hello from 0\n" in logs
         assert "hello from 1\n" in logs
         assert str(place) not in engine("ps", "--all", "--format", "{{.Labels}}")
+
+    def test_resume_of_a_killed_run_repeats_only_what_did_not_exit_with_0(
+        self, place: Path
+    ) -> None:
+        # As the first process of its container it ignores SIGTERM unless it handles it.
+        stops = "[ $JOB_COMPLETION_INDEX = 0 ] || trap 'exit 143' TERM"
+        script = f"{stops}; echo begun; sleep 5 & wait; echo ended"
+        words = f'command: [sh, -c, "{script}"]'
+        manifest = JOB.replace('args: ["hello from", "$(JOB_COMPLETION_INDEX)"]', words)
+        (place / "job.yaml").write_text(manifest)
+        onejob = CommandLine(place)
+        options = [f"--engine-option={option}" for option in OPTIONS]
+        node = ["--runtime=podman", f"--engine={shlex.join(ENGINE)}", *options]
+        run = onejob.start("run", *node, "--plain", "job.yaml")
+        give_up = time.monotonic() + 60
+        while onejob.run("logs", "job/greet").stdout.count("begun") < 2:
+            assert time.monotonic() < give_up
+        run.kill()
+        run.communicate()
+        done = onejob.run("run", *node, "--plain", "--resume", "greet", timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "started (1 index)" in done.stdout
+        results = onejob.run("results", "greet").stdout.splitlines()
+        assert [line.split()[1] for line in results[1:]] == ["Succeeded", "Succeeded"]

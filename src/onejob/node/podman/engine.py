@@ -71,6 +71,8 @@ class Engine:
         self.command = tuple(command)
         self.is_docker = os.path.basename(self.command[0]).startswith("docker")
         self._lock = lock
+        #: What the guard of a killed process saw of containers before it removed them.
+        self._last_seen = lock.with_name("engine.last-seen")
         self._mark = mark
         self._starts = asyncio.Semaphore(_STARTS)
         self._calls = asyncio.Semaphore(_CALLS)
@@ -97,11 +99,28 @@ class Engine:
         return _abilities(msgspec.json.decode(answer.output))
 
     async def containers(self) -> list[Found]:
-        """All containers of this node, in whatever state. Raises RuntimeUnavailable."""
+        """All containers of this node, in whatever state, with those that a guard removed. Raises
+        RuntimeUnavailable."""
         answer = await self._call("ps", "--all", "--quiet", "--no-trunc", *self._ours())
         if answer.code:
             raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
-        return await self.inspect(answer.output.decode().split())
+        found = await self.inspect(answer.output.decode().split())
+        names = {container.name for container in found}
+        return [*found, *(gone for gone in self._removed() if gone.name not in names)]
+
+    def _removed(self) -> list[Found]:
+        """The ended containers that a guard removed, as it found them last."""
+        try:
+            content = self._last_seen.read_bytes()
+        except FileNotFoundError:
+            return []
+        removed: dict[str, Found] = {}
+        # Lists that follow each other, each with its brackets on lines of their own. The guard may
+        # have been killed, or the disk full: the last one may be cut.
+        for part in content.split(b"\n]"):
+            with contextlib.suppress(msgspec.DecodeError):
+                removed |= {found.name: found for found in read_containers(part + b"\n]")}
+        return [found for found in removed.values() if not found.unborn and not found.alive]
 
     async def inspect(self, names: Sequence[str]) -> list[Found]:
         """Those of the containers that exist. Raises RuntimeUnavailable."""
@@ -200,7 +219,8 @@ class Engine:
     async def guard(self) -> asyncio.subprocess.Process:
         """A watcher of ours that ends all containers of this node, gracefully, when we vanish."""
         return await asyncio.create_subprocess_exec(
-            "sh", "-c", _GUARD, "sh", str(self._lock), f"label={self._mark}", *self.command,
+            "sh", "-c", _GUARD, "sh", str(self._lock), _END_ALL, str(self._last_seen),
+            f"label={self._mark}", *self.command,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
@@ -213,12 +233,19 @@ class Engine:
         return ("--filter", f"label={self._mark}")
 
 
-#: Its input ends when we do, however that happens. Each container knows its own grace.
+#: Its input ends when we do, however that happens. Whoever takes over waits for the lock.
 _GUARD = """
 cat > /dev/null
-lock=$1 filter=$2; shift 2
-flock --exclusive "$lock" true
+lock=$1 end_all=$2; shift 2
+flock --close --exclusive "$lock" sh -c "$end_all" sh "$@"
+"""
+#: Each container knows its own grace. How they ended is kept: it may not have been read yet.
+_END_ALL = """
+last_seen=$1 filter=$2; shift 2
+umask 077
 "$@" ps --quiet --filter "$filter" | xargs -r "$@" stop
+"$@" ps --all --quiet --filter "$filter" |
+  xargs -r "$@" container inspect >> "$last_seen"
 "$@" ps --all --quiet --filter "$filter" | xargs -r "$@" rm --force --volumes
 """
 
