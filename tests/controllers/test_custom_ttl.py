@@ -180,7 +180,7 @@ def test_the_ttl_may_be_changed_after_the_end_and_finalizers_are_honoured(tmp_pa
 
 def test_a_malformed_rule_gets_an_event_and_can_be_mended(tmp_path: Path) -> None:
     async def main(house: House) -> None:
-        await define(house, '{"ttl": 7}')
+        await define(house, '{"ttl": 7.5}')
         assert await house.reasons() == ["InvalidTTLRule"]
         event = (await house.all_of(EVENTS))[0]
         assert event["involvedObject"]["name"] == NAME
@@ -220,3 +220,22 @@ def test_with_the_gate_closed_nothing_expires(tmp_path: Path) -> None:
         assert await house.exists(key)
 
     in_a_house(tmp_path, main, FeatureGates({"TTLAfterFinished": False}))
+
+
+def test_ttl_deletes_failed_runs_after_the_time_that_the_rule_names(tmp_path: Path) -> None:
+    """Conditions and rule are Tekton's: a failed run has the condition Succeeded with False."""
+
+    async def main(house: House) -> None:
+        await define(house, '{"values": ["Succeeded=True", "Succeeded=False"], "ttl": 60}')
+        failed, running = [await house.create(NAME, widget(name, spec={})) for name in "ab"]
+        for key, status in ((failed, "False"), (running, "Unknown")):
+            condition = {"type": "Succeeded", "status": status}
+            condition["lastTransitionTime"] = house.stamp()
+            await house.patch(key, {"status": {"conditions": [condition]}}, "status")
+        await asyncio.sleep(58)
+        assert await house.exists(failed)
+        await asyncio.sleep(3600)
+        assert not await house.exists(failed)
+        assert await house.exists(running)
+
+    in_a_house(tmp_path, main)

@@ -75,6 +75,51 @@ def test_what_has_not_finished_has_no_ttl_or_goes_already_never_expires(document
     assert decide(document) is NEVER
 
 
+def test_custom_expiry_takes_the_same_ttl_for_all_objects_from_a_number() -> None:
+    document = an_object(a_condition(), spec={"ttlSecondsAfterFinished": "ignored"})
+    assert decide(document, ttl=3600) == Expires(NOON, NOON + timedelta(hours=1))
+    assert decide(document, ttl=0) == Expires(NOON, NOON)
+    assert decide(an_object(), ttl=3600) is NEVER
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_custom_expiry_reads_the_ttl_of_a_label_or_annotation(where: str) -> None:
+    document = an_object(a_condition())
+    rule = {"ttl": f"metadata.{where}[example.org/ttl.seconds]"}
+    assert decide(document, **rule) is NEVER
+    document["metadata"][where] = {"example.org/ttl.seconds": "90"}
+    assert decide(document, **rule) == Expires(NOON, NOON + timedelta(seconds=90))
+    for text in ("soon", "-1", "1.5", "", "9" * 30, "\u0661"):
+        document["metadata"][where] = {"example.org/ttl.seconds": text}
+        problem = f"metadata.{where}[example.org/ttl.seconds] must be a whole number of seconds"
+        assert decide(document, **rule) == Unusable(f"{problem}, 0 or more")
+
+
+def test_custom_expiry_reads_tekton_runs() -> None:
+    rule = {"values": ["Succeeded=True", "Succeeded=False"], "ttl": 60}
+    expires = Expires(NOON, NOON + timedelta(seconds=60))
+    assert decide(an_object(a_condition("Succeeded", "True")), **rule) == expires
+    assert decide(an_object(a_condition("Succeeded", "False")), **rule) == expires
+    assert decide(an_object(a_condition("Succeeded", "Unknown")), **rule) is NEVER
+    assert decide(an_object(a_condition("Succeeded", "False")), values=["Succeeded"]) is NEVER
+
+
+def test_custom_expiry_reads_prow_jobs() -> None:
+    rule = {"finished": "status.completionTime", "values": ["*"], "ttl": 60}
+    assert decide(an_object(completionTime=STAMP), **rule) == Expires(
+        NOON, NOON + timedelta(seconds=60)
+    )
+    assert decide(an_object(state="pending"), **rule) is NEVER
+    assert decide(an_object(completionTime=""), **rule) is NEVER
+    assert decide(an_object(completionTime=None), **rule) is NEVER
+    unreadable = decide(an_object(completionTime="soon"), **rule)
+    assert unreadable == Unusable(
+        "it has finished, but status.completionTime is no RFC 3339 time that says when"
+    )
+    elsewhere = {**rule, "finished": "status.result", "finishedAt": "status.at"}
+    assert decide(an_object(result="ok", at=STAMP), **elsewhere).finished_at == NOON
+
+
 @pytest.mark.parametrize("ttl", [-1, "60", 1.5, True, [60]])
 def test_a_ttl_that_is_no_number_of_seconds_is_reported(ttl: Any) -> None:
     verdict = decide(an_object(a_condition(), spec={"ttlSecondsAfterFinished": ttl}))
@@ -103,6 +148,14 @@ def test_an_end_without_a_time_is_reported(time: Any) -> None:
         ('{"ttl": "spec..ttl"}', "ttl must be field names"),
         ('{"finished": "status.conditions[0]"}', "finished must be field names"),
         ('{"finishedAt": "."}', "finishedAt must be field names"),
+        ('{"ttl": -1}', "ttl must be 0 seconds or more"),
+        ('{"ttl": true}', "Expected `int | str`, got `bool`"),
+        ('{"ttl": 1.5}', "Expected `int | str`, got `float`"),
+        ('{"ttl": "metadata.labels[]"}', "ttl must be field names"),
+        ('{"ttl": "spec.labels[a]"}', "ttl must be field names"),
+        ('{"values": ["*", "Failed"]}', "must be the only one"),
+        ('{"values": ["Succeeded=No"]}', "must be a condition and its status"),
+        ('{"values": ["=False"]}', "must be a condition and its status"),
     ],
 )
 def test_a_malformed_rule_says_what_is_wrong(text: str, error: str) -> None:

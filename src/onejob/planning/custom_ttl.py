@@ -18,6 +18,12 @@ from onejob.planning.ttl import NEVER, Expires, NeverExpires, expires_after
 CUSTOM_TTL_ANNOTATION = "onejob.dev/ttl-after-finished"
 
 _FIELD = re.compile(r"[A-Za-z0-9_-]+")
+#: Keys of labels and annotations contain dots and slashes.
+_KEYED = re.compile(r"\.?metadata\.(labels|annotations)\[([^\[\]]+)\]")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+#: As the only value: the object has finished once the field has any text.
+_ANY = "*"
+_STATUSES = ("True", "False", "Unknown")
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -27,11 +33,14 @@ class FinishRule(Struct, frozen=True):
 
     #: A list of conditions, or one text such as a phase.
     finished: Path
-    #: Types of conditions, or texts, that mean that the object has finished.
-    values: tuple[str, ...]
+    #: Texts that mean that the object has finished; None for any.
+    texts: frozenset[str] | None
+    #: Type and status of each condition that means it.
+    conditions: frozenset[tuple[str, str]]
     #: The time of the end; empty for the lastTransitionTime of the condition.
     finished_at: Path
-    ttl: Path
+    #: The field, label or annotation with the seconds, or the same number for all objects.
+    ttl: Path | int
 
 
 class BadRule(ValueError):
@@ -48,53 +57,86 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     finished: str = "status.conditions"
     values: tuple[str, ...] = ("Complete", "Failed")
     finished_at: str = ""
-    ttl: str = "spec.ttlSecondsAfterFinished"
+    ttl: str | int = "spec.ttlSecondsAfterFinished"
 
 
 def read_rule(text: str) -> FinishRule:
-    """Reads the annotation. Raises BadRule."""
+    """Read the annotation. Raises BadRule."""
     try:
         written = msgspec.json.decode(text, type=_Written)
     except msgspec.DecodeError as error:
         raise BadRule(f"annotation {CUSTOM_TTL_ANNOTATION}: {error}") from None
     if not all(written.values) or not written.values:
-        raise BadRule(f"annotation {CUSTOM_TTL_ANNOTATION}: values must name at least one value")
+        raise _bad("values must name at least one value")
+    any_text = _ANY in written.values
+    if any_text and len(written.values) > 1:
+        raise _bad(f'"{_ANY}" in values means any text, so it must be the only one')
+    if isinstance(written.ttl, int) and written.ttl < 0:
+        raise _bad("ttl must be 0 seconds or more")
+    finished = _path("finished", written.finished)
+    finished_at = _path("finishedAt", written.finished_at) if written.finished_at else ()
     return FinishRule(
-        finished=_path("finished", written.finished),
-        values=written.values,
-        finished_at=_path("finishedAt", written.finished_at) if written.finished_at else (),
-        ttl=_path("ttl", written.ttl),
+        finished=finished,
+        texts=None if any_text else frozenset(written.values),
+        conditions=frozenset() if any_text else frozenset(map(_condition, written.values)),
+        # A field that is only there once the object has finished is mostly the time of that.
+        finished_at=finished if any_text and not finished_at else finished_at,
+        ttl=written.ttl if isinstance(written.ttl, int) else _path("ttl", written.ttl),
     )
 
 
+def _bad(problem: str) -> BadRule:
+    return BadRule(f"annotation {CUSTOM_TTL_ANNOTATION}: {problem}")
+
+
+def _condition(value: str) -> tuple[str, str]:
+    """Read the type of a condition that must be True, or TYPE=STATUS."""
+    kind, equals, status = value.partition("=")
+    if equals and (not kind or status not in _STATUSES):
+        raise _bad(
+            f'values: "{value[:100]}" must be a condition and its status, such as "Succeeded=False"'
+        )
+    return kind, status or "True"
+
+
 def _path(name: str, text: str) -> Path:
+    if keyed := _KEYED.fullmatch(text):
+        return ("metadata", keyed[1], keyed[2])
     fields = tuple(text.removeprefix(".").split("."))
     if not all(map(_FIELD.fullmatch, fields)):
-        raise BadRule(
-            f"annotation {CUSTOM_TTL_ANNOTATION}: {name} must be field names with dots between "
-            f'them, such as "spec.ttlSecondsAfterFinished", not "{text[:100]}"'
+        raise _bad(
+            f'{name} must be field names with dots between them, such as "spec.ttlSeconds", or '
+            f'"metadata.labels[KEY]", not "{text[:100]}"'
         )
     return fields
+
+
+def _path_text(path: Path) -> str:
+    if path[0] == "metadata" and len(path) == 3:
+        return f"{path[0]}.{path[1]}[{path[2]}]"
+    return ".".join(path)
 
 
 def custom_expiry(
     rule: FinishRule, document: Mapping[str, Any]
 ) -> Expires | NeverExpires | Unusable:
-    ttl_seconds = _value(document, rule.ttl)
+    written_ttl = rule.ttl if isinstance(rule.ttl, int) else _value(document, rule.ttl)
     finished = _value(document, rule.finished)
     condition = _finished_condition(rule, finished)
-    if ttl_seconds is None or "deletionTimestamp" in document.get("metadata", {}):
+    if written_ttl is None or "deletionTimestamp" in document.get("metadata", {}):
         return NEVER
-    if condition is None and not (isinstance(finished, str) and finished in rule.values):
+    if condition is None and not _is_finishing_text(rule, finished):
         return NEVER
-    if not isinstance(ttl_seconds, int) or isinstance(ttl_seconds, bool) or ttl_seconds < 0:
-        return Unusable(f"{'.'.join(rule.ttl)} must be a whole number of seconds, 0 or more")
+    ttl_seconds = _seconds(rule.ttl, written_ttl)
+    if ttl_seconds is None:
+        assert not isinstance(rule.ttl, int), "the rule's own number was checked"
+        return Unusable(f"{_path_text(rule.ttl)} must be a whole number of seconds, 0 or more")
     written = _value(document, rule.finished_at) if rule.finished_at else None
     if written is None and condition is not None:
         written = condition.get("lastTransitionTime")
     finished_at = _time(written)
     if finished_at is None:
-        place = ".".join(rule.finished_at or (*rule.finished, "lastTransitionTime"))
+        place = _path_text(rule.finished_at or (*rule.finished, "lastTransitionTime"))
         return Unusable(f"it has finished, but {place} is no RFC 3339 time that says when")
     return expires_after(finished_at, ttl_seconds)
 
@@ -105,11 +147,25 @@ def _finished_condition(rule: FinishRule, conditions: Any) -> Mapping[str, Any] 
     for condition in conditions:
         if (
             isinstance(condition, dict)
-            and condition.get("type") in rule.values
-            and condition.get("status") == "True"
+            and (condition.get("type"), condition.get("status")) in rule.conditions
         ):
             return condition
     return None
+
+
+def _is_finishing_text(rule: FinishRule, finished: Any) -> bool:
+    if not isinstance(finished, str):
+        return False
+    return bool(finished) if rule.texts is None else finished in rule.texts
+
+
+def _seconds(source: Path | int, written: Any) -> int | None:
+    """Return the TTL as a number; None if it is none. Labels and annotations are always texts."""
+    keyed = not isinstance(source, int) and source[:1] == ("metadata",)
+    if keyed and isinstance(written, str) and _DIGITS.fullmatch(written):
+        return int(written)
+    is_number = isinstance(written, int) and not isinstance(written, bool) and written >= 0
+    return written if is_number else None
 
 
 def _value(document: Any, path: Path) -> Any:

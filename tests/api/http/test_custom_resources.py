@@ -617,10 +617,10 @@ def test_a_watch_begins_with_what_there_is_and_a_bookmark(tmp_path: Path) -> Non
 def test_a_malformed_ttl_rule_is_stored_with_a_warning(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         definition = a_definition()
-        definition["metadata"]["annotations"] = {"onejob.dev/ttl-after-finished": '{"ttl": 7}'}
+        definition["metadata"]["annotations"] = {"onejob.dev/ttl-after-finished": '{"ttl": []}'}
         await ask.ok("POST", DEFINITIONS, definition)
         assert [
-            "annotation onejob.dev/ttl-after-finished: Expected `str`, got `int`" in warning
+            "annotation onejob.dev/ttl-after-finished: Expected `int | str`, got `array`" in warning
             for warning in ask.warnings
         ] == [True]
         mended = {"metadata": {"annotations": {"onejob.dev/ttl-after-finished": "{}"}}}

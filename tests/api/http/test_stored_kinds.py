@@ -14,6 +14,8 @@ TEMPLATE = {
     "metadata": {"labels": {"app": "a"}},
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
+WITH_TTL = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "ttlSecondsAfterFinished": 60}}
+WORKLOADS = ["deployments.apps", "statefulsets.apps", "replicasets.apps", "daemonsets.apps"]
 WORKLOAD = {"spec": {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}}
 WEBHOOK = {
     "name": "a.example.com",
@@ -226,6 +228,9 @@ REFUSED = [
     ("deployments.apps", {"spec": {"selector": {"matchLabels": {"app": "b"}},
                                    "template": TEMPLATE}}, ["spec.template.metadata.labels"]),
     ("replicasets.apps", {"spec": {**WORKLOAD["spec"], "replicas": -1}}, ["spec.replicas"]),
+    *((resource, {"spec": {**WORKLOAD["spec"], "template": WITH_TTL}},
+       ["spec.template.spec.ttlSecondsAfterFinished"]) for resource in WORKLOADS),
+    ("podtemplates", {"template": WITH_TTL}, ["template.spec.ttlSecondsAfterFinished"]),
     ("horizontalpodautoscalers.autoscaling",
      {"spec": {"minReplicas": 4, "maxReplicas": 3, "scaleTargetRef": {"kind": "A", "name": "a"}}},
      ["spec.maxReplicas"]),

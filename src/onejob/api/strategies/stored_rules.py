@@ -19,6 +19,7 @@ from onejob.api.strategies.admission_rules import (
 from onejob.api.strategies.base import fill
 from onejob.api.strategies.pod.defaults import default_pod_template
 from onejob.api.strategies.pod.resources import validate_resources
+from onejob.api.strategies.pod.template import validate_pod_ttl
 from onejob.api.strategies.quota_rules import (
     check_limit_range,
     check_quota,
@@ -151,7 +152,11 @@ def _check_workload(doc: Document) -> list[FieldError]:
     if replicas < 0:
         text = "must be greater than or equal to 0"
         errors.append(invalid("spec.replicas", replicas, text))
-    return errors
+    return errors + validate_pod_ttl(spec["template"]["spec"], "spec.template.spec")
+
+
+def _check_pod_template(doc: Document) -> list[FieldError]:
+    return validate_pod_ttl((doc.get("template") or {}).get("spec") or {}, "template.spec")
 
 
 def _workload(default: Callable[[Document], None]) -> Rules:
@@ -393,5 +398,6 @@ RULES: Final[Mapping[str, Rules]] = {
         default=default_limit_range, required=("spec.limits[].type",), check=check_limit_range
     ),
     "resourcequotas": Rules(check=check_quota, immutable=("spec.scopes",)),
+    "podtemplates": Rules(check=_check_pod_template),
     "controllerrevisions.apps": Rules(required=("revision",), immutable=("data",)),
 }

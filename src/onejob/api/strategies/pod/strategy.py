@@ -19,12 +19,16 @@ from onejob.api.strategies.pod.defaults import default_pod
 from onejob.api.strategies.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.strategies.pod.quality import quality_of_service
 from onejob.api.strategies.pod.status_validation import validate_pod_status_change
-from onejob.api.strategies.pod.template import validate_hostname, validate_pod_spec
+from onejob.api.strategies.pod.template import (
+    validate_hostname,
+    validate_pod_spec,
+    validate_pod_ttl,
+)
 from onejob.api.strategies.pod.update import validate_pod_change
 from onejob.api.strategies.sameness import same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
-from onejob.wire.field_errors import FieldError, forbidden, invalid
+from onejob.wire.field_errors import FieldError, forbidden
 from onejob.wire.kinds import Kind
 
 _TTL = "ttlSecondsAfterFinished"
@@ -83,7 +87,7 @@ class PodStrategy(SelectableStrategy):
 
     def validate_new_spec(self, spec: Document) -> list[FieldError]:
         errors = validate_pod_spec(spec, "spec")
-        errors += _validate_ttl(spec)
+        errors += validate_pod_ttl(spec, "spec")
         if spec.get("schedulingGates") and spec.get("nodeName"):
             errors.append(
                 forbidden(
@@ -125,7 +129,7 @@ class PodStrategy(SelectableStrategy):
         if same_spec(new, old):
             return errors
         errors += validate_pod_spec(new["spec"], "spec")
-        errors += _validate_ttl(new["spec"])
+        errors += validate_pod_ttl(new["spec"], "spec")
         return errors + validate_pod_change(new["spec"], old["spec"])
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
@@ -183,20 +187,3 @@ class PodStrategy(SelectableStrategy):
 
     def row_conditions(self, doc: Document) -> list[dict[str, str]]:
         return pod_row_conditions(doc)
-
-
-def _validate_ttl(spec: Mapping[str, Any]) -> list[FieldError]:
-    """A Pod that is always restarted never finishes, so nothing can come after it."""
-    seconds = spec.get(_TTL)
-    if seconds is None:
-        return []
-    errors = []
-    if seconds < 0:
-        errors.append(invalid(f"spec.{_TTL}", seconds, "must be greater than or equal to 0"))
-    if spec.get("restartPolicy") not in ("Never", "OnFailure"):
-        errors.append(
-            forbidden(
-                f"spec.{_TTL}", 'may only be set when restartPolicy is "Never" or "OnFailure"'
-            )
-        )
-    return errors

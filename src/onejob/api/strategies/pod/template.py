@@ -43,6 +43,22 @@ def validate_pod_template(template: Mapping[str, Any], path: str) -> list[FieldE
     return errors
 
 
+def validate_pod_ttl(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+    """Validate `ttlSecondsAfterFinished` of a Pod, or of a template that is not a Job's. A Pod that
+    is always restarted never finishes."""
+    seconds = spec.get("ttlSecondsAfterFinished")
+    if seconds is None:
+        return []
+    field = f"{path}.ttlSecondsAfterFinished"
+    errors = []
+    if seconds < 0:
+        errors.append(invalid(field, seconds, "must be greater than or equal to 0"))
+    if spec.get("restartPolicy") not in ("Never", "OnFailure"):
+        text = 'may only be set when restartPolicy is "Never" or "OnFailure"'
+        errors.append(forbidden(field, text))
+    return errors
+
+
 def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if "terminationGracePeriodSeconds" not in spec:
