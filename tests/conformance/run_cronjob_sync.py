@@ -18,6 +18,7 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
+from onejob.client.write_series import DurableWrites
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
@@ -94,7 +95,7 @@ def _run_sync(case: Case) -> Verdict:
     async def sync_and_write() -> tuple[Synced, str | None]:
         synced = await _sync(client, case, cronjob, keeps_history=True)
         try:
-            await write_status(client, synced)
+            await write_status(DurableWrites(client), synced)
         except ApiError as error:
             return synced, str(error)
         return synced, synced.error

@@ -41,6 +41,7 @@ from onejob.planning.job.planner import account, plan_job, settle
 from onejob.planning.job.pod_facts import controlling_job_uid
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.pruning import keeps_accounted_pods
+from onejob.planning.job.reporting import finalizer_removal_failed
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_patch, with_status
 from onejob.wire.errors import ApiError, NotFound
@@ -290,8 +291,10 @@ class JobController:
         removals = RemovalOutcomes()
         if accounting.removals:
             removals = await remove_finalizers(
-                client, job.metadata.namespace, accounting.removals, state, record_event
+                client, job.metadata.namespace, accounting.removals, state
             )
+            if removals.error is not None:
+                record_event(finalizer_removal_failed(removals.error))
         settlement = settle(accounting, removals)
         if settlement.write is not None:
             await self._write(job, settlement.write, state, client)

@@ -21,7 +21,6 @@ from onejob.planning.job.plan import (
 )
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.reporting import (
-    finalizer_removal_failed,
     pod_create_failed,
     pod_created,
     pod_delete_failed,
@@ -65,17 +64,10 @@ async def change_pods(
 
 
 async def remove_finalizers(
-    client: WriteSeries,
-    namespace: str,
-    pods: Sequence[PodRef],
-    state: JobState,
-    record_event: RecordEvent,
+    client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
-    outcomes = await _free(client, pods, patches, state)
-    if outcomes.error is not None:
-        record_event(finalizer_removal_failed(outcomes.error))
-    return outcomes
+    return await _free(client, pods, patches, state)
 
 
 async def _free(

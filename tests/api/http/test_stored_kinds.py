@@ -10,7 +10,7 @@ from onejob.wire.kinds import BY_RESOURCE, STORED_KINDS, Kind
 from tests.api.http.raw_requests import TABLE, Requests, with_requests
 
 MERGE = "application/merge-patch+json"
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "a"}},
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
