@@ -244,9 +244,9 @@ upstream-mirror: upstream ## the same from a server to a real Kubernetes
 upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
 	$(BIN)/python -m tests.upstream
 
-# FOCUS='CronJob should' runs some of its specs.
-upstream-e2e: setup ## Kubernetes' own end-to-end specs of Jobs against onejob serve
-	$(BIN)/python -m tests.upstream.e2e --focus '$(FOCUS)'
+# SET=crd or SET=wide runs other sets than that of Jobs, FOCUS='CronJob should' specs by name.
+upstream-e2e: setup ## Kubernetes' own end-to-end specs against onejob serve
+	$(BIN)/python -m tests.upstream.e2e $(if $(SET),--set $(SET)) $(if $(FOCUS),--focus '$(FOCUS)')
 
 upstream-contract: upstream ## what every client of ours promises, asked of a real kube-apiserver too
 	ONEJOB_UPSTREAM=1 $(BIN)/pytest -rs tests/contract

@@ -38,6 +38,8 @@ CONTROLLER_MANAGER: Final = Program(
 )
 ETCD: Final = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3")
 E2E: Final = Program("e2e.test", "kubernetes", "k8s.io/kubernetes/test/e2e", is_test=True)
+#: The program of most of the containers that the end-to-end specs create.
+AGNHOST: Final = Program("agnhost", "kubernetes", "k8s.io/kubernetes/test/images/agnhost")
 #: Converts CustomResourceDefinitions between JSON and protobuf, with Kubernetes' codecs.
 CODEC: Final = Program("crdprotobuf", "protobuf", "onejob.dev/upstream/protobuf")
 

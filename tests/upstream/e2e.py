@@ -1,40 +1,62 @@
 """`make upstream-e2e`: Kubernetes' own end-to-end specs against `onejob serve`.
 
-`--focus REGEX` chooses specs by their names; by default all 44 of Job, CronJob and TTL, which take
-about 25 minutes one after the other. The suite's images are not pulled: busybox and pause run as
-the process runtime has them, and `--image-map IMAGE=COMMAND` names a stand-in for any other.
+`--set NAME` chooses one of `spec_sets.SETS`, by default the 44 specs of Job, CronJob and TTL, which
+take about 25 minutes one after the other. `--focus REGEX` chooses specs by their names instead. The
+parts of a set run side by side, each against a server of its own.
+
+The suite's images are not pulled: busybox and pause run as the process runtime has them, agnhost is
+built from the same module, and `--image-map IMAGE=COMMAND` names a stand-in for any other.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.serving import a_server
-from tests.upstream.building import E2E, CannotBuild, build
+from tests.upstream.building import AGNHOST, E2E, CannotBuild, build
+from tests.upstream.known_failures import KNOWN_FAILURES
+from tests.upstream.spec_sets import OFF_BY_DEFAULT, SETS, Part
 
-_FOCUS = r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) "
-_SKIP = r"\[Feature:OffByDefault\]"
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one spec ended."""
+
+    name: str
+    passed: bool
+    failure: str
+
+    @property
+    def sig(self) -> str:
+        return self.name.partition("]")[0].lstrip("[")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--focus", default=_FOCUS)
-    parser.add_argument("--skip", default=_SKIP)
-    parser.add_argument("--image-map", action="append", default=[], metavar="IMAGE=COMMAND")
-    options = parser.parse_args()
-    try:
-        program = build([E2E], _say) / E2E.name
-    except CannotBuild as error:
-        _say(f"skipped: {error}")
-        return 0 if "not installed" in str(error) else 1
-    with tempfile.TemporaryDirectory(prefix="upstream-e2e-") as place:
-        mapped = [word for item in options.image_map for word in ("--image-map", item)]
-        with a_server(Path(place) / "onejob", *mapped) as server:
-            done = subprocess.run(
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The programs, and where each part keeps its log and report."""
+
+    programs: Path
+    results: Path
+    image_map: Sequence[str]
+
+    def part(self, name: str, part: Part) -> list[Outcome]:
+        """Run the specs of a part. Raises AssertionError if the suite itself fails."""
+        report = self.results / f"{name}.json"
+        with (
+            tempfile.TemporaryDirectory(prefix="upstream-e2e-") as place,
+            a_server(Path(place) / "onejob", *self._mapped()) as server,
+            (self.results / f"{name}.log").open("wb") as log,
+        ):
+            subprocess.run(
                 [
-                    program,
+                    self.programs / E2E.name,
                     f"--kubeconfig={server.kubeconfig}",
                     "--provider=skeleton",
                     "--kube-api-content-type=application/json",
@@ -44,13 +66,91 @@ def main() -> int:
                     "--disable-log-dump=true",
                     "--ginkgo.no-color",
                     "--ginkgo.timeout=3h",
-                    f"--ginkgo.focus={options.focus or _FOCUS}",
-                    f"--ginkgo.skip={options.skip}",
+                    f"--ginkgo.json-report={report}",
+                    f"--ginkgo.focus={part.focus}",
+                    f"--ginkgo.skip={part.skip}",
                 ],
                 cwd=place,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 check=False,
             )
-    return done.returncode
+            (self.results / f"{name}.serve.log").write_text(server.log)
+        assert report.exists(), f"the suite did not run: see {self.results / name}.log"
+        return outcomes(report)
+
+    def _mapped(self) -> list[str]:
+        agnhost = self.programs / AGNHOST.name
+        stand_ins = {
+            "agnhost": f"{agnhost}",
+            "httpd": f"{agnhost} pause",
+            "nginx": f"{agnhost} pause",
+        }
+        listed = subprocess.run(
+            [self.programs / E2E.name, "--list-images"], capture_output=True, text=True, check=True
+        )
+        items = [
+            f"{image}={stand_ins[name]}"
+            for image in listed.stdout.split()
+            if (name := image.rpartition("/")[2].partition(":")[0]) in stand_ins
+        ]
+        return [word for item in (*items, *self.image_map) for word in ("--image-map", item)]
+
+
+def outcomes(report: Path) -> list[Outcome]:
+    """Read the report of Ginkgo. Specs that were not chosen, or skip themselves, are left out."""
+    found = []
+    for suite in json.loads(report.read_text()):
+        for spec in suite["SpecReports"] or ():
+            if spec["LeafNodeType"] == "It" and spec["State"] not in ("skipped", "pending"):
+                name = " ".join([*(spec["ContainerHierarchyTexts"] or ()), spec["LeafNodeText"]])
+                failure = " ".join((spec.get("Failure") or {}).get("Message", "").split())
+                found.append(Outcome(name, spec["State"] == "passed", failure))
+    return sorted(found, key=lambda outcome: outcome.name)
+
+
+def report_lines(found: Sequence[Outcome], known: Mapping[str, str]) -> list[str]:
+    """Return the counts of each SIG, then each failure with its reason or its message."""
+    all_of, passed_of = Counter(o.sig for o in found), Counter(o.sig for o in found if o.passed)
+    lines = [f"{sig}: {passed_of[sig]} of {all_of[sig]}" for sig in sorted(all_of)]
+    lines.append(f"all: {passed_of.total()} of {all_of.total()}")
+    for outcome in found:
+        if not outcome.passed:
+            reason = known.get(outcome.name)
+            lines.append(f"FAILED {outcome.name}: {reason or outcome.failure[:300]}")
+        elif outcome.name in known:
+            lines.append(f"PASSED, contrary to known_failures.py: {outcome.name}")
+    return lines
+
+
+def surprises(found: Sequence[Outcome], known: Mapping[str, str]) -> list[Outcome]:
+    """Return the specs that failed without being known to, or passed though known to fail."""
+    return [outcome for outcome in found if outcome.passed == (outcome.name in known)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--set", default="jobs", choices=SETS)
+    parser.add_argument("--focus", default="")
+    parser.add_argument("--skip", default=OFF_BY_DEFAULT)
+    parser.add_argument("--image-map", action="append", default=[], metavar="IMAGE=COMMAND")
+    parser.add_argument("--results", type=Path, help="keep logs and reports in this folder")
+    options = parser.parse_args()
+    try:
+        programs = build([E2E, AGNHOST], _say)
+    except CannotBuild as error:
+        _say(f"skipped: {error}")
+        return 0 if "not installed" in str(error) else 1
+    parts = {"focus": Part(options.focus, options.skip)} if options.focus else SETS[options.set]
+    results = options.results or Path(tempfile.mkdtemp(prefix="upstream-e2e-results-"))
+    results.mkdir(parents=True, exist_ok=True)
+    _say(f"logs and reports are in {results}")
+    run = Run(programs, results, options.image_map)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        found = [o for part in pool.map(run.part, parts, parts.values()) for o in part]
+    for line in report_lines(found, KNOWN_FAILURES):
+        _say(line)
+    return 1 if surprises(found, KNOWN_FAILURES) else 0
 
 
 def _say(text: str) -> None:

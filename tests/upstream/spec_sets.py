@@ -1,0 +1,55 @@
+"""Which of Kubernetes' end-to-end specs are run: sets of them, by expressions on their names."""
+
+from dataclasses import dataclass
+from typing import Final
+
+OFF_BY_DEFAULT: Final = r"\[Feature:OffByDefault\]"
+
+#: Specs that are left out of the wide set, and what they need.
+_LEFT_OUT: Final = {
+    r"\[(Serial|Slow|Disruptive)\]": "a cluster of their own, or several nodes",
+    r"\[Feature:OffByDefault\]": "alpha features",
+    r"AdmissionWebhook|Aggregator|CustomResourceConversionWebhook": "Services and Deployments",
+    r"StorageVersionMigration": "a kind that is not served",
+    r"CSIInlineVolumes|CSINodes|CSIStorageCapacity|VolumeAttach|VolumeAttributes": "CSI",
+    r"\[DRA\]": "dynamic resource allocation",
+    r"InPlace Resize": "resizing of Pods",
+    r"ImageVolume": "images",
+    r"Ephemeral Containers|KubeletManagedEtcHosts|Node Lifecycle": "images, or other nodes",
+    r"\[FeatureGate|PodCertificate": "kinds that are not served",
+    r"Guestbook": "Deployments",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Specs that run one after the other, against one server. Regular expressions of Go."""
+
+    focus: str
+    skip: str = OFF_BY_DEFAULT
+
+
+def _conformance(*beginnings: str) -> Part:
+    """Conformance specs whose names begin with one of these, without those left out."""
+    return Part(rf"({'|'.join(beginnings)}).*\[Conformance\]", "|".join(_LEFT_OUT))
+
+
+#: By name: the parts, by name.
+SETS: Final[dict[str, dict[str, Part]]] = {
+    "jobs": {"jobs": Part(r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) ")},
+    "crd": {
+        "crd": _conformance(
+            r"\[sig-api-machinery\] (CustomResourceDefinition|CustomResourcePublishOpenAPI"
+            r"|FieldValidation|AggregatedDiscovery)"
+        )
+    },
+    # The conformance specs without network, workload controllers and what is left out above.
+    "wide": {
+        "storage": _conformance(r"\[sig-storage\]"),
+        "node": _conformance(r"\[sig-node\]"),
+        "api-machinery": _conformance(r"\[sig-api-machinery\]"),
+        "others": _conformance(
+            r"\[sig-(auth|cli|instrumentation|scheduling)\]", r"\[sig-apps\] DisruptionController"
+        ),
+    },
+}
