@@ -112,11 +112,63 @@ def test_prepare_ends_while_kinds_keep_changing() -> None:
     asyncio.run(test())
 
 
+PRESERVE = {"x-kubernetes-preserve-unknown-fields": True}
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (TEXT, TEXT),
+        ({"nullable": True, "type": "object", "properties": {"a": TEXT}}, {}),
+        ({"nullable": True, "type": "array", "items": TEXT}, {}),
+        ({"type": "object", "properties": {"a": TEXT}, **PRESERVE}, PRESERVE),
+        ({"type": "array", "items": TEXT, **PRESERVE}, PRESERVE),
+        (
+            {"type": "object", "required": ["a", "b"],
+             "properties": {"a": {**TEXT, "nullable": True}, "b": TEXT}},
+            {"type": "object", "required": ["b"], "properties": {"a": {}, "b": TEXT}},
+        ),
+        (
+            {"type": "object", "required": ["a"], "properties": {"a": {"nullable": True}}},
+            {"type": "object", "properties": {"a": {}}},
+        ),
+        (
+            {"type": "object", "required": ["a"],
+             "additionalProperties": {**TEXT, "nullable": True}},
+            {"type": "object", "additionalProperties": {}},
+        ),
+        ({"anyOf": [TEXT], "oneOf": [TEXT], "allOf": [TEXT], "not": TEXT, **TEXT}, TEXT),
+    ],
+)  # fmt: skip
+def test_version_2_leaves_out_what_kubectl_cannot_read(
+    written: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    schema, kinds = load_schema().for_server(), KindRegistry()
+    serve(schema, kinds, properties={"spec": written}, **{next(iter(PRESERVE)): False})
+    body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=False))
+    definition = json.loads(body)["definitions"]["com.example.v1.Widget"]
+    assert definition["properties"]["spec"] == shown
+
+
+def test_version_2_names_no_fields_of_an_open_kind() -> None:
+    schema, kinds = load_schema().for_server(), KindRegistry()
+    serve(schema, kinds)
+    body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=False))
+    assert json.loads(body)["definitions"]["com.example.v1.Widget"] == {
+        "type": "object",
+        "x-kubernetes-group-version-kind": [
+            {"group": "example.com", "version": "v1", "kind": "Widget"}
+        ],
+    }
+
+
 @pytest.mark.parametrize("value", [True, False, {"type": "string"}])
 def test_version_2_protobuf_has_additional_properties(value: Any) -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
     spec = {"type": "object", "additionalProperties": value}
-    serve(schema, kinds, properties={"spec": spec})
+    closed = {"x-kubernetes-preserve-unknown-fields": False}
+    serve(schema, kinds, properties={"spec": spec}, **closed)
     body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=True))
     written = bytes_field(1, bytes_field(22, text_field(1, "string")))
     item = number_field(2, value) if isinstance(value, bool) else written

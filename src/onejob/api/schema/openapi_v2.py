@@ -53,7 +53,7 @@ def build_document(
 ) -> dict[str, Any]:
     definitions, documentation = load_definitions()
     own = added_definitions(kinds, added)
-    own_described = {name: _in_version_2(definition) for name, definition in own.items()}
+    own_described = {name: _added_definition(definition) for name, definition in own.items()}
     names = names_by_kind(definitions | own)
     paths: dict[str, Any] = {}
     for kind in kinds:
@@ -131,8 +131,9 @@ def _refer(name: str) -> dict[str, Any]:
 
 
 def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
-    """A definition in v3's form: there, references are wrapped and stand in another place. What
-    v2 has no words for is left out."""
+    """Convert a definition from v3's form: there, references are wrapped and stand in another
+    place. Keywords that v2 lacks are left out, and so is whatever kubectl refuses to read beside
+    nullable values and unknown fields (upstream: ToStructuralOpenAPIV2)."""
     converted: dict[str, Any] = {}
     for key, value in schema.items():
         match key, value:
@@ -146,7 +147,36 @@ def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
                 continue
             case _:
                 converted[key] = value
-    if schema.get("nullable"):
+    open_ended = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    if schema.get("nullable") or open_ended:
+        converted.pop("items", None)
+        converted.pop("properties", None)
+    untyped_array = schema.get("type") == "array" and "items" not in converted
+    open_object = schema.get("type") == "object" and open_ended
+    if schema.get("nullable") or untyped_array or open_object:
         # To v2 a null would be of the wrong type.
         converted.pop("type", None)
+    _relax_required(schema, converted)
     return converted
+
+
+def _relax_required(schema: Mapping[str, Any], converted: dict[str, Any]) -> None:
+    """A value that may be null need not be there in v2."""
+    properties = converted.get("properties") or {}
+    nullable = {name for name in properties if schema["properties"][name].get("nullable")}
+    values = schema.get("additionalProperties")
+    all_nullable = isinstance(values, Mapping) and values.get("nullable")
+    required = [
+        name for name in schema.get("required") or () if name not in nullable and not all_nullable
+    ]
+    if required:
+        converted["required"] = required
+    else:
+        converted.pop("required", None)
+
+
+def _added_definition(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("x-kubernetes-preserve-unknown-fields") is True:
+        # kubectl would refuse every field that is not named, so none is.
+        return {key: schema[key] for key in ("type", "x-kubernetes-group-version-kind")}
+    return _in_version_2(schema)
