@@ -7,7 +7,8 @@ from onejob.api.strategies.pod.environment import validate_environment, validate
 from onejob.api.strategies.pod.probes import validate_lifecycle, validate_probes
 from onejob.api.strategies.pod.resources import validate_resources
 from onejob.api.strategies.pod.restart_rules import validate_restart_policy
-from onejob.api.strategies.pod.volumes import descending_path_errors
+from onejob.api.strategies.pod.security import validate_container_security
+from onejob.api.strategies.pod.volumes import PULL_POLICIES, descending_path_errors
 from onejob.wire.field_errors import (
     FieldError,
     duplicate,
@@ -19,11 +20,11 @@ from onejob.wire.field_errors import (
 )
 from onejob.wire.names import label_errors, port_name_errors
 
-_PULL_POLICIES: Final = ["Always", "IfNotPresent", "Never"]
-_MESSAGE_POLICIES: Final = ["FallbackToLogsOnError", "File"]
+_MESSAGE_POLICIES: Final = ["File", "FallbackToLogsOnError"]
+_RESIZE_POLICIES: Final = ["NotRequired", "RestartContainer"]
+_RECURSIONS: Final = ["Disabled", "Enabled", "IfPossible"]
 _PROTOCOLS: Final = ["SCTP", "TCP", "UDP"]
 _PROPAGATIONS: Final = ["Bidirectional", "HostToContainer", "None"]
-_MAX_ID: Final = 2**32 - 1
 
 #: What only containers that keep running can have.
 _NOT_FOR_INIT: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
@@ -32,16 +33,17 @@ _NOT_FOR_INIT: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startup
 def validate_containers(
     containers: Sequence[Mapping[str, Any]],
     volume_names: set[Any],
-    host_network: bool,
+    spec: Mapping[str, Any],
     path: str,
 ) -> list[FieldError]:
+    """`spec` is that of the Pod."""
     if not containers:
         return [required(path)]
     errors: list[FieldError] = []
     names: set[str] = set()
     for i, container in enumerate(containers):
         place = f"{path}[{i}]"
-        errors += _validate_container(container, volume_names, host_network, place)
+        errors += _validate_container(container, volume_names, spec, place)
         name = container.get("name", "")
         if name in names:
             errors.append(duplicate(f"{place}.name", name))
@@ -58,10 +60,9 @@ def validate_init_containers(
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     names = {container.get("name") for container in spec.get("containers", ())}
-    host_network = spec.get("hostNetwork", False)
     for i, container in enumerate(spec["initContainers"]):
         place = f"{path}[{i}]"
-        errors += _validate_container(container, volume_names, host_network, place)
+        errors += _validate_container(container, volume_names, spec, place)
         name = container.get("name", "")
         if name and name in names:
             errors.append(duplicate(f"{place}.name", name))
@@ -83,7 +84,7 @@ def validate_init_containers(
 
 
 def _validate_container(
-    container: Mapping[str, Any], volume_names: set[Any], host_network: bool, path: str
+    container: Mapping[str, Any], volume_names: set[Any], spec: Mapping[str, Any], path: str
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     name, image = container.get("name", ""), container.get("image", "")
@@ -99,18 +100,24 @@ def _validate_container(
         )
     errors += _one_of(container, "terminationMessagePolicy", _MESSAGE_POLICIES, path)
     if "ports" in container:
-        errors += _validate_ports(container["ports"], host_network, f"{path}.ports")
+        errors += _validate_ports(container["ports"], f"{path}.ports")
     if "env" in container:
         errors += validate_environment(container["env"], f"{path}.env")
     if "envFrom" in container:
         errors += validate_environment_sources(container["envFrom"], f"{path}.envFrom")
     if "volumeMounts" in container:
-        errors += _validate_mounts(container["volumeMounts"], volume_names, f"{path}.volumeMounts")
-    errors += _one_of(container, "imagePullPolicy", _PULL_POLICIES, path)
+        errors += _validate_mounts(container, volume_names, f"{path}.volumeMounts")
+    errors += _one_of(container, "imagePullPolicy", PULL_POLICIES, path)
     if container.get("resources"):
         errors += validate_resources(container["resources"], f"{path}.resources")
+    if "resizePolicy" in container:
+        errors += _validate_resizing(container["resizePolicy"], spec, f"{path}.resizePolicy")
     if container.get("securityContext"):
-        errors += _validate_security(container["securityContext"], f"{path}.securityContext")
+        errors += validate_container_security(
+            container["securityContext"],
+            f"{path}.securityContext",
+            host_users=spec.get("hostUsers", True),
+        )
     return errors
 
 
@@ -125,9 +132,27 @@ def _one_of(
     return [not_supported(f"{path}.{field}", value, supported)]
 
 
-def _validate_ports(
-    ports: Sequence[Mapping[str, Any]], host_network: bool, path: str
+def _validate_resizing(
+    policies: Sequence[Mapping[str, Any]], spec: Mapping[str, Any], path: str
 ) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen = set()
+    for i, policy in enumerate(policies):
+        name, restarts = policy.get("resourceName", ""), policy.get("restartPolicy", "")
+        if name in seen:
+            errors.append(duplicate(f"{path}[{i}]", name))
+        seen.add(name)
+        # Upstream names the list, not the entry.
+        for value, supported in ((name, ["cpu", "memory"]), (restarts, _RESIZE_POLICIES)):
+            if value not in supported:
+                errors.append(not_supported(path, value, supported) if value else required(path))
+        if spec.get("restartPolicy") == "Never" and restarts != "NotRequired":
+            why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            errors.append(invalid(path, restarts, why))
+    return errors
+
+
+def _validate_ports(ports: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
     errors = []
     names = set()
     for i, port in enumerate(ports):
@@ -146,14 +171,6 @@ def _validate_ports(
             errors += port_errors(number, f"{place}.containerPort")
         if host_port:
             errors += port_errors(host_port, f"{place}.hostPort")
-            if host_network and host_port != number:
-                errors.append(
-                    invalid(
-                        f"{place}.containerPort",
-                        number,
-                        "must match `hostPort` when `hostNetwork` is true",
-                    )
-                )
         errors += _one_of(port, "protocol", _PROTOCOLS, place)
     return errors
 
@@ -179,11 +196,11 @@ def _validate_host_ports(containers: Sequence[Mapping[str, Any]], path: str) -> 
 
 
 def _validate_mounts(
-    mounts: Sequence[Mapping[str, Any]], volume_names: set[Any], path: str
+    container: Mapping[str, Any], volume_names: set[Any], path: str
 ) -> list[FieldError]:
     errors = []
     targets = set()
-    for i, mount in enumerate(mounts):
+    for i, mount in enumerate(container["volumeMounts"]):
         place = f"{path}[{i}]"
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
@@ -195,37 +212,33 @@ def _validate_mounts(
         elif target in targets:
             errors.append(invalid(f"{place}.mountPath", target, "must be unique"))
         targets.add(target)
-        for field in ("subPath", "subPathExpr"):
-            if mount.get(field):
-                errors += descending_path_errors(mount[field], f"{place}.{field}")
-        if mount.get("subPath") and mount.get("subPathExpr"):
-            errors.append(
-                invalid(
-                    f"{place}.subPathExpr",
-                    mount["subPathExpr"],
-                    "subPathExpr and subPath are mutually exclusive",
-                )
-            )
+        # Of these, upstream names the list and not the entry.
+        if mount.get("subPath"):
+            errors += descending_path_errors(mount["subPath"], f"{path}.subPath")
+        if mount.get("subPathExpr"):
+            if mount.get("subPath"):
+                why = "subPathExpr and subPath are mutually exclusive"
+                errors.append(invalid(f"{place}.subPathExpr", mount["subPathExpr"], why))
+            errors += descending_path_errors(mount["subPathExpr"], f"{path}.subPathExpr")
         propagation = mount.get("mountPropagation", "None")
         if propagation not in _PROPAGATIONS:
-            errors.append(not_supported(f"{place}.mountPropagation", propagation, _PROPAGATIONS))
+            errors.append(not_supported(f"{path}.mountPropagation", propagation, _PROPAGATIONS))
+        privileged = container.get("securityContext", {}).get("privileged", False)
+        if propagation == "Bidirectional" and not privileged:
+            why = "Bidirectional mount propagation is available only to privileged containers"
+            errors.append(forbidden(f"{path}.mountPropagation", why))
+        errors += _recursion_errors(mount, f"{path}.recursiveReadOnly")
     return errors
 
 
-def _validate_security(context: Mapping[str, Any], path: str) -> list[FieldError]:
+def _recursion_errors(mount: Mapping[str, Any], path: str) -> list[FieldError]:
+    recursive = mount.get("recursiveReadOnly", "Disabled")
+    if recursive not in _RECURSIONS:
+        return [not_supported(path, recursive, _RECURSIONS)]
     errors = []
-    for field in ("runAsUser", "runAsGroup"):
-        value = context.get(field, 0)
-        if not 0 <= value <= _MAX_ID:
-            errors.append(
-                invalid(f"{path}.{field}", value, f"must be between 0 and {_MAX_ID}, inclusive")
-            )
-    if context.get("allowPrivilegeEscalation") is False and context.get("privileged"):
-        errors.append(
-            invalid(
-                path,
-                dict(context),
-                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
-            )
-        )
+    if recursive != "Disabled" and not mount.get("readOnly"):
+        errors.append(forbidden(path, "may only be specified when readOnly is true"))
+    if recursive != "Disabled" and mount.get("mountPropagation", "None") != "None":
+        why = "may only be specified when mountPropagation is None or not specified"
+        errors.append(forbidden(path, why))
     return errors

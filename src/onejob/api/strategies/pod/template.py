@@ -7,6 +7,7 @@ from typing import Any, Final
 from onejob.api.strategies.pod.containers import validate_containers, validate_init_containers
 from onejob.api.strategies.pod.placement import validate_affinity, validate_tolerations
 from onejob.api.strategies.pod.resources import validate_pod_resources
+from onejob.api.strategies.pod.security import validate_linux, validate_pod_security
 from onejob.api.strategies.pod.volumes import validate_volumes
 from onejob.wire.field_errors import (
     FieldError,
@@ -15,14 +16,21 @@ from onejob.wire.field_errors import (
     invalid,
     not_supported,
     required,
+    too_long,
 )
 from onejob.wire.labels import validate_annotations, validate_labels
 from onejob.wire.names import label_errors, qualified_name_errors, subdomain_errors
 
 _MAX_INT32: Final = 2**31 - 1
-_MAX_ID: Final = 2**32 - 1
 
+_LONGEST_HOSTNAME: Final = 64
 _RESTART_POLICIES: Final = ["Always", "OnFailure", "Never"]
+_PREEMPTION_POLICIES: Final = ["PreemptLowerPriority", "Never"]
+_INCLUSION_POLICIES: Final = ["Honor", "Ignore"]
+#: What the resolver of the C library takes.
+_MOST_NAMESERVERS: Final = 3
+_MOST_SEARCHES: Final = 32
+_LONGEST_SEARCHES: Final = 2048
 _DNS_POLICIES: Final = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
 
 
@@ -67,20 +75,24 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     if volumes:
         errors += validate_volumes(volumes, f"{path}.volumes")
     volume_names = {volume.get("name") for volume in volumes}
-    host_network = spec.get("hostNetwork", False)
     errors += validate_containers(
-        spec.get("containers", ()), volume_names, host_network, f"{path}.containers"
+        spec.get("containers", ()), volume_names, spec, f"{path}.containers"
     )
     if "initContainers" in spec:
         errors += validate_init_containers(spec, volume_names, f"{path}.initContainers")
     if "resources" in spec or "overhead" in spec:
         errors += validate_pod_resources(spec, path)
+    if spec.get("hostNetwork"):
+        errors += _validate_host_network(spec.get("containers", ()), f"{path}.containers")
     errors += _one_of(spec, "restartPolicy", _RESTART_POLICIES, path)
     errors += _one_of(spec, "dnsPolicy", _DNS_POLICIES, path)
     if "nodeSelector" in spec:
         errors += validate_labels(spec["nodeSelector"], f"{path}.nodeSelector")
     if spec.get("securityContext"):
-        errors += _validate_security_context(spec["securityContext"], f"{path}.securityContext")
+        errors += validate_pod_security(spec, f"{path}.securityContext")
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.append(invalid(f"{path}.shareProcessNamespace", True, why))
     if "affinity" in spec:
         errors += validate_affinity(spec["affinity"], f"{path}.affinity")
     errors += _validate_dns_config(spec, path)
@@ -92,6 +104,10 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
         errors += _validate_spread(
             spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints"
         )
+    if spec.get("hostUsers") is False:
+        errors += _validate_host_users(spec, path)
+    if "hostnameOverride" in spec:
+        errors += _validate_hostname_override(spec, f"{path}.hostnameOverride")
     errors += _validate_names(spec, path)
     seconds = spec.get("activeDeadlineSeconds")
     if seconds is not None and not 1 <= seconds <= _MAX_INT32:
@@ -106,10 +122,15 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
         errors += validate_tolerations(spec["tolerations"], f"{path}.tolerations")
     if "hostAliases" in spec:
         errors += _validate_host_aliases(spec["hostAliases"], f"{path}.hostAliases")
+    if "preemptionPolicy" in spec:
+        errors += _one_of(spec, "preemptionPolicy", _PREEMPTION_POLICIES, path)
     system = spec.get("os", {}).get("name")
-    if "os" in spec and system not in ("linux", "windows"):
+    if system == "linux":
+        errors += validate_linux(spec, path)
+    elif "os" in spec and system != "windows":
         errors.append(
-            not_supported(f"{path}.os.name", system, ["linux", "windows"])
+            # Upstream names the object here.
+            not_supported(f"{path}.os", system, ["linux", "windows"])
             if system
             else required(f"{path}.os.name")
         )
@@ -127,6 +148,17 @@ def _one_of(
     return [not_supported(f"{path}.{field}", value, supported)]
 
 
+def _validate_host_network(containers: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    why = "must match `containerPort` when `hostNetwork` is true"
+    return [
+        invalid(f"{path}[{i}].ports[{j}].hostPort", port["hostPort"], why)
+        for i, container in enumerate(containers)
+        for j, port in enumerate(container.get("ports", ()))
+        # Those that are left out get their value when the Pod is created.
+        if port.get("hostPort") and port["hostPort"] != port.get("containerPort", 0)
+    ]
+
+
 def _validate_names(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     errors = []
     for field in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
@@ -137,29 +169,20 @@ def _validate_names(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     return errors
 
 
+def _validate_hostname_override(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+    name = spec["hostnameOverride"]
+    errors = [
+        forbidden(path, f"may not be specified when {field} is true")
+        for field in ("setHostnameAsFQDN", "hostNetwork")
+        if spec.get(field)
+    ]
+    if len(name.encode()) > _LONGEST_HOSTNAME:
+        errors.append(too_long(path, _LONGEST_HOSTNAME))
+    return errors + [invalid(path, name, text) for text in subdomain_errors(name)]
+
+
 def validate_hostname(name: str, path: str) -> list[FieldError]:
     return [invalid(path, name, text) for text in label_errors(name)] if name else []
-
-
-def _validate_security_context(context: Mapping[str, Any], path: str) -> list[FieldError]:
-    errors = []
-    for field in ("runAsUser", "runAsGroup", "fsGroup"):
-        value = context.get(field, 0)
-        if not 0 <= value <= _MAX_ID:
-            errors.append(_id_error(f"{path}.{field}", value))
-    for i, group in enumerate(context.get("supplementalGroups", ())):
-        if not 0 <= group <= _MAX_ID:
-            errors.append(_id_error(f"{path}.supplementalGroups[{i}]", group))
-    policy = context.get("fsGroupChangePolicy")
-    if policy is not None and policy not in ("OnRootMismatch", "Always"):
-        errors.append(
-            not_supported(f"{path}.fsGroupChangePolicy", policy, ["Always", "OnRootMismatch"])
-        )
-    return errors
-
-
-def _id_error(path: str, value: int) -> FieldError:
-    return invalid(path, value, f"must be between 0 and {_MAX_ID}, inclusive")
 
 
 def _validate_dns_config(spec: Mapping[str, Any], path: str) -> list[FieldError]:
@@ -175,14 +198,34 @@ def _validate_dns_config(spec: Mapping[str, Any], path: str) -> list[FieldError]
                 else "must provide `dnsConfig` when `dnsPolicy` is None",
             )
         ]
-    return [
+    place = f"{path}.dnsConfig"
+    errors = []
+    if len(servers) > _MOST_NAMESERVERS:
+        why = f"must not have more than {_MOST_NAMESERVERS} nameservers"
+        errors.append(invalid(f"{place}.nameservers", servers, why))
+    errors += [
         invalid(
-            f"{path}.dnsConfig.nameservers[{i}]",
+            f"{place}.nameservers[{i}]",
             server,
             "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         )
         for i, server in enumerate(servers)
         if not _is_address(server)
+    ]
+    searches = config.get("searches", ())
+    if len(searches) > _MOST_SEARCHES:
+        why = f"must not have more than {_MOST_SEARCHES} search paths"
+        errors.append(invalid(f"{place}.searches", searches, why))
+    if len(" ".join(searches).encode()) > _LONGEST_SEARCHES:
+        why = (
+            f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the "
+            "search list"
+        )
+        errors.append(invalid(f"{place}.searches", searches, why))
+    return errors + [
+        required(f"{place}.options[{i}]", "must not be empty")
+        for i, option in enumerate(config.get("options", ()))
+        if not option.get("name")
     ]
 
 
@@ -208,6 +251,7 @@ def _validate_scheduling_gates(gates: Sequence[Mapping[str, Any]], path: str) ->
 
 def _validate_spread(constraints: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
     errors = []
+    kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
     for i, constraint in enumerate(constraints):
         place = f"{path}[{i}]"
         skew = constraint.get("maxSkew", 0)
@@ -222,7 +266,32 @@ def _validate_spread(constraints: Sequence[Mapping[str, Any]], path: str) -> lis
                     f"{place}.whenUnsatisfiable", action, ["DoNotSchedule", "ScheduleAnyway"]
                 )
             )
+        kind = (constraint.get("topologyKey", ""), action)
+        if kind in kinds[i + 1 :]:
+            repeated = f"{place}.{{topologyKey, whenUnsatisfiable}}"
+            errors.append(duplicate(repeated, f"{{{kind[0]}, {kind[1]}}}"))
+        domains = constraint.get("minDomains")
+        if domains is not None and domains <= 0:
+            errors.append(invalid(f"{place}.minDomains", domains, "must be greater than zero"))
+        if domains is not None and action != "DoNotSchedule":
+            why = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+            errors.append(invalid(f"{place}.minDomains", domains, why))
+        errors += [
+            not_supported(f"{place}.{field}", constraint[field], _INCLUSION_POLICIES)
+            for field in ("nodeAffinityPolicy", "nodeTaintsPolicy")
+            if constraint.get(field, "Honor") not in _INCLUSION_POLICIES
+        ]
     return errors
+
+
+def _validate_host_users(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+    """Upstream writes two of these fields with a capital letter."""
+    shared = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
+    return [
+        forbidden(f"{path}.{shown}", "when `hostUsers` is false")
+        for field, shown in shared.items()
+        if spec.get(field)
+    ]
 
 
 def _validate_host_aliases(aliases: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:

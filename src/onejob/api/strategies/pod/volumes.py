@@ -50,6 +50,7 @@ _PROJECTED: Final = (
     "clusterTrustBundle",
     "podCertificate",
 )
+PULL_POLICIES: Final = ["Always", "IfNotPresent", "Never"]
 _MIN_TOKEN_SECONDS: Final = 600
 
 
@@ -124,6 +125,11 @@ def _validate_details(name: str, source: Mapping[str, Any], path: str) -> list[F
             if kind not in _HOST_PATH_TYPES:
                 errors.append(not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
             return errors
+        case "image":
+            policy = source.get("pullPolicy", "")
+            if policy in ("", *PULL_POLICIES):
+                return []
+            return [not_supported(f"{path}.pullPolicy", policy, PULL_POLICIES)]
         case "nfs":
             target = source.get("path", "")
             if target and not target.startswith("/"):
