@@ -184,6 +184,8 @@ def holds(term: LabelTerm, labels: dict[str, str]) -> bool:
             return value in term.values
         case "notin" | "!=":
             return value not in term.values
+        case _:
+            pass
     if value is None or not value.isdigit():
         return False
     (bound,) = map(int, term.values)

@@ -497,6 +497,73 @@ def test_lists_are_of_the_kind_that_the_definition_says(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
+CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+
+
+def test_openapi_describes_the_fields_that_all_objects_have_as_upstream_does(
+    tmp_path: Path,
+) -> None:
+    async def test(ask: Requests) -> None:
+        embedded = thing({"data": text()}, **{"x-kubernetes-embedded-resource": True})
+        await define(ask, a_definition(a_version(thing({"inner": embedded}))))
+        version_3 = await ask.get("/openapi/v3/apis/example.com/v1")
+        version_2 = await ask.get("/openapi/v2")
+        for schemas in (version_3["components"]["schemas"], version_2["definitions"]):
+            shown = schemas["com.example.v1.Widget"]["properties"]
+            assert shown["apiVersion"]["description"].startswith("APIVersion defines the versioned")
+            assert shown["kind"]["description"].startswith("Kind is a string value representing")
+            metadata = f"Standard object's metadata. More info: {CONVENTIONS}#metadata"
+            assert shown["metadata"]["description"] == metadata
+            listed = schemas["com.example.v1.WidgetList"]["properties"]
+            assert listed["items"]["description"] == f"List of widgets. More info: {CONVENTIONS}"
+            assert listed["metadata"]["description"].startswith("Standard list metadata.")
+            inner = shown["spec"]["properties"]["inner"]
+            assert inner["required"] == ["kind", "apiVersion"]
+            assert inner["properties"]["metadata"]["description"] == metadata
+
+    with_requests(tmp_path, test)
+
+
+def test_openapi_v2_shows_what_keeps_unknown_fields_as_a_bare_object(tmp_path: Path) -> None:
+    """kubectl takes all fields but those that are listed for mistakes."""
+    keeps = {"x-kubernetes-preserve-unknown-fields": True}
+
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(thing({"a": text()}), root=keeps)))
+        version_2 = (await ask.get("/openapi/v2"))["definitions"]["com.example.v1.Widget"]
+        gvk = {"group": "example.com", "version": "v1", "kind": "Widget"}
+        assert version_2 == {"type": "object", "x-kubernetes-group-version-kind": [gvk]}
+        version_3 = await ask.get("/openapi/v3/apis/example.com/v1")
+        shown = version_3["components"]["schemas"]["com.example.v1.Widget"]
+        assert "spec" in shown["properties"]
+
+    with_requests(tmp_path, test)
+
+
+def test_openapi_v2_leaves_out_what_kubectl_cannot_read(tmp_path: Path) -> None:
+    spec = thing(
+        {
+            "open": thing({"a": text()}, **{"x-kubernetes-preserve-unknown-fields": True}),
+            "maybe": {"type": "array", "items": text(), "nullable": True},
+            "sure": text(),
+        },
+        required=["maybe", "sure"],
+    )
+
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(spec)))
+        definition = (await ask.get("/openapi/v2"))["definitions"]["com.example.v1.Widget"]
+        shown = definition["properties"]["spec"]
+        assert shown["properties"] == {
+            "open": {"x-kubernetes-preserve-unknown-fields": True},
+            "maybe": {},
+            "sure": {"type": "string"},
+        }
+        assert shown["required"] == ["sure"]
+
+    with_requests(tmp_path, test)
+
+
 def test_the_status_of_a_definition_is_written_apart(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition())

@@ -8,14 +8,27 @@ from onejob.api.schema.added_kinds import OBJECT_META, group_version_kind
 from onejob.api.schema.openapi_paths import REFERENCE
 from onejob.wire.kinds import Kind
 
-_API_VERSION: Final = {
-    "type": "string",
-    "description": "The version of the schema that this object is written in.",
-}
-_KIND: Final = {"type": "string", "description": "The kind of the object."}
-_METADATA: Final = {
-    "description": "What all objects have: names, labels, owners.",
-    "allOf": [{"$ref": REFERENCE + OBJECT_META}],
+_CONVENTIONS: Final = (
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+)
+_TEXT: Final = {"type": "string"}
+_METADATA: Final = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
+#: The same fields of objects inside of others, which upstream describes in other words.
+_EMBEDDED: Final = {
+    "apiVersion": {
+        "type": "string",
+        "description": "apiVersion defines the versioned schema of this representation of an "
+        f"object. More info: {_CONVENTIONS}#resources",
+    },
+    "kind": {
+        "type": "string",
+        "description": "kind is a string value representing the type of this object. In "
+        f"CamelCase. More info: {_CONVENTIONS}#types-kinds",
+    },
+    "metadata": {
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
+        **_METADATA,
+    },
 }
 
 
@@ -24,8 +37,9 @@ def open_api_definition(kind: Kind, version: Mapping[str, Any]) -> dict[str, Any
     definition = _shown(schema)
     properties = {
         **definition.get("properties", {}),
-        "apiVersion": _API_VERSION,
-        "kind": _KIND,
+        # Described when they are published.
+        "apiVersion": _TEXT,
+        "kind": _TEXT,
         "metadata": _METADATA,
     }
     return {
@@ -50,9 +64,7 @@ def _shown(schema: Mapping[str, Any]) -> dict[str, Any]:
         shown.pop("type", None)
         shown.setdefault("anyOf", [{"type": "integer"}, {"type": "string"}])
     if schema.get(EMBEDDED):
-        properties = {
-            "apiVersion": _API_VERSION, "kind": _KIND, "metadata": _METADATA,
-            **shown.get("properties", {}),
-        }  # fmt: skip
-        shown["properties"] = {**properties, "metadata": _METADATA}
+        shown["properties"] = {**shown.get("properties", {}), **_EMBEDDED}
+        given = shown.get("required", [])
+        shown["required"] = given + [name for name in ("kind", "apiVersion") if name not in given]
     return shown

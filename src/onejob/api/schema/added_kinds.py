@@ -10,6 +10,12 @@ from onejob.wire.kinds import Kind
 
 OBJECT_META: Final = META + "ObjectMeta"
 LIST_META: Final = META + "ListMeta"
+_COMMON: Final = frozenset(("apiVersion", "kind", "metadata"))
+#: A kind whose documentation of these is that of all others.
+_EXAMPLE: Final = "io.k8s.api.core.v1.Pod"
+_CONVENTIONS: Final = (
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+)
 
 
 class OpenObjectShape(ObjectShape):
@@ -60,16 +66,30 @@ def open_definition(kind: Kind) -> dict[str, Any]:
 
 
 def added_definitions(
-    kinds: Iterable[Kind], added: Mapping[str, dict[str, Any]]
+    kinds: Iterable[Kind],
+    added: Mapping[str, dict[str, Any]],
+    documentation: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, Any]]:
     """Return the definitions of kinds that were added, and of their lists, by name. `added` is
-    `Schema.added`."""
+    `Schema.added`. The fields that all objects have are described as those of the server's own
+    kinds are."""
     found: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         name = definition_name(kind)
         if name in added:
-            found |= {name: added[name], f"{name}List": list_definition(kind)}
+            found[name] = _described(added[name], documentation[_EXAMPLE])
+            found[f"{name}List"] = _described(
+                list_definition(kind), documentation[f"{_EXAMPLE}List"]
+            )
     return found
+
+
+def _described(definition: dict[str, Any], documentation: Mapping[str, str]) -> dict[str, Any]:
+    properties = {
+        name: {**property_, "description": documentation[name]} if name in _COMMON else property_
+        for name, property_ in definition.get("properties", {}).items()
+    }
+    return {**definition, "properties": properties} if properties else definition
 
 
 def list_definition(kind: Kind) -> dict[str, Any]:
@@ -82,6 +102,7 @@ def list_definition(kind: Kind) -> dict[str, Any]:
             "apiVersion": {"type": "string"},
             "items": {
                 "type": "array",
+                "description": f"List of {kind.plural}. More info: {_CONVENTIONS}",
                 "items": {"allOf": [{"$ref": REFERENCE + definition_name(kind)}]},
             },
             "kind": {"type": "string"},

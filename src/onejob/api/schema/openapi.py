@@ -165,7 +165,7 @@ class OpenApiDocuments:
         return load_definitions()
 
     def _group_document(self, kinds: Sequence[Kind], added: _Definitions) -> dict[str, Any]:
-        own = added_definitions(kinds, added)
+        own = added_definitions(kinds, added, self._sources[1])
         definitions = self._sources[0] | own
         names = names_by_kind(definitions)
         paths: dict[str, Any] = {}

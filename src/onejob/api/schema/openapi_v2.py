@@ -52,7 +52,7 @@ def build_document(
     release: str, kinds: Sequence[Kind], added: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
     definitions, documentation = load_definitions()
-    own = added_definitions(kinds, added)
+    own = added_definitions(kinds, added, documentation)
     own_described = {name: _added_definition(definition) for name, definition in own.items()}
     names = names_by_kind(definitions | own)
     paths: dict[str, Any] = {}
