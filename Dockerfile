@@ -3,9 +3,16 @@ ARG PYTHON=python:3.12-slim
 
 FROM ${PYTHON} AS build
 WORKDIR /source
+# Only versions with the hashes of the lock files are installed, also of what builds the package.
+COPY requirements requirements
+RUN python -m venv /build \
+ && /build/bin/pip install --no-cache-dir --require-hashes --requirement requirements/build.txt \
+ && python -m venv /onejob \
+ && /onejob/bin/pip install --no-cache-dir --require-hashes --requirement requirements/service.txt
 COPY pyproject.toml build_schema.py README.md LICENSE NOTICE ./
 COPY src src
-RUN python -m venv /onejob && /onejob/bin/pip install --no-cache-dir .
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && /onejob/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 FROM ${PYTHON}
 COPY --from=build /onejob /onejob

@@ -15,12 +15,14 @@ help: ## list the targets
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-# What running needs, in the versions that were tested. The build hook of the package writes $(SCHEMA).
-$(READY): pyproject.toml requirements/service.txt
+# What running and building need, in the versions that were tested. The build hook of the package
+# writes $(SCHEMA); without isolation, so that no other version of hatchling is fetched for it.
+$(READY): pyproject.toml requirements/service.txt requirements/build.txt
 	@echo "setting up $(VENV): the first time this takes about half a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes --requirement requirements/service.txt
-	$(PIP) --no-deps --editable .
+	$(PIP) --require-hashes --requirement requirements/build.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What development needs on top of that.
@@ -28,19 +30,18 @@ $(STAMP): $(READY) requirements/dev.txt
 	$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
-# Without the tools of development, the build hook does the same in an environment of its own.
 $(SCHEMA): build_schema.py src/onejob/wire/kinds.py | $(READY)
-	@if $(BIN)/python -c 'import hatchling, kubernetes_validate' 2> /dev/null; \
-	then $(BIN)/python build_schema.py; \
-	else $(PIP) --no-deps --editable .; fi
+	$(BIN)/python build_schema.py
 	@touch $@
 
 # Versions that are locked already stay, unless pyproject.toml asks for others; UPGRADE=--upgrade takes new ones.
-COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 $(UPGRADE) pyproject.toml
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 $(UPGRADE)
+BUILD_REQUIRES = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 lock: $(READY) ## write requirements/*.txt anew: the versions and hashes of what we depend on
 	$(PIP) uv
-	$(COMPILE) --extra dev --output-file requirements/dev.txt
-	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/service.txt
+	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/service.txt
+	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(COMPILE) - --constraints requirements/dev.txt --output-file requirements/build.txt
 
 setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
 

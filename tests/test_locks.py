@@ -9,12 +9,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 SERVICE = PROJECT["dependencies"]
 WANTED = {
     "service.txt": SERVICE,
     "dev.txt": [*SERVICE, *PROJECT["optional-dependencies"]["dev"]],
+    "build.txt": SETTINGS["build-system"]["requires"],
 }
+#: What entries say that are our own dependencies. Those of the build are read from standard input,
+#: which is not named.
+ASKED_FOR = re.compile(r"onejob \(pyproject\.toml\)|# via -c requirements/dev\.txt\s*\Z")
 MEND = "run make lock"
 
 
@@ -55,15 +60,33 @@ def test_nothing_is_pinned_that_nobody_needs(name: str) -> None:
     entries = re.split(r"\n(?=[A-Za-z0-9])", text)
     for entry in entries:
         package = canonicalize_name(entry.partition("==")[0])
-        by_us = "onejob (pyproject.toml)" in entry
+        by_us = ASKED_FOR.search(entry) is not None
         assert by_us == (package in direct), f"{name}: {package}: {MEND}"
 
 
-def test_development_uses_the_versions_of_the_service() -> None:
-    service, development = pins("service.txt"), pins("dev.txt")
+@pytest.mark.parametrize("name", ["service.txt", "build.txt"])
+def test_development_uses_the_same_versions(name: str) -> None:
+    locked, development = pins(name), pins("dev.txt")
     differing = {
         package: (found, development.get(package))
-        for package, found in service.items()
+        for package, found in locked.items()
         if development.get(package) != found
     }
     assert differing == {}, MEND
+
+
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])
+def test_the_package_and_its_dependencies_are_installed_as_locked(name: str) -> None:
+    """A package that is built in isolation fetches what builds it in whatever version. Tools that
+    few targets of `make` need are not locked."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    installs = re.findall(r"(?:\$\(PIP\)|pip (?:install|wheel))([^\n&|]*)", text)
+    for options in installs:
+        if "--requirement" in options:
+            assert "--require-hashes" in options, options
+        elif re.search(r" \.(\s|$)", options) and "'" not in options:
+            assert "--no-deps" in options, options
+            assert "--no-build-isolation" in options, options
+        elif name == "Dockerfile":
+            assert "--no-deps --no-index" in options, options
+    assert sum("--requirement" in options for options in installs) >= 2
