@@ -88,9 +88,7 @@ def test_an_event_is_encoded_once_for_all_watchers(
             assert kinds == ["ADDED"] * PODS + ["DELETED"]
 
     served(tmp_path, test)
-    # The first row of a Table has the columns, for each watcher.
-    own = WATCHERS if form == "Table" else 1
-    assert made[maker] == own + PODS
+    assert made[maker] == 1 + PODS
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

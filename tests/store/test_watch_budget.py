@@ -1,10 +1,12 @@
 """What waits for all watchers together is limited; the slowest goes first, and may come back."""
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from onejob.store.base import TooFarBehind
+from onejob.store.base import TooFarBehind, Watch
 from onejob.store.limits import MIB, Limits
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, collect, pod, write
@@ -80,3 +82,36 @@ def test_a_dropped_one_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_the_budget_is_larger_than_that_of_one() -> None:
     limits = Limits()
     assert limits.watch_bytes < limits.all_watches_bytes <= 128 * MIB
+
+
+def test_publish_wakes_many_watchers_in_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            woken: Counter[int] = Counter()
+            turn = 0
+
+            async def count_turns() -> None:
+                nonlocal turn
+                while True:
+                    await asyncio.sleep(0)
+                    turn += 1
+
+            async def follow(watch: Watch) -> list[int]:
+                revisions = []
+                while len(revisions) < 2:
+                    revisions += [change.revision for change in await anext(watch)]
+                    woken[turn] += 1
+                return revisions
+
+            watches = [store.watch("pods", after=store.revision) for _ in range(500)]
+            following = [asyncio.create_task(follow(watch)) for watch in watches]
+            await asyncio.sleep(0)
+            counting = asyncio.create_task(count_turns())
+            await write(store, pod("a"), "x")
+            await write(store, pod("b"), "y")
+            found = await asyncio.gather(*following)
+            counting.cancel()
+            assert {tuple(revisions) for revisions in found} == {tuple(found[0])}
+            assert max(woken.values()) <= 64
+
+    run_virtual(main())

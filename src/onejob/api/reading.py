@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from onejob.api.document_facts import DocumentFacts
 from onejob.api.sections import at_revision
 from onejob.api.shared_batches import SharedBatches
-from onejob.api.strategy import Document, Strategy
+from onejob.api.strategy import Strategy
 from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
@@ -43,19 +44,6 @@ BOOKMARK_SECONDS = 60.0
 #: As many as 128 bits can have.
 _MAX_REVISION_DIGITS = 39
 
-_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-class _LabelsMeta(msgspec.Struct):
-    labels: dict[str, str] = {}
-
-
-class _Labels(msgspec.Struct):
-    metadata: _LabelsMeta
-
-
-_read_labels = msgspec.json.Decoder(_Labels).decode
-
 Matcher = Callable[[Key, bytes], bool]
 
 
@@ -63,6 +51,7 @@ class Reading(Struct, frozen=True):
     store: Store
     strategies: Mapping[str, Strategy]
     shared: SharedBatches = field(default_factory=SharedBatches)
+    facts: DocumentFacts = field(default_factory=DocumentFacts)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         matches, only_name = self._matcher(
@@ -244,15 +233,16 @@ class Reading(Struct, frozen=True):
                     raise BadRequest(problem)
                 if term.field == "metadata.name" and not term.negated:
                     only_name = term.value
-            field_test = _field_test(field_selector, strategy)
+            field_test = _field_test(field_selector, strategy, self.facts)
         label_test = label_selector.matches if label_selector is not None else None
         if label_test is None and field_test is None:
             return None, None
+        read_labels = self.facts.labels
 
         def matches(key: Key, document: bytes) -> bool:
             if only_name is not None and key.name != only_name:
                 return False
-            if label_test is not None and not label_test(_read_labels(document).metadata.labels):
+            if label_test is not None and not label_test(read_labels(document)):
                 return False
             return field_test is None or field_test(key, document)
 
@@ -265,13 +255,13 @@ def _test_cost(options: ListOptions | WatchOptions) -> int:
     return DOCUMENT_COST + 10 * (len(options.label_selector) + len(options.field_selector))
 
 
-def _field_test(selector: FieldSelector, strategy: Strategy) -> Matcher:
+def _field_test(selector: FieldSelector, strategy: Strategy, facts: DocumentFacts) -> Matcher:
     only_metadata = all(term.field.startswith("metadata.") for term in selector.terms)
 
     def matches(key: Key, document: bytes) -> bool:
         values = {"metadata.name": key.name, "metadata.namespace": key.namespace}
         if not only_metadata:
-            values.update(strategy.selectable_fields(_decode(document)))
+            values.update(facts.fields(strategy, document))
         return selector.matches(values)
 
     return matches

@@ -21,7 +21,7 @@ from onejob.api.schema.schema import load_schema
 from onejob.api.sections import copied, read_metadata
 from onejob.api.strategies import Strategies, strategy_for
 from onejob.api.strategy import Document, Guard, Strategy
-from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, SharedTurns, Turns, Worker
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.managed_fields import STATUS_WRITERS
@@ -124,6 +124,8 @@ class Service:
             self.admission,
         )
         self.worker = Worker()
+        #: Of all watches that are sent to clients.
+        self.watch_turns = SharedTurns()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)
         self._status_entries = StatusEntries(store.committed_at, self.writes.type_of)

@@ -4,7 +4,8 @@ Watchers without selectors get the same batches of changes from the store. Each 
 clients want them is made by the first one and kept with the batch for the others.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from onejob.store.base import Change
@@ -21,11 +22,12 @@ Cut: TypeAlias = Callable[[Sequence[WatchEvent], int], Iterator[Sequence[WatchEv
 class SharedBatch(list[WatchEvent]):
     """Not to be changed."""
 
-    __slots__ = ("_made", "_slices")
+    __slots__ = ("_made", "_making", "_slices")
 
     def __init__(self, events: Sequence[WatchEvent]) -> None:
         super().__init__(events)
         self._made: dict[Hashable, Sequence[Any]] = {}
+        self._making: dict[Hashable, asyncio.Future[Sequence[Any]]] = {}
         self._slices: dict[int, Sequence[SharedBatch]] = {}
 
     def made(self, form: Hashable, make: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -33,6 +35,20 @@ class SharedBatch(list[WatchEvent]):
         found = self._made.get(form)
         if found is None:
             found = self._made[form] = make()
+        return found
+
+    async def made_later(
+        self, form: Hashable, make: Callable[[], Coroutine[Any, Any, Sequence[T]]]
+    ) -> Sequence[T]:
+        """The same where making takes a while: callers that come meanwhile wait for the first."""
+        found = self._made.get(form)
+        if found is None:
+            making = self._making.get(form)
+            if making is None:
+                making = self._making[form] = asyncio.ensure_future(make())
+            # The first caller may leave; the others still wait for what it began.
+            found = self._made[form] = await asyncio.shield(making)
+            self._making.pop(form, None)
         return found
 
     def slices(self, turn_bytes: int, cut: Cut) -> "Sequence[SharedBatch]":

@@ -1,10 +1,11 @@
-"""Who works long lets others have their turn on the event loop.
+"""Cooperative yielding: keep long request handlers from blocking the event loop.
 
-Work is counted, not timed, so that the same run takes the same turns again. What cannot be cut
-into turns goes to a worker thread: there Python itself takes turns every few milliseconds.
+Work is counted in bytes, not timed, so that simulated runs are reproducible. Work that cannot be
+split runs in a worker thread, where the interpreter switches every few milliseconds.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
@@ -35,6 +36,48 @@ class Turns:
         if self._left <= 0:
             self._left = self._budget
             await asyncio.sleep(0)
+
+
+class SharedTurns:
+    """Byte budget of one turn of the event loop, shared by all streams that spend it.
+
+    A change wakes every watch at once: without a common budget, requests beside them would wait
+    for a thousand events to be encrypted. Streams beyond the budget continue in the next turns, in
+    the order in which they came.
+    """
+
+    def __init__(self, budget: int = TURN_BYTES) -> None:
+        self._budget = budget
+        self._left = budget
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._scheduled = False
+
+    async def spend(self, cost: int) -> None:
+        """Charge `cost`, which may exceed the budget; wait for a turn that has some left."""
+        if self._left > 0 and not self._waiting:
+            self._left -= cost
+            self._begin_soon()
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, cost))
+        self._begin_soon()
+        await turn
+
+    def _begin_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._scheduled = False
+        self._left = self._budget
+        while self._waiting and self._left > 0:
+            turn, cost = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= cost
+        if self._waiting:
+            self._begin_soon()
 
 
 class Worker:

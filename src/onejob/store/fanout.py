@@ -4,6 +4,7 @@ watchers, and a slow watcher is dropped rather than waited for."""
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
 from onejob.objects.meta import Key
@@ -15,6 +16,8 @@ from onejob.store.limits import MIB, Limits
 CATCH_UP_REVISIONS = 1_000
 CATCH_UP_BYTES = 4 * MIB
 _ENTRY_BYTES = 160
+#: Watchers of one change that are woken in one turn of the event loop.
+_WAKES_PER_TURN = 32
 
 
 class ChangeLog(Protocol):
@@ -48,6 +51,8 @@ class Fanout:
         #: of a set they would be called in another order in each run of a simulation.
         self._live: dict[str, dict[str, dict[LogWatch, None]]] = {}
         self._behind: dict[LogWatch, None] = {}
+        #: Have changes queued and are still to be woken, in this order.
+        self._to_wake: dict[LogWatch, None] = {}
         #: All that was ever delivered, in bytes of documents. Watchers share the documents, so
         #: all that is queued is what was delivered since the slowest watcher read something.
         self.delivered_bytes = 0
@@ -165,8 +170,25 @@ class Fanout:
             # A copy, because a watcher that is dropped leaves.
             if interested := tuple(watchers.get(namespace, ())):
                 size = batch_size if changes is batch else _size(changes)
+                at_once = len(interested) <= _WAKES_PER_TURN
                 for watch in interested:
-                    watch.push(changes, size)
+                    watch.push(changes, size, wake=at_once)
+                if not at_once:
+                    self._wake_in_turns(interested)
+
+    def _wake_in_turns(self, watches: "Sequence[LogWatch]") -> None:
+        """Wake some watchers in each turn of the event loop: others have theirs between them."""
+        scheduled = bool(self._to_wake)
+        self._to_wake.update(dict.fromkeys(watches))
+        if not scheduled:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for watch in tuple(islice(self._to_wake, _WAKES_PER_TURN)):
+            del self._to_wake[watch]
+            watch.wake_up()
+        if self._to_wake:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def _remember(self, changes: Sequence[Change], size: int) -> None:
         recent = self._recent
@@ -234,7 +256,8 @@ class LogWatch:
         key = change.key
         return key.resource == self.resource and self.namespace in ("", key.namespace)
 
-    def push(self, batch: Sequence[Change], size: int) -> None:
+    def push(self, batch: Sequence[Change], size: int, *, wake: bool = True) -> None:
+        """Queue changes. Without `wake`, the caller wakes the consumer later."""
         if batch[0].revision <= self.after:
             batch = [change for change in batch if change.revision > self.after]
             if not batch:
@@ -251,7 +274,8 @@ class LogWatch:
         self._fanout.queue_bytes += _queue_bytes(batch)
         self._waiting_changes += len(batch)
         self._waiting_bytes += size
-        self._wake_up()
+        if wake:
+            self.wake_up()
 
     def end(self, error: StoreError | None) -> None:
         if self._ended:
@@ -261,7 +285,7 @@ class LogWatch:
         self._fanout.queue_bytes -= sum(_queue_bytes(batch) for batch, _, _ in self._batches)
         self._batches.clear()
         self._fanout.leave(self)
-        self._wake_up()
+        self.wake_up()
 
     @property
     def waits_since(self) -> int | None:
@@ -270,7 +294,7 @@ class LogWatch:
 
     def nudge(self) -> None:
         self._nudged = True
-        self._wake_up()
+        self.wake_up()
 
     def close(self) -> None:
         self.end(None)
@@ -290,7 +314,7 @@ class LogWatch:
         finally:
             self._wake = None
 
-    def _wake_up(self) -> None:
+    def wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 

@@ -28,6 +28,9 @@ _UNREAD_BYTES: Final = 16 * 1024
 #: A client may pause for as long as it likes, unless very many do.
 _MAX_STALLED: Final = 256
 _STALLED_SECONDS: Final = 10.0
+#: Far more than that do not get as much patience: each holds about a quarter of a megabyte.
+_FAR_TOO_MANY_STALLED: Final = 2 * _MAX_STALLED
+_STALLED_SECONDS_OF_MANY: Final = 1.0
 
 _PHRASES: Final = {
     400: b"Bad Request",
@@ -64,6 +67,7 @@ class OpenConnections:
         #: Connections whose clients do not read, and since when; the longest first.
         self._stalled: dict[_Stallable, float] = {}
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall_due = 0.0
 
     def stalls(self, connection: "_Stallable") -> None:
         self._stalled[connection] = connection.loop.time()
@@ -73,21 +77,34 @@ class OpenConnections:
         self._stalled.pop(connection, None)
 
     def _look_at_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
-        if len(self._stalled) > _MAX_STALLED and self._stall_timer is None:
-            since = next(iter(self._stalled.values()))
-            due = max(since + _STALLED_SECONDS, loop.time() + 1)
-            self._stall_timer = loop.call_at(due, self._end_stalled, loop)
+        if len(self._stalled) <= _MAX_STALLED:
+            return
+        since = next(iter(self._stalled.values()))
+        due = max(since + self._patience, loop.time() + 1)
+        if self._stall_timer is not None:
+            if due >= self._stall_due:
+                return
+            self._stall_timer.cancel()
+        self._stall_due = due
+        self._stall_timer = loop.call_at(due, self._end_stalled, loop)
 
     def _end_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Each holds about a quarter of a megabyte; clients come back and go on, or list again."""
+        """Hang up on the slowest clients; they come back and continue, or list again."""
         self._stall_timer = None
         for connection, since in tuple(self._stalled.items()):
-            if len(self._stalled) <= _MAX_STALLED or loop.time() - since < _STALLED_SECONDS:
+            if len(self._stalled) <= _MAX_STALLED or loop.time() - since < self._patience:
                 break
             log.info("hung up on a client that has not read for %.0f s", loop.time() - since)
             del self._stalled[connection]
             connection.transport.abort()
         self._look_at_stalled(loop)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which a client may read nothing."""
+        if len(self._stalled) > _FAR_TOO_MANY_STALLED:
+            return _STALLED_SECONDS_OF_MANY
+        return _STALLED_SECONDS
 
     def make_room(self) -> None:
         """Close idle connections, whose clients open another for their next request, and those on

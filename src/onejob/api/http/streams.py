@@ -55,9 +55,9 @@ class Rendering:
         self._made = self._protobuf or self._form == "Table"
         self.turn_bytes = _MADE_TURN_BYTES if self._made else TURN_BYTES
         self._worker = service.worker
+        self.turns = service.watch_turns
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
-        #: All that the bytes of an event depend on, besides the event.
         self._shape: tuple[Hashable, ...] = (
             kind.api_version,
             kind.kind,
@@ -111,18 +111,24 @@ class Rendering:
         make: Callable[[Sequence[WatchEvent]], Iterator[T]],
         events: Sequence[WatchEvent],
     ) -> Iterable[T]:
-        if self._made and any(len(event.document) > LARGE_BYTES for event in events):
-            return await self._worker.turn(list, make(events))
-        if not isinstance(events, SharedBatch) or not (shape := self._shape_now()):
-            return make(events)
-        return events.made((form, *shape), lambda: list(make(events)))
+        large = self._made and any(len(event.document) > LARGE_BYTES for event in events)
+        if not isinstance(events, SharedBatch):
+            return await self._worker.turn(list, make(events)) if large else make(events)
+        shape = (form, *self._shape_now())
+        if large:
+            made = await events.made_later(shape, lambda: self._worker.turn(list, make(events)))
+        else:
+            made = events.made(shape, lambda: list(make(events)))
+        # Another watcher may have made them.
+        self._columns_sent = True
+        return made
 
     def _shape_now(self) -> tuple[Hashable, ...]:
-        """Of what others get as well; empty if this has to be made for this watcher alone."""
+        """Return all that the bytes of these events depend on, besides the events."""
         if self._form != "Table":
             return self._shape
-        # Rows say how old something is, in seconds; only the first event has the columns.
-        return (*self._shape, int(self._clock.now().timestamp())) if self._columns_sent else ()
+        # Rows have ages in seconds; only the first event has the columns.
+        return (*self._shape, int(self._clock.now().timestamp()), self._columns_sent)
 
     def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
         """The lines of events, small ones joined. A large document is the store's own until the
@@ -217,6 +223,10 @@ def slices_of(events: Sequence[WatchEvent], turn_bytes: int) -> Iterable[Sequenc
     return in_slices(events, turn_bytes)
 
 
+def _cost(events: Sequence[WatchEvent]) -> int:
+    return sum(len(event.document) + DOCUMENT_COST for event in events)
+
+
 class Watch:
     """A watch that was admitted: its events as the lines of a response or as WebSocket frames.
 
@@ -258,10 +268,9 @@ class Watch:
                 events = await self._first_batch
                 while events is not None:
                     for turn in slices_of(events, self._rendering.turn_bytes):
+                        await self._rendering.turns.spend(_cost(turn))
                         for piece in await make(turn):
                             yield piece
-                        if turn[-1] is not events[-1]:
-                            await asyncio.sleep(0)
                     events = await anext(self._batches, None)
             except ApiError as error:
                 body = error_answer(error).body

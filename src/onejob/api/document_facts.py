@@ -1,0 +1,66 @@
+"""Labels and fields of documents by which selectors choose, read once for all watches."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.strategy import Document, Strategy
+
+#: Shorter documents are read again by each watch: that takes no longer than to look them up.
+_LARGE_BYTES: Final = 4096
+#: Of documents that are remembered: as many as the store keeps of the newest changes anyway.
+_MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+class _Meta(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+class _Labels(msgspec.Struct):
+    metadata: _Meta
+
+
+_read_labels = msgspec.json.Decoder(_Labels).decode
+_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class DocumentFacts:
+    """Remembers the newest large documents. A thousand watches with selectors would each decode
+    every change."""
+
+    def __init__(self) -> None:
+        #: By identity; the documents are kept, so that it stays theirs.
+        self._known: dict[int, tuple[bytes, dict[object, Mapping[str, str]]]] = {}
+        self._bytes = 0
+
+    def labels(self, document: bytes) -> Mapping[str, str]:
+        if len(document) < _LARGE_BYTES:
+            return _read_labels(document).metadata.labels
+        known = self._of(document)
+        labels = known.get("labels")
+        if labels is None:
+            labels = known["labels"] = _read_labels(document).metadata.labels
+        return labels
+
+    def fields(self, strategy: Strategy, document: bytes) -> Mapping[str, str]:
+        """Return the fields that field selectors of a kind may name."""
+        if len(document) < _LARGE_BYTES:
+            return strategy.selectable_fields(_decode(document))
+        known = self._of(document)
+        fields = known.get(strategy)
+        if fields is None:
+            fields = known[strategy] = strategy.selectable_fields(_decode(document))
+        return fields
+
+    def _of(self, document: bytes) -> dict[object, Mapping[str, str]]:
+        found = self._known.get(id(document))
+        if found is not None:
+            return found[1]
+        facts: dict[object, Mapping[str, str]] = {}
+        self._known[id(document)] = document, facts
+        self._bytes += len(document)
+        while self._bytes > _MAX_BYTES:
+            forgotten, _ = self._known.pop(next(iter(self._known)))
+            self._bytes -= len(forgotten)
+        return facts
