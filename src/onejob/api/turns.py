@@ -5,8 +5,9 @@ split runs in a worker thread, where the interpreter switches every few millisec
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final, ParamSpec, TypeVar
 
 from onejob.wire.errors import TooManyRequests
@@ -24,6 +25,10 @@ INLINE_BYTES: Final = 16 * 1024
 #: A single document of more bytes is printed or encoded by the worker, too.
 LARGE_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 64
+
+#: The user whose request the current task answers; "" for the server itself. Service accounts of
+#: one namespace are one user, as in `http.fairness`.
+REQUESTER: Final = ContextVar("requester", default="")
 
 
 class Turns:
@@ -81,30 +86,74 @@ class SharedTurns:
 
 
 class Worker:
-    """A thread for large requests, one after the other: with several at work, each would take
-    the interpreter for a while before the loop gets it back."""
+    """Single thread for requests that are too large for the event loop, fair between users.
+
+    One thread only: several would contend for the interpreter and delay the loop more than they
+    gain. Users have a queue each, and are served one piece of work at a time in turn: a flood of
+    large requests by one delays another's by one of them, however many wait. Which user works is
+    the context's `REQUESTER`.
+    """
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._busy = False
+        #: By user, in the order in which they are served; none is empty.
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        #: By user, how many requests hold their whole body while they wait or are worked on.
+        self._held: Counter[str] = Counter()
         #: Since the start, for tests: what went through here.
         self.runs = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Raises TooManyRequests when too many wait: each holds its whole body."""
-        if self._waiting >= _MOST_WAITING:
+        """Raises TooManyRequests when too many wait: each holds its whole body. A user who has
+        less than a fair share of them is never refused."""
+        user = REQUESTER.get()
+        share = max(1, _MOST_WAITING // (len(self._held) or 1))
+        if self._held.total() >= _MOST_WAITING and self._held[user] >= share:
             raise TooManyRequests(
                 "too many large requests are waiting, please try again later",
                 retry_after_seconds=1,
             )
-        self._waiting += 1
+        self._held[user] += 1
         try:
             return await self.turn(work, *args, **kwargs)
         finally:
-            self._waiting -= 1
+            self._held[user] -= 1
+            if not self._held[user]:
+                del self._held[user]
 
     async def turn(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """For those who hold little while they wait, and are already being answered."""
-        async with self._turn:
+        """Run `work` without the limit on waiting requests: for callers that hold little while
+        they wait, and whose requests are already being answered."""
+        if self._busy:
+            await self._wait(REQUESTER.get())
+        self._busy = True
+        try:
             self.runs += 1
             return await asyncio.to_thread(work, *args, **kwargs)
+        finally:
+            self._pass_on()
+
+    async def _wait(self, user: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(user, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # The worker was this caller's already.
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the thread to the next user's first request; cancelled ones are passed over."""
+        while self._queues:
+            user = next(iter(self._queues))
+            queue = self._queues.pop(user)
+            turn = queue.popleft()
+            if queue:
+                # Behind all others.
+                self._queues[user] = queue
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False

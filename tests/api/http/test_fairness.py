@@ -4,11 +4,13 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onejob.api.access.authentication import holder_of
 from onejob.api.http.fairness import FairSeats
+from onejob.api.turns import REQUESTER, Worker
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.virtual_time import run_virtual
@@ -269,3 +271,26 @@ def test_a_flood_under_many_names_is_one_flood(tmp_path: Path) -> None:
 )
 def test_service_accounts_of_a_namespace_are_one_holder(user: str, holder: str) -> None:
     assert holder_of(user) == holder
+
+
+def test_large_requests_are_worked_on_in_name_of_their_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users: set[str] = set()
+    run = Worker.run
+
+    async def recorded(worker: Worker, *args: Any, **kwargs: Any) -> Any:
+        users.add(REQUESTER.get())
+        return await run(worker, *args, **kwargs)
+
+    monkeypatch.setattr(Worker, "run", recorded)
+
+    async def test(requests: Requests) -> None:
+        for name in ("bob", "system:serviceaccount:default:a"):
+            acting = {"Impersonate-User": name, "Impersonate-Group": "system:masters"}
+            large = {"metadata": {"generateName": "m-"}, "data": {"k": "x" * 50_000}}
+            path = "/api/v1/namespaces/default/configmaps"
+            await requests.ok("POST", path, large, headers=acting)
+
+    with_requests(tmp_path, test)
+    assert users == {"bob", "system:serviceaccount:default"}

@@ -75,6 +75,7 @@ from onejob.api.sessions.upgrades import (
     watch_protocol,
     watch_stream,
 )
+from onejob.api.turns import REQUESTER
 from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
@@ -263,6 +264,7 @@ class ApiApp:
                 if not self.seats.enter_at_once(holder):
                     await self.seats.enter(holder)
                 started.seat = holder
+                REQUESTER.set(holder)
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
             match path:
