@@ -97,7 +97,7 @@ def test_publish_wakes_many_watchers_in_turns(tmp_path: Path) -> None:
                     turn += 1
 
             async def follow(watch: Watch) -> list[int]:
-                revisions = []
+                revisions: list[int] = []
                 while len(revisions) < 2:
                     revisions += [change.revision for change in await anext(watch)]
                     woken[turn] += 1

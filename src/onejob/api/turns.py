@@ -96,6 +96,8 @@ class Worker:
 
     def __init__(self) -> None:
         self._busy = False
+        #: The user who was served last.
+        self._last = ""
         #: By user, in the order in which they are served; none is empty.
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         #: By user, how many requests hold their whole body while they wait or are worked on.
@@ -124,9 +126,10 @@ class Worker:
     async def turn(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` without the limit on waiting requests: for callers that hold little while
         they wait, and whose requests are already being answered."""
+        user = REQUESTER.get()
         if self._busy:
-            await self._wait(REQUESTER.get())
-        self._busy = True
+            await self._wait(user)
+        self._busy, self._last = True, user
         try:
             self.runs += 1
             return await asyncio.to_thread(work, *args, **kwargs)
@@ -147,7 +150,8 @@ class Worker:
     def _pass_on(self) -> None:
         """Give the thread to the next user's first request; cancelled ones are passed over."""
         while self._queues:
-            user = next(iter(self._queues))
+            # Whoever was served last comes after all who wait, also those that came meanwhile.
+            user = next((user for user in self._queues if user != self._last), self._last)
             queue = self._queues.pop(user)
             turn = queue.popleft()
             if queue:

@@ -226,8 +226,8 @@ _LEAST_MEMORY = 4096
 #: Bytes of all files that are written for one Pod. References multiply: a ConfigMap of one MiB may
 #: be mounted under thousands of paths.
 MAX_FILES_BYTES = 32 * 1024 * 1024
-#: Charged per file, so that many empty files count as well.
-_FILE_COST = 1024
+#: Charged per file, as a disk charges it, so that many empty files count as well.
+_FILE_COST = 4096
 #: For the tmpfs of a volume with Secrets; twice, because new files are written beside the old ones.
 #: It takes only what is in it.
 _SECRET_BYTES = 2 * MAX_FILES_BYTES
