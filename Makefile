@@ -196,6 +196,21 @@ e2e-controllers: setup ## the real JobSet and Kueue managers against onejob serv
 fabric8: setup ## the Java client that operators and Jenkins use, with Maven: informers, waits, exec, logs
 	$(BIN)/python -m tests.clients.fabric8 $(FABRIC8)
 
+# Clients in environments of their own: they bring hundreds of megabytes and other versions.
+$(VENV)/spark/bin/python: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/spark
+	$(VENV)/spark/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4,<5'
+
+spark: setup $(VENV)/spark/bin/python ## pyspark in client mode with Pods as executors: needs Java 17
+	$(BIN)/python -m tests.clients.spark $(CURDIR)/$(VENV)/spark/bin/python
+
+$(VENV)/ansible/bin/ansible-playbook: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/ansible
+	$(VENV)/ansible/bin/pip install --quiet --disable-pip-version-check ansible kubernetes
+
+ansible: setup $(VENV)/ansible/bin/ansible-playbook ## the collection kubernetes.core: a second run changes nothing
+	$(BIN)/python -m tests.clients.ansible $(CURDIR)/$(VENV)/ansible/bin
+
 # In an environment of its own: it brings a plugin that pytest would load everywhere.
 $(VENV)/schemathesis/bin/schemathesis: $(STAMP)
 	$(PYTHON) -m venv $(VENV)/schemathesis

@@ -231,6 +231,13 @@ class Service:
         stored = self._stored(kind, namespace, name)
         return self._status_entries.shown(stored, kind)
 
+    def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
+        """Return the outcome of a write with the managedFields that a GET returns."""
+        if (kind.api_version, kind.kind) not in STATUS_WRITERS:
+            return outcome
+        document = self._status_entries.written(outcome.document, outcome.revision, kind)
+        return msgspec.structs.replace(outcome, document=document)
+
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         if kind.stored_as:
             return await self._other_names.list(kind, namespace, options)

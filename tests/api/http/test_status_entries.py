@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from onejob.client.base import Create
 from onejob.store.history import CommitTimes
@@ -91,6 +92,64 @@ def test_what_was_read_can_be_sent_back_and_nothing_changes(tmp_path: Path) -> N
         found["metadata"]["labels"] = {"a": "b"}
         await requests.ok("PUT", f"{JOBS}/j?fieldManager=other", found)
         assert managers(await stored(requests, "j")) == {"me", "other"}
+
+    with_requests(tmp_path, test)
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize(
+    ("method", "content_type", "body"),
+    [
+        ("PUT", "application/json", {}),
+        ("PATCH", "application/json-patch+json", []),
+        ("PATCH", "application/merge-patch+json", {}),
+        ("PATCH", "application/strategic-merge-patch+json", {}),
+        ("PATCH", "application/apply-patch+yaml", {"apiVersion": "batch/v1", "kind": "Job"}),
+    ],
+)
+def test_write_that_changes_nothing_is_answered_with_the_object_that_get_returns(
+    tmp_path: Path, method: str, content_type: str, body: Any, subresource: str
+) -> None:
+    """Ansible compares the two to report whether it has changed the object."""
+
+    async def test(requests: Requests) -> None:
+        await requests.ok("POST", f"{JOBS}?fieldManager=me", job("j"))
+        found = await requests.until(f"{JOBS}/j", is_complete)
+        path = f"{JOBS}/j{subresource}?fieldManager=me"
+        sent = found if method == "PUT" else body
+        for place in (path, f"{path}&dryRun=All"):
+            answer = await requests.ok(method, place, sent, content_type=content_type)
+            if "apply" in content_type:
+                # The entry of the apply itself is new.
+                assert entry(answer, OURS) == entry(await requests.get(f"{JOBS}/j"), OURS)
+            else:
+                assert answer == found
+
+    with_requests(tmp_path, test)
+
+
+def test_write_is_answered_with_the_object_that_get_returns_afterwards(tmp_path: Path) -> None:
+    async def test(requests: Requests) -> None:
+        await requests.ok("POST", f"{JOBS}?fieldManager=me", job("j"))
+        found = await requests.until(f"{JOBS}/j", is_complete)
+        merge = "application/merge-patch+json"
+        label: Any = {"metadata": {"labels": {"a": "b"}}}
+        path = f"{JOBS}/j?fieldManager=me"
+        tried = await requests.ok("PATCH", f"{path}&dryRun=All", label, content_type=merge)
+        assert tried["metadata"]["labels"]["a"] == "b"
+        assert managers(tried) == {"me", OURS}
+        # A dry run is not what others read.
+        assert await requests.get(f"{JOBS}/j") == found
+        answer = await requests.ok("PATCH", path, label, content_type=merge)
+        assert managers(answer) == {"me", OURS}
+        assert answer == await requests.get(f"{JOBS}/j")
+        (pod,) = (await requests.get(PODS))["items"]
+        place = f"{PODS}/{pod['metadata']['name']}"
+        answer = await requests.ok("PATCH", place, label, content_type=merge)
+        assert answer == await requests.get(place)
+        # The answer to a deletion is the object that is gone.
+        deleted = await requests.ok("DELETE", place)
+        assert "kubelet" in managers(deleted)
 
     with_requests(tmp_path, test)
 

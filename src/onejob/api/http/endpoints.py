@@ -260,7 +260,7 @@ class Endpoints:
             problems=problems,
             size=size,
         )
-        return await self._object(request, kind, outcome)
+        return await self._written(request, kind, outcome)
 
     async def _update(self, request: Request, target: ResourcePath) -> Answer:
         options = write_options(
@@ -280,7 +280,7 @@ class Endpoints:
             problems=problems,
             size=size,
         )
-        return await self._object(request, target.kind, outcome)
+        return await self._written(request, target.kind, outcome)
 
     async def _patch(self, request: Request, target: ResourcePath) -> Answer:
         (patch_type, patch), size = await self._decoded(decode_patch, request)
@@ -314,7 +314,7 @@ class Endpoints:
             problems=patch.problems,
             size=size,
         )
-        return await self._object(request, target.kind, outcome)
+        return await self._written(request, target.kind, outcome)
 
     def _require_create(self, user: User, target: ResourcePath) -> None:
         """To patch is a lesser right than to create."""
@@ -380,7 +380,7 @@ class Endpoints:
     async def _delete(self, request: Request, target: ResourcePath) -> Answer:
         options = await self._delete_options(request)
         outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
-        return await self._object(
+        return await self._written(
             request,
             target.kind,
             outcome,
@@ -419,6 +419,18 @@ class Endpoints:
         return await self._service.worker.run(decode, body, content_type), size
 
     # --- answering ------------------------------------------------------------------------
+
+    async def _written(
+        self,
+        request: Request,
+        kind: Kind,
+        outcome: Outcome,
+        *,
+        extra_warnings: Sequence[str] = (),
+    ) -> Answer:
+        if not is_status(outcome.document):
+            outcome = self._service.outcome_for_client(kind, outcome)
+        return await self._object(request, kind, outcome, extra_warnings=extra_warnings)
 
     async def _object(
         self,

@@ -65,18 +65,22 @@ class StatusEntries:
         self._remembered: dict[int, bytes] = {}
 
     def shown(self, stored: Stored, kind: Kind) -> bytes:
-        if kind.kind == "Pod" and _REPORTED not in stored.value:
-            return stored.value
         found = self._remembered.get(stored.revision)
         if found is not None:
             return found
-        written_at = self._committed_at(stored.revision)
-        found = with_status_entry(stored.value, self._type_of(kind), written_at)
-        if len(found) <= _REMEMBERED_BYTES:
+        found = self.written(stored.value, stored.revision, kind)
+        if len(found) <= _REMEMBERED_BYTES and found is not stored.value:
             if len(self._remembered) >= _REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
             self._remembered[stored.revision] = found
         return found
+
+    def written(self, document: bytes, revision: int, kind: Kind) -> bytes:
+        """Return the document of an answer to a write. It is not remembered: that of a dry run has
+        the revision of the stored one."""
+        if kind.kind == "Pod" and _REPORTED not in document:
+            return document
+        return with_status_entry(document, self._type_of(kind), self._committed_at(revision))
 
 
 def with_status_entry(document: bytes, type_: ObjectShape, written_at: datetime | None) -> bytes:

@@ -1,0 +1,1 @@
+"""Ansible's collection kubernetes.core, of which a second run must change nothing."""
