@@ -1,0 +1,1 @@
+"""Spark in client mode, its executors being Pods."""
