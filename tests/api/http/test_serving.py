@@ -340,6 +340,31 @@ def test_handshake_that_does_not_end_makes_room_for_others(
     with_server(ScriptedService(), tmp_path, test, max_connections=1)
 
 
+def test_connections_inherit_a_kernel_keepalive_of_two_minutes(tmp_path: Path) -> None:
+    """Nothing else notices that a client has vanished, as WebSockets are not pinged."""
+
+    async def test(wire: Wire) -> None:
+        _, writer = await wire.connect()
+        writer.write(request_bytes("GET", "/version"))
+        await wire.call("GET", "/version")
+        accepted = [
+            connection.transport.get_extra_info("socket")
+            for connection in wire.server._open.connections
+        ]
+        assert accepted
+        for sock in accepted:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, interval, count = (
+                sock.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + interval * count <= 120
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
 def _session(target: str = "", **headers: str) -> bytes:
     handshake = {
         "connection": "Upgrade",

@@ -208,7 +208,9 @@ class WebSocket(UpgradedConnection):
             self.transport.write(frames[-1])
 
     def _write_pong(self) -> None:
-        if self._pong and self._writable.is_set() and self._is_open():
+        if not self._pong or not self._writable.is_set() or self.transport.is_closing():
+            return
+        if self._is_open():
             self.transport.write(self._pong)
             self._pong = b""
 
