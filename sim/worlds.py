@@ -7,6 +7,7 @@ from typing import TypeAlias
 from sim.clients import world as clients
 from sim.cluster import world as cluster
 from sim.mirroring import world as mirroring
+from sim.racing import world as racing
 from sim.world import Verdict, simulate
 
 Simulate: TypeAlias = Callable[[int, argparse.Namespace], Verdict]
@@ -29,4 +30,5 @@ WORLDS: Mapping[str, Simulate] = {
     "clients": lambda seed, options: clients.simulate(seed, options.often),
     "cluster": lambda seed, options: cluster.simulate(seed, options.often),
     "mirroring": lambda seed, options: mirroring.simulate(seed, options.often),
+    "racing": lambda seed, options: racing.simulate(seed, options.often),
 }

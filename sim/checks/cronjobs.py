@@ -25,6 +25,8 @@ class CronJobCheck:
     problems: Problems
     #: When the clock was set back.
     set_back_at: Sequence[float] = ()
+    #: The slot that was run last is not run again, though it comes once more.
+    last_slot_counts: bool = False
     _cronjobs: dict[str, CronJob] = field(default_factory=dict)
     #: By CronJob, the Jobs that go on.
     _going_on: dict[str, dict[str, Job]] = field(default_factory=dict)
@@ -49,6 +51,9 @@ class CronJobCheck:
         self._cronjobs[uid] = cronjob
         if cronjob.spec.concurrency_policy != before.spec.concurrency_policy:
             self._fickle.add(uid)
+        uids = [reference.uid for reference in cronjob.status.active]
+        if len(set(uids)) < len(uids):
+            self.problems.add(CHECK, f"CronJob {cronjob.metadata.name} lists a Job twice")
         last, earlier = cronjob.status.last_schedule_time, before.status.last_schedule_time
         if last is None or last == earlier:
             return
@@ -83,7 +88,11 @@ class CronJobCheck:
         if before == uid:
             return
         # A time that comes once more is run once more.
-        if not any(ran_at <= set_back < at for set_back in self.set_back_at):
+        cronjob = self._cronjobs.get(slot.cronjob)
+        is_last = cronjob is not None and cronjob.status.last_schedule_time == slot.time
+        if (self.last_slot_counts and is_last) or not any(
+            ran_at <= set_back < at for set_back in self.set_back_at
+        ):
             self.problems.add(CHECK, f"CronJob {name} ran twice for {slot.time}")
         self._slots[slot] = uid, at
 

@@ -1,6 +1,6 @@
 """All checks on a whole history."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -30,12 +30,15 @@ class Judge:
     #: Feature gates were switched meanwhile: much is allowed then that is wrong otherwise.
     gates_switched: bool = False
     problems: Problems = field(default_factory=Problems)
+    priority_of: Callable[[Job], int] = lambda job: 0
+    #: Of CronJobs, see `CronJobCheck`.
+    last_slot_counts: bool = False
 
     def __post_init__(self) -> None:
         self._pods = PodCheck(self.problems)
-        self._cronjobs = CronJobCheck(self.problems)
+        self._cronjobs = CronJobCheck(self.problems, last_slot_counts=self.last_slot_counts)
         self._memory = MemoryCheck(self.problems)
-        self._queue = QueueCheck(self.problems, self.limits)
+        self._queue = QueueCheck(self.problems, self.limits, self.priority_of)
         self._jobs: dict[str, JobCheck] = {}
         self._verdicts: dict[str, VerdictCheck] = {}
         self._steady_clock = True

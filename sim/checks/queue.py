@@ -1,6 +1,6 @@
 """The queue: no more Jobs run at once than allowed, and they begin in the order they came."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onejob.objects.job import Job, JobStatus
 from onejob.planning.queue.limits import Limits
@@ -12,13 +12,19 @@ _QUEUED = "onejob.dev/queued"
 
 
 class QueueCheck:
-    def __init__(self, problems: Problems, limits: Limits) -> None:
+    def __init__(
+        self,
+        problems: Problems,
+        limits: Limits,
+        priority_of: Callable[[Job], int] = lambda job: 0,
+    ) -> None:
         self._problems = problems
         self._limits = limits
+        self._priority_of = priority_of
         #: The scopes of each Job that runs.
         self._running: dict[str, Sequence[str]] = {}
-        #: Jobs that the queue has suspended: their scopes, and when each entered.
-        self._waiting: dict[str, tuple[Sequence[str], int]] = {}
+        #: Jobs that the queue has suspended: their scopes, and the rank of each.
+        self._waiting: dict[str, tuple[Sequence[str], tuple[int, int]]] = {}
         #: What the status of a suspended Job says: it may not say yet that it is.
         self._suspended: dict[str, JobStatus] = {}
 
@@ -53,7 +59,7 @@ class QueueCheck:
         self._suspended[uid] = job.status
         entered = job.metadata.annotations.get(_QUEUED)
         if entered is not None:
-            self._waiting[uid] = scopes, int(entered)
+            self._waiting[uid] = scopes, (-self._priority_of(job), int(entered))
         else:
             self._waiting.pop(uid, None)
 
@@ -61,9 +67,9 @@ class QueueCheck:
         mine = self._waiting.pop(job.metadata.uid, None)
         if mine is None:
             return
-        scopes, entered = mine
+        scopes, rank = mine
         # Those of other scopes may wait for a limit of their own.
-        if any(other == scopes and since < entered for other, since in self._waiting.values()):
+        if any(other == scopes and before < rank for other, before in self._waiting.values()):
             self._problems.add(ORDER, f"Job {job.metadata.name} was let go before its turn")
 
     def _see_running(self, job: Job, scopes: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from onejob.controllers.selection import ALL
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
+from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings, World
 from onejob.virtual_time import Stuck
 from sim.checks.problems import Problems
@@ -76,6 +77,7 @@ class Stage:
         controllers: Set[str] = ALL,
         client: Callable[[Service], LocalClient] = LocalClient,
         runtime: Callable[[NodeContext], Runtime] | None = None,
+        limits: Limits | None = None,
     ) -> ControlPlane:
         """Open a control plane; without a `runtime` it has no node."""
         committer = DiskCommitter(Disk(self.dice), self._no_crash, lambda: None)
@@ -85,6 +87,7 @@ class Stage:
             NodeOptions("simulated", "node", {"cpu": "1000", "pods": "50"}),
             controllers=controllers,
             with_node=runtime is not None,
+            queue_limits=limits,
         )
         outside = World(
             clock=clock,
