@@ -1,0 +1,55 @@
+"""Which items a run has, and which are left of it: read from documents as a container would."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onejob.objects.job import Job
+from onejob.planning.job.indexes import parse_indexes
+
+Document = Mapping[str, Any]
+PARAMS = "onejob.dev/params"
+_INDEXES = "ONEJOB_RERUN_INDEXES"
+
+
+def items_of(job: Document, others: Sequence[Document]) -> list[str] | None:
+    """What each index of a Job stands for, in order; None if it has no indexes."""
+    spec = job["spec"]
+    if spec.get("completionMode") != "Indexed":
+        return None
+    name = job["metadata"].get("annotations", {}).get(PARAMS)
+    if name is not None:
+        found = [one for one in others if _is_config_map(one, name)]
+        return _rows(found[0]) if found else []
+    environment = spec["template"]["spec"]["containers"][0].get("env", ())
+    chosen = [item["value"] for item in environment if item["name"] == _INDEXES]
+    return chosen[0].split() if chosen else [str(n) for n in range(spec["completions"])]
+
+
+def left_of(job: Job, items: Sequence[str]) -> list[str]:
+    """The items that the status does not list as completed."""
+    done = set(parse_indexes(job.status.completed_indexes, len(items)))
+    return [item for index, item in enumerate(items) if index not in done]
+
+
+def completions_left(job: Job) -> int:
+    """Of a Job without indexes: what has succeeded need not be counted yet."""
+    uncounted = job.status.uncounted_terminated_pods
+    succeeded = job.status.succeeded + (len(uncounted.succeeded) if uncounted is not None else 0)
+    return (job.spec.completions or 1) - succeeded
+
+
+def _is_config_map(document: Document, name: str) -> bool:
+    return document["kind"] == "ConfigMap" and document["metadata"]["name"] == name
+
+
+def _rows(config_map: Document) -> list[str]:
+    """The value of ITEM in each row."""
+    lines = [line for text in config_map["data"].values() for line in text.split("\n")]
+    pairs = [dict(_pair(word) for word in shlex.split(line)[1:]) for line in lines]
+    return [row["ITEM"] for row in pairs]
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
