@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from sim.faults import RATES
 from sim.mutants import BY_WORLD, MUTANTS, planted
@@ -20,7 +21,7 @@ _HASHING = "PYTHONHASHSEED"
 
 
 def main() -> int:
-    options = _options()
+    options = options_for(sys.argv[1:])
     if _HASHING not in os.environ:
         # Sets of strings are walked through in another order in each process otherwise.
         arguments = [sys.executable, "-m", "sim", *sys.argv[1:]]
@@ -30,14 +31,14 @@ def main() -> int:
     if options.mutant:
         chosen = BY_WORLD[options.world] if options.world else MUTANTS
         names = list(chosen) if options.mutant == ALL else [options.mutant]
-        found = [_search(name, seeds, options) for name in names]
+        found = [search(name, seeds, options) for name in names]
         return 0 if all(found) else 1
     if options.replay is not None:
         return _replay(options)
     return _run(seeds, options)
 
 
-def _options() -> argparse.Namespace:
+def options_for(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
@@ -64,7 +65,7 @@ def _options() -> argparse.Namespace:
             help=f"{what}, or not (default: drawn)",
         )
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def _simulate(seed: int, options: argparse.Namespace) -> Verdict:
@@ -79,7 +80,7 @@ def _replay(options: argparse.Namespace) -> int:
     return 1 if verdict.problems else 0
 
 
-def _search(name: str, seeds: range, options: argparse.Namespace) -> bool:
+def search(name: str, seeds: range, options: argparse.Namespace) -> bool:
     """Whether a planted bug is found."""
     world = next(world for world, mutants in BY_WORLD.items() if name in mutants)
     options = argparse.Namespace(**{**vars(options), "world": options.world or world})

@@ -35,8 +35,9 @@ class CopyCheck:
     network: Network
     #: UIDs of Jobs here that people deleted and whose Pods they kept.
     orphaned: set[str] = field(default_factory=set)
-    #: Jobs there that people deleted.
+    #: Jobs there that people deleted, and their UIDs.
     deleted_there: set[Key] = field(default_factory=set)
+    unwanted_there: set[str] = field(default_factory=set)
     #: UIDs of copies that were ever on record, and of Jobs here that ever had a time after which
     #: a copy is given up.
     _recorded: set[str] = field(default_factory=set)
@@ -120,7 +121,7 @@ class CopyCheck:
 
     def _see_foreign(self, key: Key, before: Job | None, job: Job, entry: Entry) -> None:
         deleted = entry.gone or job.metadata.deleting
-        if deleted and key not in self.deleted_there:
+        if deleted and entry.uid not in self.unwanted_there:
             self._complain(FOREIGN, f"{key.name} was deleted, and is no copy")
         if before is not None and before.spec != job.spec:
             self._complain(FOREIGN, f"{key.name} was changed, and is no copy")

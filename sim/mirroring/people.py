@@ -39,7 +39,8 @@ class MirrorPeople:
         self._deeds = (
             *[self._create_job] * 5, *[self._edit_job] * 4, *[self._delete_job] * 2,
             *[self._replace_job] * 2, *[self._move_job] * 3, self._delete_stand_in,
-            *[self._delete_copy] * 3, self._delete_pod_there, self._take_name, self._change_target,
+            *[self._delete_copy] * 3, *[self._replace_copy] * 3, self._delete_pod_there,
+            self._take_name, self._change_target,
         )  # fmt: skip
 
     async def begin(self) -> None:
@@ -64,8 +65,7 @@ class MirrorPeople:
         await self._point_target_to(HOST)
         for job in await self._jobs(self.there):
             if names.ORIGIN not in job.metadata.labels:
-                self._check.deleted_there.add(job.key)
-                await self._write(self.there, Delete(job.key, "Background"))
+                await self._delete_there(job, "Background")
         for job in await self._jobs(self.here):
             if not job.finished and not job.metadata.deleting:
                 await self._patch(job.key, {"spec": {"suspend": False, "parallelism": 3}})
@@ -152,9 +152,20 @@ class MirrorPeople:
     async def _delete_copy(self) -> None:
         job = self._one_of(await self._jobs(self.there))
         if job is not None:
-            self._check.deleted_there.add(job.key)
             how: Propagation = self._rng.choice(("Background", "Foreground", "Orphan"))
-            await self._write(self.there, Delete(job.key, how))
+            await self._delete_there(job, how)
+
+    async def _replace_copy(self) -> None:
+        """The name means a Job of somebody else from one moment to the next."""
+        job = self._one_of(await self._jobs(self.there))
+        if job is not None:
+            await self._delete_there(job, "Background")
+            await self._create_there(job.metadata.namespace, job.metadata.name)
+
+    async def _delete_there(self, job: Job, how: Propagation) -> None:
+        self._check.deleted_there.add(job.key)
+        self._check.unwanted_there.add(job.metadata.uid)
+        await self._write(self.there, Delete(job.key, how, uid=job.metadata.uid))
 
     async def _delete_pod_there(self) -> None:
         pod = self._one_of(await self._pods(self.there))
@@ -163,16 +174,17 @@ class MirrorPeople:
 
     async def _take_name(self) -> None:
         """A Job of somebody else has the name that a copy will have."""
+        await self._create_there(self._rng.choice(_NAMESPACES), f"job-{self._names + 1}")
+
+    async def _create_there(self, namespace: str, name: str) -> None:
         container = {"name": "main", "image": "x", "command": ["true"]}
         template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-        spec = {"template": template, "suspend": True}
         document = {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": f"job-{self._names + 1}"},
-            "spec": spec,
+            "metadata": {"name": name},
+            "spec": {"template": template, "suspend": True},
         }
-        namespace = self._rng.choice(_NAMESPACES)
         await self._write(self.there, Create(JOBS, namespace, msgspec.json.encode(document)))
 
     # --- helpers

@@ -35,8 +35,9 @@ class _Object:
     key: Key
     created_at: float
     metadata: Meta
-    #: When its deletion began, if it did.
     deleted: bool = False
+    #: Since when it has each of its owners, by UID.
+    owned_since: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -45,7 +46,9 @@ class DeletionCheck:
     log: ServerLog
     #: UIDs that people asked to delete.
     unwanted: set[str] = field(default_factory=set)
-    #: Of these, those that need not wait for their dependents.
+    #: Of these, those that they asked to delete in more than one way.
+    mind_changed: set[str] = field(default_factory=set)
+    #: And those that need not wait for their dependents.
     unwaiting: set[str] = field(default_factory=set)
     #: Whether the clock was never set.
     steady: Callable[[], bool] = lambda: True
@@ -70,6 +73,8 @@ class DeletionCheck:
             known.deleted = True
             self._see_deleted(known, metadata, entry.at)
         known.metadata = metadata
+        for owner in metadata.owner_references:
+            known.owned_since.setdefault(owner.uid, entry.at)
         if entry.gone:
             del self._objects[entry.uid]
             self._see_gone(key, metadata, entry.at)
@@ -88,7 +93,10 @@ class DeletionCheck:
             if self._is_solid(owner) and owner.kind != "CronJob":
                 self._complain(OWNERS, known.key, f"was collected, and {owner.name} is there")
             begun = self._orphaning.get(owner.uid)
-            if begun is not None and known.created_at < begun - _SETTLED_SECONDS:
+            since = known.owned_since.get(owner.uid, at)
+            if owner.uid in self.mind_changed or begun is None:
+                continue
+            if since < begun - _SETTLED_SECONDS:
                 self._complain(ORPHANS, known.key, f"went with {owner.name}, which was to leave it")
 
     def _is_solid(self, owner: OwnerReference) -> bool:
@@ -126,7 +134,8 @@ class DeletionCheck:
     def _see_gone_first(self, key: Key, metadata: Meta, at: float, *, everything: bool) -> None:
         for known in self._objects.values():
             for owner in known.metadata.owner_references:
-                if owner.uid != metadata.uid or known.created_at > at - _SETTLED_SECONDS:
+                since = known.owned_since.get(owner.uid, at)
+                if owner.uid != metadata.uid or since > at - _SETTLED_SECONDS:
                     continue
                 if owner.block_owner_deletion and (everything or not known.metadata.deleting):
                     text = f"is gone before {known.key.name}, which it had to wait for"

@@ -223,6 +223,8 @@ class RacingPeople:
 
     async def _delete(self, key: Key, uid: str, how: Propagation) -> None:
         self.deleted.add(key)
+        if uid in self._check.unwanted:
+            self._check.mind_changed.add(uid)
         self._check.unwanted.add(uid)
         if how != "Foreground":
             self._check.unwaiting.add(uid)

@@ -9,7 +9,7 @@ from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.node.setup.environment import NodeContext
-from onejob.objects.meta import JOBS, PODS
+from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane
 from onejob.virtual_time import NOON
@@ -81,7 +81,7 @@ class _World:
         self._people.clock = clock
         self._people.client = LocalClient(plane.service, WriteOptions(User("somebody")))
         self.history.follow(plane.store)
-        self._log.follow(plane.store, JOBS, PODS, CONFIG_MAPS)
+        self._log.follow(plane.store, JOBS, PODS, CONFIG_MAPS, CRONJOBS)
         await plane.begin()
         await self._people.begin()
         stage.disturb()
