@@ -35,7 +35,7 @@ def test_cronjobs_run_every_slot_once(folder: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_server_stops_growing_under_cronjobs(folder: Path) -> None:
-    """Needs thousands of runs: by then bounded caches are nearly full, and only leaks still grow."""
+    """Thousands of runs: bounded caches are nearly full by then, and only leaks still grow."""
     books = run_virtual(soak(folder, 400, DAYS))
     assert books.surprises == []
     assert books.runs == books.completed == 400 * DAYS
