@@ -1,5 +1,6 @@
 import asyncio
 import json
+from collections.abc import Mapping
 import re
 from functools import cache
 from pathlib import Path
@@ -64,9 +65,14 @@ def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatc
 WIDGET = Kind("example.com", "v1", "Widget", "widgets", "widget", custom=True)
 
 
-def serve(schema: Schema, kinds: KindRegistry, kind: Kind = WIDGET, **definition: Any) -> None:
+def serve(
+    schema: Schema,
+    kinds: KindRegistry,
+    kind: Kind = WIDGET,
+    definition: Mapping[str, Any] | None = None,
+) -> None:
     shape = open_shape(kind, schema)
-    schema.add(kind.api_version, kind.kind, shape, open_definition(kind) | definition)
+    schema.add(kind.api_version, kind.kind, shape, open_definition(kind) | (definition or {}))
     kinds.add(kind)
 
 
@@ -145,7 +151,8 @@ def test_version_2_leaves_out_what_kubectl_cannot_read(
     written: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
-    serve(schema, kinds, properties={"spec": written}, **{next(iter(PRESERVE)): False})
+    closed = {next(iter(PRESERVE)): False}
+    serve(schema, kinds, definition={"properties": {"spec": written}, **closed})
     body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=False))
     definition = json.loads(body)["definitions"]["com.example.v1.Widget"]
     assert definition["properties"]["spec"] == shown
@@ -168,7 +175,7 @@ def test_version_2_protobuf_has_additional_properties(value: Any) -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
     spec = {"type": "object", "additionalProperties": value}
     closed = {"x-kubernetes-preserve-unknown-fields": False}
-    serve(schema, kinds, properties={"spec": spec}, **closed)
+    serve(schema, kinds, definition={"properties": {"spec": spec}, **closed})
     body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=True))
     written = bytes_field(1, bytes_field(22, text_field(1, "string")))
     item = number_field(2, value) if isinstance(value, bool) else written

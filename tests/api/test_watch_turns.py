@@ -12,7 +12,7 @@ from onejob.api import document_facts
 from onejob.api.document_facts import DocumentFacts
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
-from onejob.api.http.streams import Rendering, begun, watch_lines
+from onejob.api.http.streams import Rendering, Watch, begun
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
 from onejob.api.strategies import strategy_for
@@ -91,7 +91,7 @@ def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
         request = Request("GET", {}, {}, PERSON.user, _no_body)
         lines = Rendering(service, CONFIGMAP, Representation("json", ""), request)
         received = 0
-        async for piece in watch_lines(batches, first, lines):
+        async for piece in Watch(batches, first, lines).lines():
             sent[turns.now] += len(piece)
             received += len(piece)
             if received > size:
