@@ -1,7 +1,7 @@
 import asyncio
 import json
-from collections.abc import Mapping
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def serve(
     definition: Mapping[str, Any] | None = None,
 ) -> None:
     shape = open_shape(kind, schema)
-    schema.add(kind.api_version, kind.kind, shape, open_definition(kind) | (definition or {}))
+    schema.add(kind.api_version, kind.kind, shape, {**open_definition(kind), **(definition or {})})
     kinds.add(kind)
 
 
