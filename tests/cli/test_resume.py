@@ -106,6 +106,36 @@ def test_resume_of_a_run_that_was_resumed_goes_on_with_the_last_one(onejob: Comm
     assert (onejob.home / "ledger").read_text() == "begun\nbegun\n"
 
 
+def test_resume_creates_priority_classes_and_namespaces_of_the_run(onejob: CommandLine) -> None:
+    (onejob.home / "job.yaml").write_text("""
+apiVersion: v1
+kind: Namespace
+metadata: {name: team, labels: {team: a}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 1000
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: work, namespace: team}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      priorityClassName: urgent
+      restartPolicy: Never
+      containers: [{name: main, image: busybox, command: [sh, -c, "test -e may-succeed"]}]
+""")
+    assert onejob.run("run", "job.yaml").returncode == 1
+    (onejob.home / "may-succeed").touch()
+    resumed = onejob.run("run", "--timeout", "60s", "--resume", "work")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    shown = onejob.run("get", "namespace/team", "-o", "yaml").stdout
+    assert "team: a" in shown
+
+
 def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(onejob: CommandLine) -> None:
     onejob.data_dir.mkdir(mode=0o700, parents=True)
     now = SystemClock().now()

@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from onejob.node.images import Images
 
 #: In the order of creation: a Job comes last, so that what it needs is there.
-_RUNNABLE: Final = (
+#: Resources that a run creates for its Jobs, in the order of creation.
+PREREQUISITES: Final = (
     NAMESPACES,
     PRIORITY_CLASSES,
     "serviceaccounts",
     "configmaps",
     "secrets",
     "services",
-    JOBS,
 )
-_BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+_RUNNABLE: Final = (*PREREQUISITES, JOBS)
+BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class PlannedObject(msgspec.Struct, frozen=True):
@@ -192,7 +193,7 @@ def _missing_namespaces(objects: Sequence[PlannedObject]) -> list[PlannedObject]
     given = {
         item.document["metadata"].get("name") for item in objects if item.resource == NAMESPACES
     }
-    given.update(_BUILT_IN_NAMESPACES)
+    given.update(BUILT_IN_NAMESPACES)
     named = dict.fromkeys(item.namespace for item in objects if item.namespace)
     return [
         PlannedObject(

@@ -9,6 +9,7 @@ from onejob.cli.clients.params import params_of_job
 from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, made_manifest
+from onejob.cli.run.plan import BUILT_IN_NAMESPACES, PREREQUISITES
 from onejob.cli.run.runs import RunClaim, planned_documents
 from onejob.cli.run.settling import count_successes, settle_run
 from onejob.clock import SystemClock
@@ -19,10 +20,13 @@ from onejob.planning.job.rerun import rerun
 from onejob.planning.job.uncounted import with_uncounted
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
-#: What Jobs may need beside themselves.
-_NEEDED: Final = ("serviceaccounts", "configmaps", "secrets", "services")
-#: Every namespace has these without being asked.
-_BUILT_IN: Final = frozenset({"default", "kube-root-ca.crt", "kubernetes"})
+#: Objects that the server of a run creates by itself.
+_BUILT_IN: Final = frozenset(
+    {
+        *BUILT_IN_NAMESPACES,
+        *("kube-root-ca.crt", "kubernetes", "system-cluster-critical", "system-node-critical"),
+    }
+)
 _SERVER_FIELDS: Final = (
     "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
 )  # fmt: skip
@@ -39,7 +43,8 @@ def manifests_of_run(
     try:
         pods = list_all(api, BY_RESOURCE[PODS], "") if failed_only else []
         jobs = stored_jobs = list_all(api, BY_RESOURCE[JOBS], "")
-        stored = {kind: list_all(api, kind, "") for kind in map(BY_RESOURCE.__getitem__, _NEEDED)}
+        kinds = [BY_RESOURCE[resource] for resource in PREREQUISITES]
+        stored = {kind: list_all(api, kind, "") for kind in kinds}
         left_out = _never_created(planned_documents(folder), jobs, stored)
         if left_out and settings:
             raise CommandError(
@@ -117,7 +122,7 @@ def _place(document: dict[str, Any]) -> tuple[str, str]:
 
 
 def _written(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
-    """As somebody may have written it."""
+    """Return the object as a manifest: without status and fields that the server sets."""
     metadata = {
         name: value for name, value in document["metadata"].items() if name not in _SERVER_FIELDS
     }
