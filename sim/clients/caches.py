@@ -94,11 +94,10 @@ class CacheCheck:
         cache = self.informer.cache
         cached = {key: cache.get(key) for key in cache.keys()}  # noqa: SIM118
         for index, value in self._ever_indexed:
-            for pod in cache.find(index, value):  # type: ignore[arg-type]
+            for pod in cache.find(index, value):
                 if cached.get(pod.key) is not pod:
                     self._complain(INDEX, f"{pod.key.name} is found by {index} as it was")
-        for pod in cached.values():
-            assert pod is not None
+        for pod in filter(None, cached.values()):
             for index, value in _index_pod(pod):
                 if pod not in list(cache.find(index, value)):
                     self._complain(INDEX, f"{pod.key.name} is not found by {index}")

@@ -108,7 +108,8 @@ class Caller:
 
     async def _batch(self) -> None:
         """Creates and patches of different objects, side by side."""
-        made = [self._new_object(generated=True) for _ in range(self._rng.randint(2, 4))]
+        number = self._rng.randint(2, 4)
+        made: list[tuple[str, Op]] = [self._new_object(generated=True) for _ in range(number)]
         if (key := self._some_object()) is not None:
             made.append(self._new_patch(key))
         results = await self._client.write_many([op for _, op in made])

@@ -1,10 +1,11 @@
 """One seed: writers, callers and informers of one server, until all caches have caught up."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from random import Random
+from typing import Any
 
 from onejob.api.service import Service
 from onejob.client import naming
@@ -101,11 +102,11 @@ def _see_ended(stage: Stage, tasks: list["asyncio.Task[None]"]) -> None:
             stage.problems.add("keeps running", f"{task.get_coro()} ended: {task.exception()!r}")
 
 
-def _start_on(host: str, part: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
+def _start_on(host: str, part: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
     """A task on a host of its own: partitions cut off one host."""
     token = ORIGIN.set(host)
     try:
-        return asyncio.create_task(part)  # type: ignore[arg-type]
+        return asyncio.create_task(part)
     finally:
         ORIGIN.reset(token)
 

@@ -113,7 +113,7 @@ class MirrorPeople:
             await self._patch(job.key, {"spec": self._rng.choice(edits)})
 
     async def _delete_job(self) -> Job | None:
-        job = self._one_of(await self._jobs(self.here))
+        job: Job | None = self._one_of(await self._jobs(self.here))
         if job is not None:
             how: Propagation = self._rng.choice(
                 ("Background", "Background", "Foreground", "Orphan")

@@ -20,6 +20,7 @@ from sim.history import History
 from sim.machine import Machine, MachineRuntime
 from sim.mirroring.copies import CopyCheck
 from sim.mirroring.people import HOST, MirrorPeople
+from sim.mutants.planting import replace
 from sim.network.links import ORIGIN
 from sim.network.server import front
 from sim.network.stage import Stage
@@ -37,8 +38,7 @@ def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
     world = _World(stage)
     with ExitStack() as undo:
         # Targets have https addresses, and TLS is not simulated.
-        undo.callback(setattr, http, "tls_context", http.tls_context)
-        http.tls_context = lambda *_: None  # type: ignore[assignment,return-value]
+        replace(undo, http, "tls_context", lambda *_: None)
         stage.run(world.live)
     versions = tuple(world.history.in_order())
     return stage.verdict(versions=versions, processes=len(world.machine.ran), lives=world.lives)

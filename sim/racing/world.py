@@ -106,8 +106,8 @@ class _World:
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 3)
             await self._people.act()
-            if sets_clock and rng.random() < 0.03:
-                seconds = rng.choice((20, 45, 70))
+            if sets_clock and rng.random() < 0.06:
+                seconds = rng.choice((20, 30, 45, 70))
                 self._stage.trace.note(f"the clock is set back by {seconds} s")
                 clock.epoch -= timedelta(seconds=seconds)
                 self._set_back_at.append(loop.time())

@@ -40,7 +40,7 @@ def completions_left(job: Job) -> int:
 
 
 def _is_config_map(document: Document, name: str) -> bool:
-    return document["kind"] == "ConfigMap" and document["metadata"]["name"] == name
+    return bool(document["kind"] == "ConfigMap" and document["metadata"]["name"] == name)
 
 
 def _rows(config_map: Document) -> list[str]:

@@ -66,7 +66,7 @@ class _World:
         self._versions = 0
 
     def run(self) -> Verdict:
-        documents = self._first_manifests()
+        documents: Sequence[Document] = self._first_manifests()
         number = 0
         while documents and number < _RUNS:
             number += 1
