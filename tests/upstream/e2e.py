@@ -10,6 +10,7 @@ built from the same module, and `--image-map IMAGE=COMMAND` names a stand-in for
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,7 @@ class Run:
         report = self.results / f"{name}.json"
         with (
             tempfile.TemporaryDirectory(prefix="upstream-e2e-") as place,
-            a_server(Path(place) / "onejob", *self._mapped()) as server,
+            a_server(Path(place) / "onejob", *self._mapped(Path(place))) as server,
             (self.results / f"{name}.log").open("wb") as log,
         ):
             subprocess.run(
@@ -79,8 +80,12 @@ class Run:
         assert report.exists(), f"the suite did not run: see {self.results / name}.log"
         return outcomes(report)
 
-    def _mapped(self) -> list[str]:
-        agnhost = self.programs / AGNHOST.name
+    def _mapped(self, place: Path) -> list[str]:
+        # The cache may be in a home folder, where containers of other users cannot read it.
+        agnhost = place / "bin" / AGNHOST.name
+        agnhost.parent.mkdir(parents=True)
+        place.chmod(0o755)
+        shutil.copy(self.programs / AGNHOST.name, agnhost)
         stand_ins = {
             "agnhost": f"{agnhost}",
             "httpd": f"{agnhost} pause",

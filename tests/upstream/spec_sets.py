@@ -29,27 +29,32 @@ class Part:
     skip: str = OFF_BY_DEFAULT
 
 
-def _conformance(*beginnings: str) -> Part:
-    """Conformance specs whose names begin with one of these, without those left out."""
-    return Part(rf"({'|'.join(beginnings)}).*\[Conformance\]", "|".join(_LEFT_OUT))
+def _conformance(beginning: str, *, without: str = "") -> Part:
+    """Conformance specs whose names begin like this, without those left out."""
+    skipped = [*_LEFT_OUT, *([without] if without else [])]
+    return Part(rf"{beginning}.*\[Conformance\]", "|".join(skipped))
 
+
+_CRD: Final = (
+    r"\[sig-api-machinery\] (CustomResourceDefinition|CustomResourcePublishOpenAPI"
+    r"|FieldValidation|AggregatedDiscovery)"
+)
+#: Specs of sig-node that wait for minutes.
+_PATIENT: Final = r"\[sig-node\] (Probing container|Pods|PreStop|Container Lifecycle|Variable)"
 
 #: By name: the parts, by name.
 SETS: Final[dict[str, dict[str, Part]]] = {
     "jobs": {"jobs": Part(r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) ")},
-    "crd": {
-        "crd": _conformance(
-            r"\[sig-api-machinery\] (CustomResourceDefinition|CustomResourcePublishOpenAPI"
-            r"|FieldValidation|AggregatedDiscovery)"
-        )
-    },
+    "crd": {"crd": _conformance(_CRD)},
     # The conformance specs without network, workload controllers and what is left out above.
     "wide": {
         "storage": _conformance(r"\[sig-storage\]"),
-        "node": _conformance(r"\[sig-node\]"),
-        "api-machinery": _conformance(r"\[sig-api-machinery\]"),
+        "node": _conformance(r"\[sig-node\]", without=_PATIENT),
+        "node-patient": _conformance(_PATIENT),
+        "crd": _conformance(_CRD),
+        "api-machinery": _conformance(r"\[sig-api-machinery\]", without=_CRD),
         "others": _conformance(
-            r"\[sig-(auth|cli|instrumentation|scheduling)\]", r"\[sig-apps\] DisruptionController"
+            r"\[sig-(auth|cli|instrumentation|scheduling|apps\] DisruptionController)"
         ),
     },
 }

@@ -82,6 +82,18 @@ def test_objects_are_pruned_defaulted_and_judged(tmp_path: Path) -> None:
         code, strict = await ask("POST", f"{PATH}?fieldValidation=Strict", body)
         assert (code, strict["reason"]) == (400, "BadRequest")
         assert strict["message"].endswith('strict decoding error: unknown field "spec.stranger"')
+        applied = await ask(
+            "PATCH",
+            f"{PATH}/a?fieldManager=m&fieldValidation=Strict",
+            widget(spec={"size": 1, "stranger": 1}, other=1),
+            content_type="application/apply-patch+yaml",
+        )
+        assert (applied[0], applied[1]["message"]) == (
+            400,
+            "failed to create typed patch object (default/a; example.com/v1, Kind=Widget): "
+            "errors:\n  .spec.stranger: field not declared in schema"
+            "\n  .other: field not declared in schema",
+        )
         code, refused = await ask("POST", PATH, widget("b", spec={"size": 0, "color": "green"}))
         assert (code, refused["reason"]) == (422, "Invalid")
         assert refused["details"]["kind"] == "Widget"

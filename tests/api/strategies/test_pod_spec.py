@@ -89,6 +89,36 @@ LABEL_TEXT = (
             "must be between 0 and 4294967295, inclusive",
         ),
         (
+            {"securityContext": {"sysctls": [{"name": "foo-", "value": "1"}]}},
+            'securityContext.sysctls[0].name: Invalid value: "foo-": must have at most 253 '
+            r"characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*"
+            "[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "a" * 254, "value": "1"}]}},
+            f'securityContext.sysctls[0].name: Invalid value: "{"a" * 254}": must have at most '
+            r"253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*"
+            "[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+        ),
+        (
+            {"securityContext": {"sysctls": [{"value": "1"}]}},
+            "securityContext.sysctls[0].name: Required value",
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "a/b"}, {"name": "a/b"}]}},
+            'securityContext.sysctls[1].name: Duplicate value: "a/b"',
+        ),
+        (
+            {"hostNetwork": True, "securityContext": {"sysctls": [{"name": "net.core.x"}]}},
+            'securityContext.sysctls[0].name: Invalid value: "net.core.x": may not be specified '
+            "when 'hostNetwork' is true",
+        ),
+        (
+            {"hostIPC": True, "securityContext": {"sysctls": [{"name": "kernel/shmmax"}]}},
+            'securityContext.sysctls[0].name: Invalid value: "kernel/shmmax": may not be specified '
+            "when 'hostIPC' is true",
+        ),
+        (
             {"securityContext": {"fsGroupChangePolicy": "X"}},
             'securityContext.fsGroupChangePolicy: Unsupported value: "X": supported values: '
             '"Always", "OnRootMismatch"',

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -125,14 +126,7 @@ class WriteContext(Struct, frozen=True):
         if options.trusted:
             return []
         found = all_problems(self.pruned(kind, body, old, known), problems)
-        return judge_problems(
-            found,
-            options,
-            lambda text: BadRequest(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                f"strict decoding error: {text}"
-            ),
-        )
+        return judge_problems(found, options, partial(strict_decoding_error, kind))
 
     def pruned(
         self, kind: Kind, body: Document, old: Document | None, known: frozenset[str] = NOTHING
@@ -179,6 +173,13 @@ def bounded(value: bytes, largest: int) -> bytes:
             f"is {MAX_OBJECT_BYTES}"
         )
     return value
+
+
+def strict_decoding_error(kind: Kind, text: str) -> BadRequest:
+    return BadRequest(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+        f"strict decoding error: {text}"
+    )
 
 
 def judge_problems(

@@ -8,6 +8,7 @@ a patch never conflicts with itself, and a batch of writes shares one commit. Ca
 import operator
 import sys
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,7 @@ from onejob.api.writing.context import (
     bounded,
     judge_problems,
     largest_size,
+    strict_decoding_error,
 )
 from onejob.api.writing.creating import Creates
 from onejob.api.writing.deletion import (
@@ -151,7 +153,7 @@ class Writes(Creates, frozen=True):
         if not isinstance(body, dict):
             raise BadRequest("an apply patch must be an object")
         check_type(kind, body)
-        warnings = self.normalise(kind, body, options, problems)
+        warnings = self._normalise_applied(target, body, options, problems)
         applied = ordered(kind, body)
         metadata = metadata_of(applied)
         if metadata.setdefault("name", name) != name:
@@ -186,6 +188,18 @@ class Writes(Creates, frozen=True):
         return self._replace(
             target, new, old, touched, stored, options, warnings, patching=True, tracked=True
         )
+
+    def _normalise_applied(
+        self, target: Target, body: Document, options: WriteOptions, problems: Sequence[str]
+    ) -> list[str]:
+        """As `normalise`; of unknown fields upstream's apply reports where it merges."""
+        if options.trusted:
+            return []
+        unknown = self.pruned(target.kind, body, None)
+        if unknown and options.field_validation == "Strict":
+            raise _undeclared_fields(target, unknown)
+        found = all_problems(unknown, problems)
+        return judge_problems(found, options, partial(strict_decoding_error, target.kind))
 
     def _create_applied(
         self, target: Target, new: Document, options: WriteOptions, warnings: Sequence[str]
@@ -368,6 +382,19 @@ def _check_revision(target: Target, metadata: Document, stored: Stored) -> None:
     given = metadata.get("resourceVersion", "")
     if given and given != str(stored.revision):
         raise conflict(target.kind.resource, target.name)
+
+
+def _undeclared_fields(target: Target, unknown: Sequence[str]) -> BadRequest:
+    """Upstream's words, but not its 500: it is the request that is wrong. Items of lists are named
+    by position, not by their keys."""
+    texts = [
+        f".{text.removeprefix('unknown field ').strip(chr(34))}: field not declared in schema"
+        for text in unknown
+    ]
+    errors = texts[0] if len(texts) == 1 else "\n  ".join(["errors:", *texts])
+    kind = target.kind
+    what = f"{target.namespace}/{target.name}; {kind.api_version}, Kind={kind.kind}"
+    return BadRequest(f"failed to create typed patch object ({what}): {errors}")
 
 
 def _invalid_patch(kind: Kind, why: str) -> Invalid:

@@ -266,7 +266,8 @@ def _sysctls(allowed: Iterable[str]) -> Check:
 
     def check(annotations: Annotations, spec: Spec) -> Violation | None:
         sysctls = pod_context(spec).get("sysctls") or ()
-        bad = [sysctl["name"] for sysctl in sysctls if sysctl["name"] not in names]
+        used = [sysctl.get("name", "") for sysctl in sysctls]
+        bad = [name for name in used if name not in names]
         return Violation("forbidden sysctls", ", ".join(bad)) if bad else None
 
     return check
