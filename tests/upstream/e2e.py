@@ -81,16 +81,9 @@ class Run:
         return outcomes(report)
 
     def _mapped(self, place: Path) -> list[str]:
-        # The cache may be in a home folder, where containers of other users cannot read it.
-        agnhost = place / "bin" / AGNHOST.name
-        agnhost.parent.mkdir(parents=True)
-        place.chmod(0o755)
-        shutil.copy(self.programs / AGNHOST.name, agnhost)
-        stand_ins = {
-            "agnhost": f"{agnhost}",
-            "httpd": f"{agnhost} pause",
-            "nginx": f"{agnhost} pause",
-        }
+        """Return the options that give images of the suite a command."""
+        agnhost = self._agnhost(place)
+        stand_ins = {"agnhost": f"{agnhost}", "httpd": f"{agnhost}", "nginx": f"{agnhost}"}
         listed = subprocess.run(
             [self.programs / E2E.name, "--list-images"], capture_output=True, text=True, check=True
         )
@@ -100,6 +93,21 @@ class Run:
             if (name := image.rpartition("/")[2].partition(":")[0]) in stand_ins
         ]
         return [word for item in (*items, *self.image_map) for word in ("--image-map", item)]
+
+    def _agnhost(self, place: Path) -> Path:
+        """Write a stand-in for the entrypoint of agnhost's image, whose default is to pause."""
+        folder = place / "bin"
+        folder.mkdir(parents=True)
+        # The cache may be in a home folder, where containers of other users cannot read it.
+        place.chmod(0o755)
+        program = folder / "program"
+        shutil.copy(self.programs / AGNHOST.name, program)
+        entrypoint = folder / AGNHOST.name
+        entrypoint.write_text(
+            f'#!/bin/bash\n[ $# -gt 0 ] || set -- pause\nexec -a /agnhost {program} "$@"\n'
+        )
+        entrypoint.chmod(0o755)
+        return entrypoint
 
 
 def outcomes(report: Path) -> list[Outcome]:
