@@ -1,4 +1,4 @@
-"""When CronJobs are due and what is then to be done: schedules, time zones, history.
+"""CronJob scheduling: schedules, time zones, due times and history.
 
 `planner` is the entry point.
 """

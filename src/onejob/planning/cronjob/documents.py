@@ -1,4 +1,4 @@
-"""What a CronJob writes: the Job of a slot, and its own status."""
+"""Documents written for a CronJob: the Job of a slot, and the CronJob's status patch."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,20 +10,25 @@ from onejob.objects.job import Job
 from onejob.planning.cronjob.time_zones import load_time_zone
 
 SCHEDULED_AT_ANNOTATION = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-#: On a Job that was started while lastScheduleTime lay in the future: the resourceVersion of the
-#: CronJob it was started from. Its slot is before lastScheduleTime, so only this shows whether a
-#: status was written since.
+#: Annotation of a Job that was started while lastScheduleTime was in the future: the
+#: resourceVersion of the CronJob at that time. The Job's slot precedes lastScheduleTime, so only
+#: this annotation shows whether a status was written since.
 STARTED_FROM_ANNOTATION = "onejob.dev/started-from-cronjob-version"
 
 
 def job_name(cronjob: CronJob, slot: datetime) -> str:
-    """The same for everybody who starts this slot, so that it cannot be started twice."""
+    """Return the name of the slot's Job.
+
+    It is deterministic, so that no two controllers can start the same slot twice.
+    """
     return f"{cronjob.metadata.name}-{int(slot.timestamp()) // 60}"
 
 
 def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
-    """The slot that the CronJob created this Job for; None if somebody else made it, as `kubectl
-    create job --from` does."""
+    """Return the slot for which the CronJob created this Job, else None.
+
+    None is returned for Jobs of other origin, such as `kubectl create job --from`.
+    """
     try:
         slot = datetime.fromisoformat(job.metadata.annotations.get(SCHEDULED_AT_ANNOTATION, ""))
     except ValueError:
@@ -33,16 +38,18 @@ def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
 
 
 def is_unwritten_since(cronjob: CronJob, job: Job) -> bool:
-    """Whether the CronJob is still the version from which it started this Job. False also for Jobs
-    that were not started while lastScheduleTime lay in the future."""
+    """Return whether the CronJob still has the version from which it started this Job.
+
+    False also for Jobs that were not started while lastScheduleTime was in the future.
+    """
     version = job.metadata.annotations.get(STARTED_FROM_ANNOTATION)
     return bool(version) and version == cronjob.metadata.resource_version
 
 
 def job_document(cronjob: CronJob, slot: datetime, *, last_run_ahead: bool = False) -> bytes:
-    """Return the Job to create for a slot. The time zone must be one that exists.
+    """Return the Job to create for a slot. The CronJob's time zone must be valid.
 
-    `last_run_ahead`: lastScheduleTime lies in the future, because the clock was set back.
+    `last_run_ahead`: lastScheduleTime is in the future because the clock was set back.
     """
     template = cronjob.spec.job_template
     zone = load_time_zone(cronjob.spec.time_zone) if cronjob.spec.time_zone else UTC
@@ -88,7 +95,7 @@ def reference_to(job: Job) -> ObjectReference:
 
 
 def status_patch(cronjob: CronJob, status: CronJobStatus) -> bytes:
-    """A merge patch for `/status` that fails with a conflict if the CronJob has moved on."""
+    """Return a merge patch for `/status` that fails with Conflict if the CronJob has changed."""
     body = {
         "metadata": {"resourceVersion": cronjob.metadata.resource_version},
         "status": {

@@ -1,4 +1,4 @@
-"""What became of the slots of a CronJob, from the Jobs and Events that are left of them. Pure."""
+"""Run history of a CronJob, reconstructed from the remaining Jobs and Events. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
 from onejob.planning.cronjob.schedule import Schedule
 from onejob.planning.cronjob.slots import is_too_late, start_delay
 
-#: On a Job that was made for a slot later: the CronJob's name.
+#: Label of a Job that was created for a past slot (backfill): the CronJob's name.
 BACKFILL_LABEL = "onejob.dev/backfill"
 
 FireState: TypeAlias = Literal[
@@ -20,10 +20,10 @@ FireState: TypeAlias = Literal[
 ]
 
 _FIRST_SPAN = timedelta(hours=1)
-#: Slots looked at on the way back in time; a schedule may have one each second.
+#: Maximum number of slots searched backwards; a schedule may have one per second.
 _MOST_SLOTS = 100_000
 
-#: Reasons of Events about a CronJob that say why there is no Job for a slot.
+#: State of a slot without a Job, by the reason of an Event about the CronJob.
 _REASONS: Mapping[str, FireState] = {
     "JobAlreadyActive": "Skipped",
     "MissSchedule": "Missed",
@@ -34,7 +34,7 @@ _REASONS: Mapping[str, FireState] = {
 
 @dataclass(frozen=True, slots=True)
 class CronJobEvent:
-    """An Event about the CronJob."""
+    """Event about the CronJob."""
 
     reason: str
     message: str
@@ -43,7 +43,7 @@ class CronJobEvent:
 
 
 def read_event(document: Mapping[str, Any]) -> CronJobEvent | None:
-    """None for one that does not say when."""
+    """Parse an Event; None if it has no timestamp."""
     last = document.get("lastTimestamp") or document.get("eventTime")
     if not last:
         return None
@@ -60,7 +60,7 @@ def read_event(document: Mapping[str, Any]) -> CronJobEvent | None:
 class Fire:
     slot: datetime
     state: FireState
-    #: Empty if there is none.
+    #: Job name; empty if there is no Job.
     job: str = ""
     why: str = ""
     started_at: datetime | None = None
@@ -75,7 +75,7 @@ def fires(
     now: datetime,
     count: int,
 ) -> Sequence[Fire]:
-    """Of the last slots, the newest first."""
+    """Return the last `count` slots and their outcome, newest first."""
     by_slot = dict(_slots_of_jobs(cronjob, jobs))
     delay = start_delay(cronjob)
     slots = last_slots(schedule, cronjob.metadata.creation_timestamp or now, now - delay, count)
@@ -89,7 +89,10 @@ def fires(
 def last_slots(
     schedule: Schedule, not_before: datetime, until: datetime, count: int
 ) -> Sequence[datetime]:
-    """In order. A schedule only tells what comes next, so the search begins ever earlier."""
+    """Return the last `count` slots up to `until`, in ascending order.
+
+    A schedule can only compute its next slot, so the search restarts from ever earlier times.
+    """
     span = _FIRST_SPAN
     while True:
         begin = max(until - span, not_before)
@@ -100,7 +103,7 @@ def last_slots(
 
 
 def slots_between(schedule: Schedule, begin: datetime, until: datetime) -> Iterator[datetime]:
-    """After `begin`, up to `until`."""
+    """Yield the slots after `begin`, up to and including `until`."""
     slot = schedule.next(begin)
     for _ in range(_MOST_SLOTS):
         if slot is None or slot > until:

@@ -1,20 +1,22 @@
-"""Jobs that people start by hand from a CronJob."""
+"""Jobs started manually from a CronJob."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-#: So much of a generateName is kept.
+#: Characters of a generateName that the server keeps.
 _LONGEST_PREFIX: Final = 58
 
 
 def manual_prefix(cronjob: str) -> str:
-    """What names of Jobs begin with that are started by hand."""
+    """Return the generateName prefix of manually started Jobs."""
     return f"{cronjob[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
 
 
 def job_of_cronjob(cronjob: Mapping[str, Any], name: Mapping[str, str]) -> dict[str, Any]:
-    """The Job that the CronJob would start, owned by it, marked as kubectl marks it. `name` is
-    `{"name": ...}` or `{"generateName": ...}`."""
+    """Return the Job that the CronJob would start, owned by it and annotated as kubectl does.
+
+    `name` is `{"name": ...}` or `{"generateName": ...}`.
+    """
     template = cronjob["spec"]["jobTemplate"]
     metadata = template.get("metadata", {})
     return {

@@ -1,13 +1,13 @@
-"""What to do about one CronJob.
+"""CronJob planner: one sync of one CronJob.
 
-The answers of the API decide how a sync goes on, so it has stages, each a value:
+Responses of the API decide how a sync continues, so it has stages, each returning a value:
 
     plan_history     Jobs to delete because of the history limits
-    needs_reread     whether the cached CronJob looks too old to judge its Jobs by
-    update_status    status.active and lastSuccessfulTime brought up to date; which Jobs to look up
-    record_slots     lastScheduleTime brought up to date with Jobs that ended
-    plan_start       the slot to start now, if any, and when to look again
-    settle           the status to write, given how starting went
+    needs_reread     whether the cached CronJob looks stale compared with its Jobs
+    update_status    current status.active and lastSuccessfulTime; which Jobs to look up
+    record_slots     lastScheduleTime updated with Jobs that ended
+    plan_start       the slot to start now, if any, and the time of the next sync
+    settle           the status to write, given the outcome of the start
 
 The first four are in `status`.
 """
@@ -50,22 +50,22 @@ class JobStart(Struct, frozen=True):
     slot: datetime
     name: str
     document: bytes
-    #: To be looked up and deleted first, in this order; the first failure ends the sync.
+    #: Jobs to look up and delete first, in this order; the first failure ends the sync.
     replaces: tuple[ObjectReference, ...] = ()
 
 
 class StartPlan(Struct, frozen=True):
     current: CurrentState
     now: datetime
-    #: To be recorded at once.
+    #: Events to record immediately.
     events: tuple[Event, ...] = ()
     schedule: Schedule | None = None
     start: JobStart | None = None
-    #: When nothing is started. None: only a change can matter.
+    #: Seconds until the next sync if nothing is started; None if only a change can matter.
     look_again_seconds: float | None = None
-    #: Why nothing is started.
+    #: Reason why nothing is started.
     note: str = ""
-    #: To be remembered for the next plan.
+    #: To be passed to the next plan.
     future_times: FutureTimes = NO_FUTURE_TIMES
 
 
@@ -74,22 +74,22 @@ class Created(Struct, frozen=True):
 
 
 class Existed(Struct, frozen=True):
-    """A Job of that name is there already; this is it."""
+    """A Job with that name already exists; `job` is the existing one."""
 
     job: Job
 
 
 class NotCreated(Struct, frozen=True):
     error: str
-    #: Not worth an event: the namespace is going away, or somebody else was faster.
+    #: True to emit no Event: the namespace is terminating, or another client created the Job first.
     silent: bool = False
 
 
 class NotReplaced(Struct, frozen=True):
-    """The start was given up before the creation: a Job in its way could not be removed."""
+    """The start was abandoned before the creation: a Job to be replaced could not be removed."""
 
     error: str
-    #: Looking it up failed; otherwise deleting it did.
+    #: True if looking the Job up failed; False if deleting it failed.
     lookup: bool
 
 
@@ -97,13 +97,16 @@ Outcome: TypeAlias = Created | Existed | NotCreated | NotReplaced
 
 
 class Settlement(Struct, frozen=True):
-    """The end of a sync: write `status` if there is one, then look again or, on an error, retry."""
+    """End of a sync.
+
+    Write `status` if set; then sync again in `look_again_seconds`, or retry on error.
+    """
 
     status: CronJobStatus | None = None
     events: tuple[Event, ...] = ()
     look_again_seconds: float | None = None
     error: str | None = None
-    #: How long after its slot the Job was created; None if none was.
+    #: Seconds between the slot and the creation of its Job; None if no Job was created.
     skew_seconds: float | None = None
 
 
@@ -115,11 +118,15 @@ def plan_start(
     local_zone: str = "UTC",
     known: FutureTimes | None = None,
 ) -> StartPlan:
-    """Decide what to start. `missing` are the UIDs of unseen Jobs that do not exist any more;
-    `known` is what the plan before noticed, or None to take a last run in the future as it is.
+    """Decide which slot to start.
 
-    Where the clock was set back, slots that come once more are run once more, but for the one
-    that was run last: the schedule is one of the clock on the wall.
+    Where the clock was set back, slots that recur are run again, except the last one run: a
+    schedule refers to wall-clock time.
+
+    Args:
+        missing: UIDs of unseen Jobs that no longer exist.
+        known: Future times found by the previous plan; None to take a last run in the future
+            literally.
     """
     current = without_missing(current, missing)
     future_times = NO_FUTURE_TIMES
@@ -147,7 +154,7 @@ def _plan_start(
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = warning("UnparseableSchedule", text)
         return StartPlan(current, now, (*events, event), note=event.message)
-    # Slots are judged by the time that it is for this CronJob.
+    # Slots are compared with the time at which this CronJob starts them, that is, minus its jitter.
     judged_at = now - start_delay(cronjob)
     recent = due_slot(cronjob, status, judged_at, schedule, future_times)
     if recent.error is not None:
@@ -191,7 +198,7 @@ def _plan_start(
 def settle(
     plan: StartPlan, replaced: Sequence[Deleted] = (), outcome: Outcome | None = None
 ) -> Settlement:
-    """The end of the sync. `outcome` None: there was nothing to start."""
+    """Return the end of the sync. `outcome` is None if there was nothing to start."""
     update = StatusUpdate(plan.current.status, changed=plan.current.changed)
     for deletion in replaced:
         update.record_deletion(deletion)
@@ -207,7 +214,7 @@ def settle(
                 update.events.append(warning("FailedCreate", f"Error creating job: {error}"))
             return _settlement(update, error=error)
         case Existed(job):
-            # A namesake of someone else's, or one that is known: nothing of ours to record.
+            # A Job of the same name with another owner, or one already listed: nothing to record.
             if not controls(plan.current.cronjob, job) or job.metadata.uid in update.uids():
                 return _settlement(update)
             return _started(plan, update, job)
@@ -225,9 +232,10 @@ def reschedule(
     local_zone: str = "UTC",
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> tuple[float | None, Event | None]:
-    """After an update: in how many seconds to sync (None: not at all), and what to say.
+    """Return the delay in seconds until the sync after an update, and an Event to emit. None means
+    no sync.
 
-    A changed schedule must not start the slot that the new text puts just before now.
+    A changed schedule must not start the slot that the new schedule puts just before now.
     """
     if (old.spec.schedule, old.spec.time_zone) == (new.spec.schedule, new.spec.time_zone):
         return 0.0, None
@@ -240,7 +248,7 @@ def reschedule(
         return None, warning("UnParseableCronJobSchedule", text)
     judged_at = now - start_delay(new)
     seconds = look_again_seconds(new, new.status, judged_at, schedule, future_times)
-    # A schedule without any slot is to be told of now: nothing else will ever lead to a sync.
+    # A schedule without any slot is reported now: nothing else would ever trigger a sync.
     return (0.0 if seconds is None else seconds), None
 
 
@@ -252,7 +260,7 @@ class _Obstacle(Struct, frozen=True):
 def _obstacle(
     cronjob: CronJob, status: CronJobStatus, slot: datetime, now: datetime
 ) -> _Obstacle | None:
-    """Why a due slot must not be started, if it must not."""
+    """Return the reason why a due slot must not be started, or None."""
     if is_too_late(cronjob, slot, now):
         stamp = slot.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
         text = f"Missed scheduled time to start a job: {stamp}"

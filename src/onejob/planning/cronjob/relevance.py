@@ -1,26 +1,32 @@
-"""Which changes call for a sync of a CronJob. Most changes are effects of the last sync: the Job
-that it created appears, its own status write comes back, a Job that it deleted goes."""
+"""Filter for watch events that require a sync of a CronJob.
+
+Most changes are effects of the last sync: the Job that it created appears, its own status write is
+observed, a Job that it deleted disappears.
+"""
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 
 
 def cronjob_change_matters(old: CronJob, new: CronJob, written: CronJobStatus | None) -> bool:
-    """`written` is the status that was written last, if any was."""
+    """Return whether a CronJob update requires a sync.
+
+    `written` is the last status written, if any.
+    """
     return written is None or new.status != written or _desired_state(old) != _desired_state(new)
 
 
 def job_change_matters(
     old: Job | None, new: Job | None, *, cronjob: CronJob | None, starting: str = ""
 ) -> bool:
-    """Whether a change of one of its Jobs can alter what a sync of the CronJob finds to do.
+    """Return whether a change of a Job can alter the result of its CronJob's sync.
 
-    `cronjob` is as the cache has it, `starting` the name of the Job that is being created for it:
-    whoever creates it goes on to write the status.
+    `cronjob` is the cached state; `starting` is the name of the Job currently being created for it,
+    whose creator writes the status next.
     """
     if new is None:
         assert old is not None, "a change without a before and an after"
-        # A finished Job that is not listed as active any more has been accounted for.
+        # A finished Job that is no longer listed as active has been accounted for.
         return cronjob is None or not old.finished or _lists_as_active(cronjob, old)
     if old is None and not new.finished and new.metadata.name == starting:
         return False
@@ -37,7 +43,8 @@ def _lists_as_active(cronjob: CronJob, job: Job) -> bool:
 
 
 def _observed_state(job: Job | None) -> object:
-    """What a sync looks at; of a Job that runs only that it does."""
+    """Return the part of a Job that a sync depends on. For a running Job this is only that it
+    runs."""
     if job is None:
         return None
     owner, condition = job.metadata.controller_ref, job.finished_condition

@@ -1,6 +1,7 @@
-"""Cron schedules: the text of `spec.schedule` and the times it stands for.
+"""Cron schedules: parser and evaluation of `spec.schedule`.
 
-Grammar, error texts and day rule are those of the parser upstream uses, quirks included.
+Grammar, error messages and the day-of-month/day-of-week rule match upstream's parser, quirks
+included.
 """
 
 import re
@@ -23,36 +24,39 @@ from onejob.planning.go_duration import DurationError, parse_duration
 
 __all__ = ["Calendar", "Every", "Schedule", "ScheduleError", "parse_schedule", "valid_time_zone"]
 
-#: A schedule with no time in this many years after the starting one has none.
+#: Years to search ahead. A schedule without a match in this span has none.
 YEARS_AHEAD = 5
 
-#: Every minute, hour, day and month one by one takes a third of that. Upstream has no limit of
-#: its own; but a schedule is read on every look at its CronJob.
+#: Characters. Listing every minute, hour, day and month takes a third of this. Upstream has no
+#: limit of its own, but here a schedule is parsed on every sync of its CronJob.
 LONGEST_SCHEDULE = 1024
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 
 
 class ScheduleError(ValueError):
-    """The text is no schedule; the message is upstream's."""
+    """Invalid schedule; the message is upstream's."""
 
 
 class Calendar(Struct, frozen=True):
-    """Five fields. Minutes, hours, days and months that match, ascending; 0 is Sunday."""
+    """Five-field cron schedule.
+
+    Holds the matching minutes, hours, days and months, ascending; weekday 0 is Sunday.
+    """
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    #: Whether a day must match both `days` and `weekdays`: one of the fields has a `*`.
+    #: True if a day must match both `days` and `weekdays`, because one of the fields has a `*`.
     both_days: bool
     zone: str
 
     def next(self, after: datetime) -> datetime | None:
-        """The first whole minute after `after` whose local reading matches, in UTC.
+        """Return the first whole minute after `after` that matches in local time, in UTC, or None.
 
-        A reading that the zone skips never matches; one that it repeats matches twice.
+        A local time skipped by the zone never matches; one that is repeated matches twice.
         """
         if not self.minutes or not self.hours:
             return None
@@ -60,7 +64,7 @@ class Calendar(Struct, frozen=True):
         last_year: int | None = None
         while instant < LAST_INSTANT:
             stretch = stretch_at(self.zone, instant)
-            # Readings of the local clock are kept as if they were UTC: plain calendar arithmetic.
+            # Local time is represented as if it were UTC, for plain calendar arithmetic.
             wall = instant + stretch.offset
             last_year = wall.year + YEARS_AHEAD if last_year is None else last_year
             if wall.year > last_year:
@@ -73,7 +77,7 @@ class Calendar(Struct, frozen=True):
         return None
 
     def _next_reading(self, wall: datetime, end: datetime) -> datetime | None:
-        """The first matching reading in [wall, end), the clock not being changed in between."""
+        """Return the first match in the local times [wall, end), which share one UTC offset."""
         if wall.second:
             wall = wall.replace(second=0) + _MINUTE
         while wall < end:
@@ -105,7 +109,7 @@ class Calendar(Struct, frozen=True):
 
 
 class Every(Struct, frozen=True):
-    """`@every`: a fixed distance, whatever the wall clock says."""
+    """`@every`: a fixed interval, independent of wall-clock time."""
 
     seconds: int
 
@@ -120,9 +124,12 @@ Schedule: TypeAlias = Calendar | Every
 
 
 def parse_schedule(text: str, zone: str | None = None, *, local: str = "UTC") -> Schedule:
-    """Read a schedule, or raise ScheduleError.
+    """Parse a schedule.
 
-    A `TZ=` or `CRON_TZ=` prefix wins over `zone`; without either, `local` is the zone.
+    A `TZ=` or `CRON_TZ=` prefix takes precedence over `zone`; without either, `local` is the zone.
+
+    Raises:
+        ScheduleError: if the text is invalid or too long.
     """
     if len(text) > LONGEST_SCHEDULE:
         raise ScheduleError(f"schedule is longer than {LONGEST_SCHEDULE} characters")
@@ -136,7 +143,7 @@ def _parse(text: str, zone: str | None, local: str) -> Schedule:
     if text.startswith(("TZ=", "CRON_TZ=")):
         zone, text = _split_prefix(text)
     elif zone is not None:
-        # Upstream puts the zone in front of the text as a prefix, which trims the text.
+        # Upstream prepends the zone to the schedule as a prefix, which trims the schedule.
         text = _trim(text)
         _check_zone(zone)
     zone = local if zone in (None, "Local") else zone
@@ -151,7 +158,7 @@ def _parse(text: str, zone: str | None, local: str) -> Schedule:
 def _split_prefix(text: str) -> tuple[str, str]:
     prefix, space, rest = text.partition(" ")
     if not space:
-        # Upstream's parser panics here and its caller reports the panic.
+        # Upstream's parser panics here, and its caller reports the panic.
         raise ScheduleError(
             "invalid schedule format: runtime error: slice bounds out of range [:-1]"
         )
@@ -224,7 +231,7 @@ def _calendar(fields: Sequence[str], zone: str) -> Calendar:
 
 
 def _parse_field(field: str, bounds: _Bounds) -> tuple[frozenset[int], bool]:
-    """The numbers a field stands for, and whether a `*` in it means "any"."""
+    """Return the numbers matched by a field, and whether a `*` in it means "any"."""
     numbers: set[int] = set()
     starred = False
     for item in filter(None, field.split(",")):
@@ -274,7 +281,7 @@ def _parse_number(text: str, names: Mapping[str, int]) -> int:
         return named
     if not _INTEGER.fullmatch(text):
         raise _not_an_integer(text, "invalid syntax")
-    # More than 19 digits do not fit into Go's 64 bits (and Python refuses thousands of them).
+    # More than 19 digits exceed Go's int64 (and Python refuses to parse thousands of digits).
     if len(text.lstrip("+-0")) > 19 or not -(2**63) <= (number := int(text)) < 2**63:
         raise _not_an_integer(text, "value out of range")
     if number < 0:
@@ -289,7 +296,7 @@ def _not_an_integer(text: str, problem: str) -> ScheduleError:
     )
 
 
-#: What Go counts as white space; Python's own idea of it includes some control characters.
+#: White space as defined by Go; Python's definition includes some control characters.
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )

@@ -1,7 +1,7 @@
-"""Which slot of its schedule a CronJob should run now, and when to look at it again.
+"""Due slot of a CronJob, and the time of its next sync.
 
-A *slot* is one of the times a schedule stands for. However many were missed, only the latest
-is ever started.
+A *slot* is one of the times at which a schedule fires. However many slots were missed, only the
+latest one is started.
 """
 
 import zlib
@@ -19,9 +19,10 @@ from onejob.planning.names import JITTER_ANNOTATION
 
 Missed: TypeAlias = Literal["none", "few", "many"]
 
-#: More missed slots than this are worth an event: a clock is wrong or a server was away.
+#: Number of missed slots above which an Event is emitted: the clock is wrong, or the server was
+#: down.
 MANY_MISSED = 100
-#: Looking a moment after the slot instead of before it spares a second look.
+#: Syncing slightly after the slot instead of before it avoids a second sync.
 LOOK_AFTER_SLOT = timedelta(milliseconds=100)
 
 NO_INTERVAL = "time difference between two schedules is less than 1 second"
@@ -30,7 +31,7 @@ _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def schedule_of(cronjob: CronJob, local_zone: str) -> Schedule | None:
-    """None if it cannot be read: the plan says why."""
+    """Return the CronJob's schedule, or None if it is invalid; the plan reports the reason."""
     zone = cronjob.spec.time_zone
     if zone is not None and time_zone_error(zone):
         return None
@@ -41,12 +42,12 @@ def schedule_of(cronjob: CronJob, local_zone: str) -> Schedule | None:
 
 
 class Recent(Struct, frozen=True):
-    """What has become due since `earliest`, the last run or the creation."""
+    """Slot that became due since `earliest`, the last run or the creation."""
 
     earliest: datetime
     slot: datetime | None = None
     missed: Missed = "none"
-    #: The schedule has no two distinct times.
+    #: Set if the schedule has no two distinct times.
     error: str | None = None
 
 
@@ -59,10 +60,10 @@ def most_recent_slot(
     within_deadline: bool,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> Recent:
-    """The latest slot up to `now`, found by arithmetic rather than by walking from `earliest`.
+    """Return the latest slot up to `now`, computed rather than by iterating from `earliest`.
 
-    The distance of the first two slots is taken for that of all. On uneven schedules that may
-    overshoot and find none though some were missed: upstream's behaviour, which is kept.
+    The interval between the first two slots is assumed to hold for all. On uneven schedules this
+    may overshoot and find none although some were missed: upstream's behaviour, kept on purpose.
     """
     earliest = future_times.counts_from(slots_from(cronjob, status))
     deadline_seconds = cronjob.spec.starting_deadline_seconds
@@ -86,7 +87,7 @@ def most_recent_slot(
 
 
 def slots_from(cronjob: CronJob, status: CronJobStatus) -> datetime:
-    """What was due before this is done with."""
+    """Return the time after which slots are considered: the last run, else the creation."""
     return status.last_schedule_time or cronjob.metadata.creation_timestamp or _EVER
 
 
@@ -97,7 +98,7 @@ def due_slot(
     schedule: Schedule,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> Recent:
-    """The slot that should be running by now, if any, given startingDeadlineSeconds."""
+    """Return the slot that should be running by now, if any, subject to startingDeadlineSeconds."""
     return most_recent_slot(
         cronjob, status, now, schedule, within_deadline=True, future_times=future_times
     )
@@ -110,7 +111,7 @@ def look_again_seconds(
     schedule: Schedule,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> float | None:
-    """How long until the next slot; None if there is none."""
+    """Return the seconds until the next slot; None if there is none."""
     recent = most_recent_slot(
         cronjob, status, now, schedule, within_deadline=False, future_times=future_times
     )
@@ -125,8 +126,11 @@ def look_again_seconds(
 
 
 def start_delay(cronjob: CronJob) -> timedelta:
-    """How long after its slots this CronJob starts: always the same, up to what its annotation
-    allows, so that CronJobs with one schedule do not all start at once."""
+    """Return the CronJob's start delay after each slot (jitter).
+
+    The delay is constant per CronJob, up to the maximum in its annotation, so that CronJobs with
+    the same schedule do not all start at once.
+    """
     longest = annotated_number(cronjob.metadata, JITTER_ANNOTATION)
     if not longest:
         return timedelta()

@@ -1,4 +1,4 @@
-"""A CronJob's status and history, brought up to date with the Jobs that there are."""
+"""CronJob status and history limits, derived from the existing Jobs."""
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +17,7 @@ _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Deleted(Struct, frozen=True):
-    """The result of deleting a Job; `error` None means that it is deleted."""
+    """Result of deleting a Job; `error` is None if it was deleted."""
 
     name: str
     uid: str
@@ -25,22 +25,25 @@ class Deleted(Struct, frozen=True):
 
 
 class CurrentState(Struct, frozen=True):
-    """The CronJob and its updated status before anything is started."""
+    """CronJob with its updated status, before a Job is started."""
 
     cronjob: CronJob
     status: CronJobStatus
-    #: The status is to be written, whatever else happens.
+    #: True if the status must be written in any case.
     changed: bool = False
     events: tuple[Event, ...] = ()
-    #: Active Jobs that the cache does not show: ask the API for each.
+    #: Active Jobs missing from the cache: each must be looked up in the API.
     unseen: tuple[ObjectReference, ...] = ()
 
 
 def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[Job, ...]:
-    """The finished Jobs that are too many, oldest first. `jobs` are those of this CronJob. One
-    whose slot is not recorded stays until it is: without it the slot would be run again."""
+    """Return the finished Jobs beyond the history limits, oldest first.
+
+    `jobs` are the Jobs of this CronJob. A Job whose slot is not recorded yet is kept until it is:
+    without it the slot would be run again.
+    """
     finished = {"Complete": list[Job](), "Failed": list[Job]()}
-    # What started in the future did so before the clock was set back.
+    # A start time in the future predates a clock adjustment: sort it as oldest.
     for job in sorted(jobs, key=lambda job: (not _started_after(job, now), *by_start_time(job))):
         if condition := job.finished_condition:
             finished[condition.type].append(job)
@@ -56,7 +59,7 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[
 
 
 def needs_reread(cronjob: CronJob, jobs: Iterable[Job]) -> bool:
-    """Whether a running Job is missing from status.active: then the status may be outdated."""
+    """Return whether a running Job is missing from status.active: the status may be stale."""
     active = _uids(cronjob.status)
     return any(not job.finished and job.metadata.uid not in active for job in jobs)
 
@@ -64,7 +67,10 @@ def needs_reread(cronjob: CronJob, jobs: Iterable[Job]) -> bool:
 def update_status(
     cronjob: CronJob, live: CronJob | None, jobs: Sequence[Job], deleted: Sequence[Deleted] = ()
 ) -> CurrentState:
-    """Bring the status up to date with the Jobs. `live` is the CronJob re-read, if it was."""
+    """Return the status updated from `jobs`.
+
+    `live` is the CronJob as re-read from the API, or None.
+    """
     if live is not None and _is_newer(live, cronjob, jobs):
         cronjob = live
     update = StatusUpdate(cronjob.status)
@@ -82,12 +88,15 @@ def update_status(
 def record_slots(
     current: CurrentState, jobs: Sequence[Job], now: datetime, started: datetime | None = None
 ) -> CurrentState:
-    """The same with slots in lastScheduleTime that are missing there: those of finished Jobs, of
-    running ones that were forgotten, and the one that was `started` last, whose Job may be gone."""
+    """Return the state with lastScheduleTime set to the latest slot that is not recorded yet.
+
+    Considers the slots of finished Jobs, of running Jobs missing from the status, and the slot
+    `started` last, whose Job may no longer exist.
+    """
     last = current.status.last_schedule_time
     finished = (_unrecorded_slot(current.cronjob, current.status, job, now) for job in jobs)
-    # These were started after the last status was written, so they replace also a time that lies
-    # ahead: it is from before the clock was set back.
+    # These were started after the last status write, so they also replace a lastScheduleTime in the
+    # future, which predates the clock adjustment.
     newest = (
         slot
         for slot in (*(_forgotten_slot(current.cronjob, job) for job in jobs), started)
@@ -116,7 +125,7 @@ def without_missing(current: CurrentState, missing: AbstractSet[str]) -> Current
 
 
 def by_start_time(job: Job) -> tuple[bool, datetime, str]:
-    """Sort key: oldest start first, not yet started last, then by name."""
+    """Return a sort key: oldest start first, not yet started last, then by name."""
     started_at = job.status.start_time
     return (started_at is None, started_at or _EVER, job.metadata.name)
 
@@ -127,7 +136,7 @@ def controls(cronjob: CronJob, job: Job) -> bool:
 
 
 class StatusUpdate:
-    """A CronJob's status while it is being brought up to date."""
+    """CronJob status under construction, with the Events that its changes cause."""
 
     def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
         self.active = list(status.active)
@@ -202,7 +211,7 @@ def _excess(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
 
 
 def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
-    """Whether the re-read CronJob lists a running Job that the cached one lacks."""
+    """Return whether the re-read CronJob lists a running Job that the cached one lacks."""
     active = _uids(live.status) - _uids(cached.status)
     return any(not job.finished and job.metadata.uid in active for job in jobs)
 
@@ -212,9 +221,11 @@ def _uids(status: CronJobStatus) -> set[str]:
 
 
 def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
-    """The slot of a running Job that the CronJob started, if a status that lacks it has to be
-    mended: it could not be written after the creation. Kubernetes only warns of such a Job, and
-    starts the next one beside it, whatever the concurrency policy is."""
+    """Return the slot of a running Job that the CronJob started but does not list, else None.
+
+    The status could not be written after the creation and must be repaired. Kubernetes only warns
+    about such a Job, and starts the next one concurrently, regardless of the concurrency policy.
+    """
     if job.metadata.uid in _uids(cronjob.status):
         return None
     replaced = job.metadata.deleting and cronjob.spec.concurrency_policy == "Replace"
@@ -224,9 +235,9 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
 def _unrecorded_slot(
     cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
 ) -> datetime | None:
-    """Return the slot of a finished Job, if no status was written since its creation."""
+    """Return the slot of a finished Job if no status was written since its creation, else None."""
     slot, last = slot_of(cronjob, job) if job.finished else None, status.last_schedule_time
-    # Slots that lie ahead were run before the clock was set back.
+    # Slots in the future were run before the clock was set back.
     if slot is None or slot > now:
         return None
     if last is None or slot > last or is_unwritten_since(cronjob, job):

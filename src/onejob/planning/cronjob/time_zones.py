@@ -1,6 +1,6 @@
-"""Time zones as stretches of constant UTC offset, so that calendar arithmetic never meets DST.
+"""Time zones as intervals of constant UTC offset, which keeps DST out of calendar arithmetic.
 
-The names are those of the tz database, old spellings included, exactly as written there.
+Names are those of the tz database, including old spellings, and case-sensitive.
 """
 
 from bisect import bisect_right
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-#: Room for adding an offset at either end of what datetime can hold.
+#: Leave room to add an offset at either end of the range of datetime.
 FIRST_INSTANT = datetime(1, 1, 3, tzinfo=UTC)
 LAST_INSTANT = datetime(9990, 1, 1, tzinfo=UTC)
 
@@ -18,12 +18,15 @@ _SECOND = timedelta(seconds=1)
 
 
 def valid_time_zone(name: str) -> bool:
-    """Whether a zone of this very spelling exists. `Local` does: it is the controller's own."""
+    """Return whether a zone with exactly this name exists.
+
+    `Local` does: it is the controller's own.
+    """
     return time_zone_error(name) is None
 
 
 def time_zone_error(name: str) -> str | None:
-    """What upstream says when it cannot load this zone; None if it can."""
+    """Return upstream's error message if it cannot load this zone, else None."""
     if ".." in name or name.startswith(("/", "\\")):
         return "time: invalid location name"
     if name not in ("UTC", "Local") and name not in _names():
@@ -32,17 +35,17 @@ def time_zone_error(name: str) -> str | None:
 
 
 def load_time_zone(name: str) -> tzinfo:
-    """The zone of a name that `time_zone_error` accepts. `Local` means UTC."""
+    """Return the zone of a name accepted by `time_zone_error`. `Local` means UTC."""
     if name in ("UTC", "Local"):
         return UTC
-    # Imported where a zone is first used: most servers and runs never use one.
+    # Imported on first use: most servers and runs never need a zone.
     from zoneinfo import ZoneInfo
 
     return ZoneInfo(name)
 
 
 class Stretch(Struct, frozen=True):
-    """From `start` (included) to `end` (excluded), local time is UTC plus `offset`."""
+    """Interval [start, end) in which local time is UTC plus `offset`."""
 
     start: datetime
     end: datetime
@@ -50,9 +53,9 @@ class Stretch(Struct, frozen=True):
 
 
 def stretch_at(zone: str, instant: datetime) -> Stretch:
-    """The stretch that holds an instant between FIRST_INSTANT and LAST_INSTANT.
+    """Return the interval that contains an instant between FIRST_INSTANT and LAST_INSTANT.
 
-    It ends no later than the UTC year, even where the offset stays the same.
+    It ends with the UTC year at the latest, even where the offset stays the same.
     """
     if zone == "UTC":
         return Stretch(FIRST_INSTANT, LAST_INSTANT, timedelta())
@@ -66,8 +69,10 @@ def _start(stretch: Stretch) -> datetime:
 
 @lru_cache(maxsize=4096)
 def _stretches_of_year(zone: str, year: int) -> tuple[Stretch, ...]:
-    """Found by asking for the offset day by day: the tz database of the standard library does
-    not tell its transitions, and no zone has two on one day."""
+    """Return the year's intervals, found by sampling the offset once a day.
+
+    The standard library does not expose the transitions of a zone, and no zone has two on one day.
+    """
     info = load_time_zone(zone)
     start = max(datetime(year, 1, 1, tzinfo=UTC), FIRST_INSTANT)
     end = datetime(year + 1, 1, 1, tzinfo=UTC)

@@ -1,5 +1,5 @@
-"""What the Job controller should do: one sync of one Job as a pure function.
+"""Job reconciliation as a pure function: plan one sync of one Job.
 
-`planner` is the entry point and `plan` its result; the other modules each answer one question of
-a sync (who is claimed, what is counted, when to retry, which indexes).
+`planner` is the entry point and `plan` defines its result. Every other module decides one aspect of
+a sync: Pod ownership, counters, retry delay, completion indexes.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before a failed Pod is replaced: 10 s, doubling up to 10 minutes."""
+"""Exponential backoff before a failed Pod is replaced: 10 s, doubling up to 10 minutes."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,13 +12,16 @@ from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
 from onejob.planning.pod.restart_policy import restart_policy_of
 
 _NO_DELAY = timedelta(0)
-#: The field is 64 bits wide; more seconds than these are as good as for ever.
+#: Upper bound of the base delay in seconds (100 years). The API field is 64 bits wide, more than a
+#: `timedelta` can hold.
 _LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
 class BackoffRecord(Struct, frozen=True):
-    """What is remembered of a Job's failures. Kept in memory only: after a restart it is rebuilt
-    from the Pods that are still there (`PastEnds`)."""
+    """Failure history of a Job, as far as backoff needs it.
+
+    Held in memory only: after a restart it is rebuilt from the Pods that still exist (`PastEnds`).
+    """
 
     failures_since_success: int = 0
     last_failure_at: datetime | None = None
@@ -26,7 +29,7 @@ class BackoffRecord(Struct, frozen=True):
     def after(
         self, succeeded_at: Sequence[datetime], failed_at: Sequence[datetime]
     ) -> "BackoffRecord":
-        """The record once Pods have ended at these times."""
+        """Return the record updated with Pods that succeeded and failed at the given times."""
         if succeeded_at:
             latest_success = max(succeeded_at)
             later = [moment for moment in failed_at if moment > latest_success]
@@ -40,13 +43,14 @@ NO_FAILURES = BackoffRecord()
 
 
 class PastEnds:
-    """How Pods ended that were counted before this process knew their Job, in any order."""
+    """Finish times, in any order, of Pods counted before this process cached their Job."""
 
     __slots__ = ("_failed_at", "_succeeded_at")
 
     def __init__(self) -> None:
         self._succeeded_at: datetime | None = None
-        #: By UID, for a Pod may be seen more than once; only those after the latest success.
+        #: Failure times after the latest success, by UID because a Pod may be observed more than
+        #: once.
         self._failed_at: dict[str, datetime] = {}
 
     def note(self, uid: str, finished_at: datetime, *, succeeded: bool) -> None:
@@ -60,12 +64,12 @@ class PastEnds:
         self._failed_at = {failed: at for failed, at in self._failed_at.items() if at > finished_at}
 
     def record(self, job: Job) -> BackoffRecord:
-        """What would be remembered had this process been there."""
+        """Return the record that a process running all the time would hold."""
         if not self._failed_at:
             return NO_FAILURES
         failures = len(self._failed_at)
         if self._succeeded_at is None and not job.status.succeeded:
-            # Failed Pods may have been deleted, but the status counts them.
+            # Failed Pods may have been deleted, but the status still counts them.
             failures = max(failures, job.status.failed)
         return BackoffRecord(failures, max(self._failed_at.values()))
 
@@ -82,14 +86,16 @@ class BackoffPolicy(Struct, frozen=True):
         delay = self.ceiling
         if self.base < self.ceiling:
             delay = min(self.base * (1 << min(failures - 1, 31)), self.ceiling)
-        # A failure in the future has just happened: the clock was set back.
+        # A failure time in the future means the clock was set back: treat it as just now.
         passed = max(now - last_failure_at, _NO_DELAY)
         return max(delay - passed, _NO_DELAY)
 
 
 def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
-    """The Job's own base (field, else annotation) or the common one; a base above the common
-    ceiling is its own ceiling."""
+    """Return the Job's own backoff base (field, else annotation), or the default from `settings`.
+
+    A base above the common ceiling becomes the ceiling of that Job.
+    """
     seconds = _own_base(job)
     if seconds is None:
         seconds = settings.backoff_base_seconds
@@ -98,7 +104,7 @@ def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
 
 
 def annotated_number(metadata: Meta, annotation: str) -> int | None:
-    """A count written as an annotation; one that cannot be read is as good as absent."""
+    """Return an annotation's value as a non-negative number; None if it is absent or malformed."""
     text = metadata.annotations.get(annotation)
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
         return None
@@ -106,7 +112,11 @@ def annotated_number(metadata: Meta, annotation: str) -> int | None:
 
 
 def _own_base(job: Job) -> int | None:
-    """Where containers are retried in place, it is not for the Job to say how."""
+    """Return the backoff base in seconds that the Job sets, or None.
+
+    With restartPolicy OnFailure the kubelet retries containers in place, so the Job's base is
+    ignored.
+    """
     if restart_policy_of(job) == "OnFailure":
         return None
     if job.spec.backoff_seconds is not None:

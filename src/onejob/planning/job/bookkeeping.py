@@ -1,7 +1,7 @@
-"""The two ways to keep a Job's counters, behind one shape.
+"""Common interface of the two ways to count a Job's Pods.
 
-`planning.job.tracking` counts by finalizers, `planning.job.legacy` by existence; a sync chooses
-one at its beginning and never asks again.
+`planning.job.tracking` counts by finalizers, `planning.job.legacy` by existence. A sync selects one
+at its start and keeps it.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from onejob.planning.job.plan import Accounting, Event, Fate, Ledger, Metric, Ob
 
 
 class Draft(Struct, frozen=True):
-    """A status that is complete but for the counting of ended Pods."""
+    """Job status that is complete except for the counting of ended Pods."""
 
     status: JobStatus
     fate: Fate | None = None
     terminating: int = 0
-    #: Whether it differs from what is stored already.
+    #: True if the status differs from the stored one.
     dirty: bool = False
-    #: Told once the status is written; metrics are recorded at once.
+    #: Events are emitted once the status is written; metrics are recorded immediately.
     events: tuple[Event, ...] = ()
     metrics: tuple[Metric, ...] = ()
-    #: From the changes made to Pods.
+    #: Error of the Pod creations or deletions.
     error: str | None = None
 
 
@@ -35,9 +35,9 @@ OpenLedger: TypeAlias = Callable[[Job, Census, Tally, Fate | None], Ledger]
 
 class Bookkeeping(Struct, frozen=True):
     count: Callable[[Job, Census], Tally]
-    #: The backoff record, given what was remembered and what is new.
+    #: Return the new backoff record, given the observed one and the newly ended Pods.
     remember: Callable[[Observed, Tally], BackoffRecord]
-    #: The counters as the backoff limit is to see them.
+    #: Return the counters that are compared with the backoff limit.
     against_limit: Callable[[Job, Tally], Tally]
     open_ledger: OpenLedger
     account: Callable[[Plan, Draft], Accounting]

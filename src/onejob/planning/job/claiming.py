@@ -1,4 +1,4 @@
-"""Which Pods belong to a Job: keep, adopt, release or leave alone."""
+"""Pod ownership: keep, adopt, release or leave each Pod that a Job may control."""
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
@@ -17,21 +17,21 @@ from onejob.wire.selectors import LabelMatcher, matcher_of
 Claim: TypeAlias = Literal["keep", "adopt", "release", "leave"]
 
 _WITHOUT_TRACKING = {"$deleteFromPrimitiveList/finalizers": TRACKING_NAMES}
-#: A strategic merge patch; taking off a name that is absent changes nothing.
+#: Strategic merge patch that removes the tracking finalizers; a no-op for a Pod without them.
 REMOVE_TRACKING_PATCH = msgspec.json.encode({"metadata": _WITHOUT_TRACKING})
 
 
 def remove_tracking_if_unchanged(resource_version: str) -> bytes:
-    """The same, refused with Conflict if the Pod has changed since."""
+    """Return `REMOVE_TRACKING_PATCH` with a precondition: Conflict if the Pod has changed since."""
     metadata = {**_WITHOUT_TRACKING, "resourceVersion": resource_version}
     return msgspec.json.encode({"metadata": metadata})
 
 
 class Claims(Struct, frozen=True):
-    """What to do before Pods are counted.
+    """Pods to keep, adopt and release before counting.
 
-    Adoptions need a live look at the Job first (`may_adopt`). A Pod that is not found is no
-    error, nor is a release found invalid; any other error aborts the sync.
+    Adoption requires a live read of the Job first (`may_adopt`). NotFound for a Pod is not an
+    error, nor is Invalid for a release; any other error aborts the sync.
     """
 
     kept: tuple[Pod, ...] = ()
@@ -40,10 +40,11 @@ class Claims(Struct, frozen=True):
 
 
 def plan_claims(job: Job, candidates: Iterable[Pod]) -> Claims:
-    """`candidates`: Pods of the Job's namespace that it controls or that nobody controls.
+    """Sort `candidates` into Pods to keep, adopt and release.
 
-    Claims depend on nothing but a Pod's labels and owner, so a caller that keeps a census need
-    only hand in Pods in which these changed.
+    `candidates` are Pods of the Job's namespace that the Job controls or that have no controller. A
+    claim depends only on a Pod's labels and owner, so a caller that keeps a census needs to pass
+    only Pods in which these changed.
     """
     matcher = job_matcher(job)
     kept: list[Pod] = []
@@ -77,7 +78,10 @@ def claim_of(job: Job, matcher: LabelMatcher | None, pod: Pod) -> Claim:
 
 
 def may_adopt(job: Job, live: Job | None) -> bool:
-    """The cached Job may be gone or replaced by a namesake: look before adopting."""
+    """Return whether the live Job still permits adoption.
+
+    The cached Job may have been deleted, or replaced by another Job of the same name.
+    """
     return (
         live is not None
         and live.metadata.uid == job.metadata.uid
@@ -86,7 +90,7 @@ def may_adopt(job: Job, live: Job | None) -> bool:
 
 
 def job_matcher(job: Job) -> LabelMatcher | None:
-    """None: the Job has no selector, which matches nothing."""
+    """Return the matcher of the Job's selector; None if it has none, which matches nothing."""
     return None if job.spec.selector is None else matcher_of(job.spec.selector)
 
 
@@ -102,7 +106,7 @@ def owner_reference(job: Job) -> OwnerReference:
 
 
 def adoption_patch(job: Job, pod: Pod, settings: Settings, *, tracked: bool = True) -> bytes:
-    """A strategic merge patch; the UID keeps it from hitting a namesake."""
+    """Return the strategic merge patch that adopts `pod`. Its UID guards against a namesake."""
     metadata: dict[str, object] = {
         "ownerReferences": [owner_reference(job)],
         "uid": pod.metadata.uid,
@@ -115,8 +119,10 @@ def adoption_patch(job: Job, pod: Pod, settings: Settings, *, tracked: bool = Tr
 
 
 def release_finalizer_patch(pod: Pod) -> bytes:
-    """Takes the finalizer off a Pod that is just as we know it, for if it has changed since,
-    somebody may have adopted it."""
+    """Return the patch that removes the finalizer from this version of the Pod.
+
+    A newer version may have been adopted; for it the patch fails with Conflict.
+    """
     return msgspec.json.encode(
         {
             "metadata": {

@@ -1,4 +1,4 @@
-"""Conditions of a Job: making them, changing them, reading a verdict from them."""
+"""Job conditions: constructors, updates and lookups."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,10 +27,10 @@ def new_condition(kind: str, status: str, reason: str, message: str, now: dateti
 def ensure_condition(
     conditions: Sequence[Condition], wanted: Condition
 ) -> tuple[tuple[Condition, ...], bool]:
-    """The conditions with `wanted` among them, and whether that changed anything.
+    """Return the conditions including `wanted`, and whether that changed them.
 
-    A False condition is not added where there was none: "not suspended" needs no saying of a
-    Job that never was.
+    A condition with status False is not added if its type is absent: a Job that was never suspended
+    needs no "not suspended" condition.
     """
     for position, present in enumerate(conditions):
         if present.type == wanted.type:
@@ -54,5 +54,9 @@ def find_true(conditions: Sequence[Condition], kind: str) -> Condition | None:
 
 
 def whole_second(moment: datetime) -> datetime:
-    """Times on the API have no fractions; one that did would differ from itself once stored."""
+    """Truncate to whole seconds.
+
+    API timestamps have no fractions, so a fractional time would compare unequal to itself once
+    stored.
+    """
     return moment.replace(microsecond=0)

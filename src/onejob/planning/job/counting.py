@@ -1,4 +1,4 @@
-"""Which of a Job's Pods run, are ending or have ended, and what that adds to its counters."""
+"""Classification of a Job's Pods (active, terminating, ended) and the resulting counters."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -21,12 +21,12 @@ from onejob.planning.job.pod_facts import (
 
 
 class Census:
-    """The Pods of one Job, sorted once by what they mean for it.
+    """The Pods of one Job, grouped by lifecycle state.
 
-    May be kept between syncs and told of each Pod that changed (`put`, `remove`), so that a
-    sync costs what changed and not what exists. What may be left out of it: Pods that have
-    ended and hold no tracking finalizer, for the status counts them already, unless the Job
-    has a failedPodsLimit or is not tracked with finalizers.
+    May be kept between syncs and updated with each changed Pod (`put`, `remove`); the cost of a
+    sync then depends on the number of changes, not on the number of Pods. Pods that have ended and
+    hold no tracking finalizer may be left out, because the status counts them already, unless the
+    Job has a failedPodsLimit or is not tracked with finalizers.
     """
 
     __slots__ = (
@@ -41,26 +41,26 @@ class Census:
     )
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        #: Neither ended nor about to be ended, by UID; the finalizer does not matter.
+        #: Pods neither ended nor being deleted, by UID, with or without the finalizer.
         self.active: dict[str, Pod] = {}
-        #: Deleted, but not ended yet.
+        #: Pods being deleted that have not ended yet, by UID.
         self.ending: dict[str, Pod] = {}
-        #: Ended, and holding the finalizer: not accounted for.
+        #: Ended Pods that hold the finalizer, by UID: not accounted for yet.
         self.ended: dict[str, Pod] = {}
-        #: Ended, without the finalizer.
+        #: Ended Pods without the finalizer, by UID.
         self.accounted: dict[str, Pod] = {}
         #: UIDs of active Pods that are ready.
         self.ready: set[str] = set()
-        #: Active Pods by completion index; None: without a valid one.
+        #: Active Pods by completion index; the key None holds Pods without a valid index.
         self.active_by_index: dict[int | None, dict[str, Pod]] = {}
         self._highest_index = -1
-        #: Of Pods that run or are about to, where there were any.
+        #: Container restarts of Pending and Running Pods, by UID; zero counts are omitted.
         self._restarts: dict[str, int] = {}
         for pod in pods:
             self.put(pod)
 
     def put(self, pod: Pod) -> None:
-        """Add a Pod, or replace what was known of it."""
+        """Add a Pod, or replace its previous state."""
         uid = pod.metadata.uid
         if uid in self.active or uid in self.ended or uid in self.ending or uid in self.accounted:
             self.remove(uid)
@@ -75,12 +75,12 @@ class Census:
             self._restarts[uid] = restarts
 
     def remove(self, uid: str) -> None:
-        """Forget a Pod; one that was never known is fine."""
+        """Remove a Pod. A UID that is not in the census is ignored."""
         if self._restarts:
             self._restarts.pop(uid, None)
         pod = self.active.pop(uid, None)
         if pod is None:
-            # In one of these, if in any.
+            # At most one of these groups contains the UID.
             for group in (self.ended, self.ending, self.accounted):
                 if uid in group:
                     del group[uid]
@@ -109,7 +109,7 @@ class Census:
 
     @property
     def restarts(self) -> int:
-        """How often containers of Pods that have not ended were restarted in place."""
+        """Number of in-place container restarts in Pods that have not ended."""
         return sum(self._restarts.values())
 
     def restarts_of(self, uid: str) -> int:
@@ -126,25 +126,25 @@ class Census:
         return None
 
     def holds(self, uid: str) -> bool:
-        """Whether the Pod still has its finalizer, as far as we know."""
+        """Return whether the Pod still has its finalizer, according to the cached state."""
         pod = self.get(uid)
         return pod is not None and is_tracked(pod)
 
     def finished_holders(self, job: Job) -> tuple[Pod, ...]:
-        """Pods that count as ended and hold the finalizer."""
+        """Return the Pods that count as ended and hold the finalizer."""
         if job.spec.pod_replacement_policy == "Failed":
             return tuple(self.ended.values())
         return (*self.ended.values(), *(pod for pod in self.ending.values() if is_tracked(pod)))
 
     def failed_pods(self, job: Job, *, accounted: bool) -> Iterator[Pod]:
-        """All that count as failed; with those that are accounted for, if these are asked for."""
+        """Yield Pods that count as failed; with `accounted`, also those accounted for."""
         groups = [self.ended, self.ending, *([self.accounted] if accounted else [])]
         for pod in chain.from_iterable(group.values() for group in groups):
             if pod_failed(pod, job):
                 yield pod
 
     def has_misfits(self, completions: int) -> bool:
-        """Whether some active Pod has no valid index, or shares one."""
+        """Return whether an active Pod has no valid index, or shares its index with another Pod."""
         return (
             len(self.active) != len(self.active_by_index)
             or None in self.active_by_index
@@ -153,7 +153,7 @@ class Census:
 
 
 class Tally(Struct, frozen=True):
-    """The counters as they would be if all that has ended were accounted for."""
+    """The Job's counters as if every ended Pod were accounted for."""
 
     active: int = 0
     ready: int = 0
@@ -162,12 +162,13 @@ class Tally(Struct, frozen=True):
     failed: int = 0
     new_succeeded: tuple[Pod, ...] = ()
     new_failed: tuple[Pod, ...] = ()
-    #: For Indexed Jobs: those in the status, and those with them whose Pods wait to be counted.
+    #: Indexed Jobs only: completed indexes in the status, and the same plus the indexes whose Pods
+    #: are still to be counted.
     recorded_indexes: IndexSet | None = None
     completed_indexes: IndexSet | None = None
-    #: Only with backoffLimitPerIndex.
+    #: Set only with backoffLimitPerIndex.
     failed_indexes: IndexSet | None = None
-    #: By index, the failed Pod that keeps the failure count of an index nobody works on.
+    #: For each index without an active Pod, the failed Pod that carries its failure count.
     retained: Mapping[int, Pod] = field(default_factory=dict)
 
 
@@ -193,9 +194,9 @@ def count_pods(job: Job, census: Census) -> Tally:
 
 
 def new_finished_pods(job: Job, pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
-    """Of Pods that hold the finalizer, those that ended unknown to the status: succeeded, failed.
+    """Return the (succeeded, failed) Pods that hold the finalizer and are not listed yet.
 
-    For Indexed Jobs a Pod without an index of the Job ends unnoticed.
+    For Indexed Jobs, Pods without a valid index of the Job are ignored.
     """
     uncounted = job.status.uncounted_terminated_pods
     listed_succeeded = frozenset(uncounted.succeeded if uncounted else ())
@@ -217,7 +218,7 @@ def new_finished_pods(job: Job, pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], t
 
 
 def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet]:
-    """The completed indexes in the status, and the same with those that these Pods complete."""
+    """Return the completed indexes in the status, without and with those of these Pods."""
     recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
     return recorded, recorded.with_indexes(
         index
@@ -229,8 +230,11 @@ def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet
 
 
 def _apart(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
-    """Pods of one index can end both ways: one succeeds while it is being deleted, and the one in
-    its place fails. What is on record stays; otherwise the index is completed."""
+    """Make completed and failed indexes disjoint.
+
+    Pods of one index can end both ways: one succeeds while it is being deleted, and its replacement
+    fails. An index recorded as failed stays failed; otherwise it counts as completed.
+    """
     recorded = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
     completed = completed.without(recorded)
     return completed, failed.without(completed)

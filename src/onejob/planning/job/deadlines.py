@@ -1,4 +1,4 @@
-"""Many things that are each due at a time of their own: looked at when due, never scanned."""
+"""Priority queue of deadlines, one per key, without scanning."""
 
 import heapq
 from collections.abc import Hashable
@@ -7,17 +7,17 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-#: Moved and dropped deadlines stay in the heap until they surface; with this many of them, and
-#: more of them than live ones, it is rebuilt.
+#: Number of stale heap entries (moved or dropped deadlines) tolerated. The heap is rebuilt when it
+#: holds more stale entries than this, and more than live ones.
 _STALE_ALLOWED = 1024
 
 
 class Deadlines(Generic[K]):
-    """One deadline per key. Setting, dropping and taking cost O(log n)."""
+    """Queue with one deadline per key. `set`, `drop` and `take_due` cost O(log n) per key."""
 
     def __init__(self) -> None:
         self._due: dict[K, datetime] = {}
-        # The number breaks ties in the order of setting: keys need not be comparable.
+        # The sequence number breaks ties by insertion order, since keys need not be comparable.
         self._heap: list[tuple[datetime, int, K]] = []
         self._number = 0
 
@@ -28,7 +28,7 @@ class Deadlines(Generic[K]):
         return key in self._due
 
     def set(self, key: K, due: datetime) -> None:
-        """Replaces the key's earlier deadline, be that sooner or later."""
+        """Replace the key's deadline, whether the new one is earlier or later."""
         if self._due.get(key) == due:
             return
         self._due[key] = due
@@ -41,7 +41,7 @@ class Deadlines(Generic[K]):
         self._due.pop(key, None)
 
     def bring_forward(self, latest: datetime) -> None:
-        """No deadline is later than this from now on."""
+        """Move every deadline later than `latest` to `latest`."""
         for key in [key for key, due in self._due.items() if due > latest]:
             self.set(key, latest)
 

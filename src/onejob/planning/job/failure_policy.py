@@ -1,4 +1,4 @@
-"""spec.podFailurePolicy: what a failed Pod means for its Job."""
+"""spec.podFailurePolicy: match failed Pods against a Job's rules."""
 
 from msgspec import Struct
 
@@ -9,17 +9,17 @@ _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 
 class Ruling(Struct, frozen=True):
-    """What the policy says of one failed Pod."""
+    """Result of matching one failed Pod against the policy."""
 
-    #: The action of the rule that matched; None if none did.
+    #: Action of the matching rule; None if no rule matched.
     action: str | None = None
     rule_index: int | None = None
-    #: Why the Job fails, for FailJob.
+    #: Failure message of the Job, set for FailJob only.
     message: str | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether the Pod counts as failed: all do but ignored ones."""
+        """True if the Pod counts as failed, which holds for all actions except Ignore."""
         return self.action != "Ignore"
 
 
@@ -27,11 +27,11 @@ NO_RULING = Ruling()
 
 
 def judge_failed_pod(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
-    """The first rule that matches a Pod known to have failed decides."""
+    """Return the ruling of the first rule that matches `pod`, which must have failed."""
     if policy is None:
         return NO_RULING
     for position, rule in enumerate(policy.rules):
-        # Actions of a newer API are skipped, not guessed at.
+        # Skip actions introduced by a newer API instead of guessing their meaning.
         if rule.action not in _ACTIONS:
             continue
         if rule.on_exit_codes is not None:

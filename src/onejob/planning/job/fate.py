@@ -1,4 +1,4 @@
-"""Whether and how a Job is going to end. The first reason found wins."""
+"""Terminal state of a Job: success or failure, and the reason. The first reason found wins."""
 
 from datetime import datetime, timedelta
 
@@ -31,9 +31,11 @@ def decide_fate(
     *,
     legacy: bool = False,
 ) -> Fate | None:
-    """What ends the Job early, if anything does: verdicts given before stand, failure of the
-    whole Job outranks failure of its indexes, and that outranks success. `legacy`: its Pods are
-    counted by existence."""
+    """Return the Job's decided outcome before ordinary completion, or None.
+
+    A recorded outcome stands; failure of the whole Job outranks failure of its indexes, which
+    outranks success by policy. `legacy` means that Pods are counted by existence.
+    """
     return (
         _recorded_fate(job)
         or _failed_by_policy(job, census, legacy=legacy)
@@ -45,7 +47,7 @@ def decide_fate(
 
 
 def completion_fate(job: Job, succeeded: int, active: int) -> Fate | None:
-    """Success in the ordinary way: enough Pods succeeded and none is running any more."""
+    """Return success if enough Pods succeeded and none is active, else None."""
     completions = job.spec.completions
     enough = succeeded > 0 if completions is None else succeeded >= completions
     if not enough or active:
@@ -54,7 +56,7 @@ def completion_fate(job: Job, succeeded: int, active: int) -> Fate | None:
 
 
 def interim_condition(fate: Fate, now: datetime) -> Condition:
-    """Says how the Job will end, while Pods are still ending or to be counted."""
+    """Return the condition that announces the outcome while Pods are terminating or uncounted."""
     kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
     return new_condition(kind, "True", fate.reason, fate.message, now)
 
@@ -65,21 +67,23 @@ def terminal_condition(fate: Fate, now: datetime) -> Condition:
 
 
 def completion_time(start_time: datetime | None, now: datetime) -> datetime:
-    """When a Job is said to have succeeded. The clock may have been set back since it started,
-    and the API takes no end before the start."""
+    """Return the completionTime of a Job that succeeds at `now`, in whole seconds.
+
+    Never earlier than `start_time`, as the API requires, even if the clock was set back meanwhile.
+    """
     moment = whole_second(now)
     return moment if start_time is None else max(moment, start_time)
 
 
 def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:
-    """When the Job must have ended; a suspended one has no deadline."""
+    """Return when activeDeadlineSeconds expires; None without a deadline or while suspended."""
     seconds = job.spec.active_deadline_seconds
     if seconds is None or start_time is None or job.spec.suspend:
         return None
     try:
         return start_time + timedelta(seconds=seconds)
     except OverflowError:
-        # The field is 64 bits wide: such a deadline is as good as none.
+        # The field is 64 bits wide: a deadline beyond the calendar never expires.
         return None
 
 
@@ -95,8 +99,8 @@ def _failed_by_policy(job: Job, census: Census, *, legacy: bool) -> Fate | None:
     policy = job.spec.pod_failure_policy
     if policy is None:
         return None
-    # A Pod that fails the Job holds its finalizer until that is on record. One without was let go
-    # for another reason, such as that the Job was suspended: how it ends does not matter.
+    # A Pod that fails the Job keeps its finalizer until the failure is recorded. A Pod without a
+    # finalizer was released for another reason, such as suspension, and its exit does not matter.
     for pod in census.failed_pods(job, accounted=legacy):
         message = judge_failed_pod(policy, pod).message
         if message is not None:
@@ -114,7 +118,10 @@ def _backoff_limit_exceeded(job: Job, census: Census, tally: Tally) -> Fate | No
 
 
 def _too_many_restarts(job: Job, census: Census, limit: int) -> bool:
-    """With restartPolicy OnFailure containers are retried in place, so their restarts count."""
+    """Return whether container restarts exceed the limit.
+
+    They count only with restartPolicy OnFailure, where containers are retried in place.
+    """
     if restart_policy_of(job) != "OnFailure":
         return False
     return census.restarts > 0 if limit == 0 else census.restarts >= limit

@@ -1,7 +1,7 @@
 """Sets of completion indexes, written as `0,2-4,9` in a Job's status.
 
-Two readers exist on purpose: the controller's forgives (it must cope with any stored status),
-the validator's refuses and says why.
+There are two parsers on purpose: the controller's is lenient, because it must cope with any stored
+status; the validator's is strict and reports the reason for a rejection.
 """
 
 from bisect import bisect_right
@@ -10,10 +10,10 @@ from functools import lru_cache
 
 
 class IndexSet:
-    """An immutable set of non-negative ints as disjoint, non-adjacent intervals.
+    """Immutable set of non-negative ints, stored as disjoint, non-adjacent intervals.
 
-    Costs follow the number of intervals, not of indexes: a Job of 10^5 completions that is
-    half done has about as many intervals as it has Pods running.
+    Costs depend on the number of intervals, not of indexes: a Job of 10^5 completions that is half
+    done has about as many intervals as running Pods.
     """
 
     __slots__ = ("_firsts", "_lasts", "_total")
@@ -58,7 +58,7 @@ class IndexSet:
         return f"IndexSet({str(self)!r})"
 
     def __str__(self) -> str:
-        """Upstream's form: a run of three or more is `a-b`, a run of two is `a,b`."""
+        """Return upstream's notation: a run of three or more is `a-b`, a run of two is `a,b`."""
         return ",".join(
             str(first)
             if first == last
@@ -69,7 +69,7 @@ class IndexSet:
         )
 
     def with_indexes(self, indexes: Iterable[int]) -> "IndexSet":
-        """This set and `indexes`; costs a flat copy and a search per index that is new."""
+        """Return the union with `indexes`. Costs a flat copy and one bisection per new index."""
         new = [index for index in indexes if index not in self]
         if not new:
             return self
@@ -100,7 +100,10 @@ class IndexSet:
             self._lasts.insert(position, index)
 
     def without(self, other: "IndexSet") -> "IndexSet":
-        """Costs a look at the intervals of both, and nothing more if they share no index."""
+        """Return the difference.
+
+        Linear in the intervals of both; returns `self` if they are disjoint.
+        """
         shared = list(self._overlaps(other))
         if not shared:
             return self
@@ -116,7 +119,7 @@ class IndexSet:
         return IndexSet(interval for interval in left if interval[0] <= interval[1])
 
     def common_with(self, other: "IndexSet") -> int:
-        """How many indexes both sets have."""
+        """Return the size of the intersection."""
         return sum(last - first + 1 for first, last in self._overlaps(other))
 
     def first_common(self, other: "IndexSet") -> int | None:
@@ -137,7 +140,7 @@ class IndexSet:
                 theirs += 1
 
     def gaps(self, end: int) -> Iterator[range]:
-        """The indexes below `end` that are not in the set, in ascending runs."""
+        """Yield the indexes below `end` that are not in the set, in ascending runs."""
         start = 0
         for first, last in zip(self._firsts, self._lasts, strict=True):
             if first >= end:
@@ -155,9 +158,9 @@ _LONGEST_INT64 = 19
 
 
 def read_index(text: str | None) -> int | None:
-    """A completion index as annotated on a Pod; None if there is none, or not a valid one.
+    """Parse a completion index annotated on a Pod; None if it is absent or invalid.
 
-    Not `int()`: that takes spaces, signs, underscores and non-ASCII digits for a number.
+    `int()` is too lenient: it accepts spaces, signs, underscores and non-ASCII digits.
     """
     if text is None or not text.isascii() or not text.isdigit() or len(text) > _LONGEST_INT64:
         return None
@@ -166,7 +169,7 @@ def read_index(text: str | None) -> int | None:
 
 @lru_cache(maxsize=256)
 def parse_indexes(text: str, completions: int) -> IndexSet:
-    """Read a stored index text, skipping what cannot be read and what is beyond `completions`."""
+    """Parse a stored index list, skipping malformed pieces and indexes beyond `completions`."""
     intervals: list[tuple[int, int]] = []
     for piece in text.split(","):
         first_text, dash, last_text = piece.partition("-")
@@ -175,7 +178,7 @@ def parse_indexes(text: str, completions: int) -> IndexSet:
         if first is None or last is None:
             continue
         if first >= completions:
-            # Texts ascend, so nothing that follows can be in range.
+            # The pieces ascend, so nothing that follows can be in range.
             break
         if first <= last:
             intervals.append((first, min(last, completions - 1)))
@@ -183,12 +186,16 @@ def parse_indexes(text: str, completions: int) -> IndexSet:
 
 
 class IndexFormatError(ValueError):
-    """An index text is not in the form the API demands."""
+    """Index list that violates the API's format."""
 
 
 def validate_indexes(text: str, completions: int) -> int:
-    """How many indexes a text lists; raises `IndexFormatError` unless it is strictly increasing,
-    without spaces, and all below `completions`."""
+    """Return the number of indexes in the list.
+
+    Raises:
+        IndexFormatError: unless the list is strictly increasing, free of spaces, and below
+            `completions`.
+    """
     if text == "":
         return 0
     total = 0
@@ -232,8 +239,10 @@ def _check_order(previous: int, index: int) -> None:
 
 
 def check_no_overlap(completed: str, failed: str, completions: int) -> None:
-    """Raise `IndexFormatError` if an index is both completed and failed; pieces of either text
-    that the API does not accept are skipped, for they have errors of their own."""
+    """Raise `IndexFormatError` if an index is both completed and failed.
+
+    Malformed pieces of either list are skipped; they are reported by `validate_indexes`.
+    """
     common = _accepted(completed, completions).first_common(_accepted(failed, completions))
     if common is not None:
         raise IndexFormatError(f"failedIndexes and completedIndexes overlap at index: {common}")
@@ -252,7 +261,7 @@ def _accepted(text: str, completions: int) -> IndexSet:
 def first_pending(
     count: int, completions: int, done: IndexSet, taken: Callable[[int], bool]
 ) -> list[int]:
-    """The lowest `count` indexes that are neither `done` nor `taken`."""
+    """Return the lowest `count` indexes that are neither `done` nor `taken`, ascending."""
     pending: list[int] = []
     if count <= 0:
         return pending

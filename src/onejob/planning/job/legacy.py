@@ -1,7 +1,7 @@
-"""Counting by existence, as it was before there were tracking finalizers.
+"""Legacy Job tracking: count Pods by existence, as before tracking finalizers.
 
-A Job so counted has as many successes and failures as it has Pods in those phases; a Pod that
-is deleted is forgotten, and its work may be done again.
+The counters equal the number of existing Pods in each terminal phase. A deleted Pod is forgotten,
+and its work may be repeated.
 """
 
 from collections.abc import Set as AbstractSet
@@ -25,7 +25,10 @@ from onejob.planning.names import TRACKING, TRACKING_NAMES
 
 
 def drop_annotation_patch(job: Job) -> bytes:
-    """A JSON merge patch that makes a Job one that is counted this way, for life."""
+    """Return a JSON merge patch that removes the tracking annotation.
+
+    This switches the Job to legacy tracking permanently.
+    """
     metadata = {
         "resourceVersion": job.metadata.resource_version,
         "annotations": dict.fromkeys(TRACKING_NAMES),
@@ -34,7 +37,7 @@ def drop_annotation_patch(job: Job) -> bytes:
 
 
 def count_existing(job: Job, census: Census) -> Tally:
-    """As if no Pod had been counted yet, and none that still runs had failed."""
+    """Count all existing Pods from zero, treating Pods that still run as not failed."""
     fresh = msgspec.structs.replace(
         job,
         spec=msgspec.structs.replace(job.spec, pod_replacement_policy="Failed"),
@@ -44,10 +47,13 @@ def count_existing(job: Job, census: Census) -> Tally:
 
 
 def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
-    """One status write, and no Pod keeps a finalizer. While ended Pods still hold one they are
-    listed, as where Pods are tracked: a server that tracks them may be the next to look, and would
-    count again what is in a counter already. Pods beyond the cap of the list keep their finalizer,
-    and stay out of the counters, until the next sync."""
+    """Stage one status write, and the removal of every Pod's finalizer.
+
+    Ended Pods that still hold a finalizer are listed as uncounted, as in finalizer tracking: a
+    server that uses finalizers may run the next sync, and would count again a Pod that is already
+    in a counter. Pods beyond the cap of the list keep their finalizer, and stay out of the
+    counters, until the next sync.
+    """
     job, tally, fate = plan.job, plan.ledger.tally, draft.fate
     held = {pod.metadata.uid for pod in plan.ledger.held}
     succeeded, failed = tally.succeeded, tally.failed
@@ -55,7 +61,7 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
     listed = _capped(uncounted, job.status.uncounted_terminated_pods, plan.settings.max_uncounted)
     waiting = {*uncounted.succeeded, *uncounted.failed} - {*listed.succeeded, *listed.failed}
     if fate is not None and not fate.succeeds:
-        # Pods stopped because the Job failed are not waited for to be counted.
+        # Count Pods stopped because the Job failed at once, without waiting for them to end.
         failed += len(plan.deletions)
     stored = job.status.uncounted_terminated_pods or UncountedPods()
     completed, failed_indexes = tally.completed_indexes, tally.failed_indexes
@@ -97,8 +103,11 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
 
 
 def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> UncountedPods:
-    """The Pods that have ended and hold the finalizer still. Of an Indexed Job the completed
-    indexes are the count, and naming one twice is no harm."""
+    """Return the ended Pods that still hold the finalizer.
+
+    Successes of an Indexed Job are omitted: its counter is the set of completed indexes, in which
+    adding an index twice has no effect.
+    """
     job, tally = plan.job, plan.ledger.tally
     policy = job.spec.pod_failure_policy
     failed = [pod.metadata.uid for pod in tally.new_failed if judge_failed_pod(policy, pod).counts]
@@ -112,8 +121,10 @@ def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> Uncount
 
 
 def _capped(uncounted: UncountedPods, stored: UncountedPods | None, most: int) -> UncountedPods:
-    """Return at most `most` of the UIDs, those that are listed already first: their finalizer may
-    be gone by now."""
+    """Return at most `most` of the UIDs, preferring UIDs already listed.
+
+    The finalizer of the latter may have been removed.
+    """
     before = {*stored.succeeded, *stored.failed} if stored is not None else frozenset[str]()
     order = sorted((*uncounted.succeeded, *uncounted.failed), key=lambda uid: uid not in before)
     kept = set(order[:most])
@@ -147,7 +158,7 @@ def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
 
 
 def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
-    """The Pods are all there, so nothing needs to be remembered."""
+    """Return the backoff record computed from the existing Pods alone; no history is needed."""
 
     def ended_at(pod: Pod) -> datetime:
         return observed.future_times.counts_from(finish_time(pod))
@@ -159,7 +170,10 @@ def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
 
 
 def _against_limit(job: Job, tally: Tally) -> Tally:
-    """Only a new failure is held against the limit, and not once its replacement is running."""
+    """Return the tally to compare with the backoff limit.
+
+    Failures count only if they are new and their replacement is not running yet.
+    """
     if tally.failed > job.status.failed and tally.active != job.spec.parallelism:
         return tally
     return replace(tally, failed=0)
@@ -170,8 +184,12 @@ def _open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> L
 
 
 def _never_less(plan: Plan, counted: int, stored: int) -> int:
-    """Counters of forgotten Pods shrink, but the API's rules for managed Jobs forbid that. Nor do
-    they once it is decided how the Job ends: what decided it, and what it stopped, may be gone."""
+    """Return the counter to write, keeping it monotonic where that is required.
+
+    Counters shrink when Pods are deleted, which the API forbids for managed Jobs. They must not
+    shrink either once the outcome is recorded: the Pods that led to it, and the Pods it stopped,
+    may be gone.
+    """
     decided = plan.fate is not None and plan.fate.recorded
     return max(counted, stored) if decided or plan.settings.respect_managed_by else counted
 

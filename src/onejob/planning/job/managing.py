@@ -1,4 +1,8 @@
-"""Whose Job it is, and how its Pods are counted: settled before anything else."""
+"""spec.managedBy and tracking mode.
+
+Both are decided before anything else in a sync: whether this controller reconciles a Job, and how
+it counts Pods.
+"""
 
 from collections.abc import Mapping
 
@@ -8,22 +12,22 @@ from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_MARK, TRACKING_NA
 
 
 def is_ours(job: Job, settings: Settings) -> bool:
-    """Whether this controller is the one that `spec.managedBy` asks for."""
+    """Return whether this controller reconciles the Job, by `spec.managedBy` if respected."""
     return not settings.respect_managed_by or not is_anothers(job, settings)
 
 
 def is_anothers(job: Job, settings: Settings) -> bool:
-    """Whether `spec.managedBy` asks for another controller, be it looked at or not."""
+    """Return whether `spec.managedBy` names another controller, even if the setting is ignored."""
     return (job.spec.managed_by or BUILT_IN_MANAGER) != settings.manager
 
 
 def marks_of_pods(job: Job, settings: Settings) -> Mapping[str, str]:
-    """Annotations that distinguish our Pods of another controller's Job from that controller's."""
+    """Return annotations that mark Pods we create for another controller's Job, else none."""
     return {STARTED_BY_MARK: settings.manager} if is_anothers(job, settings) else {}
 
 
 def tracks_with_finalizers(job: Job, settings: Settings) -> bool:
-    """Whether the Job's Pods are counted by finalizers, or the old way, by existence."""
+    """Return whether Pods are counted by finalizers, rather than by existence (legacy)."""
     if not settings.track_with_finalizers:
         return False
     return not settings.tracking_needs_annotation or has_tracking_annotation(job)

@@ -1,7 +1,7 @@
-"""onejob.dev/oom-memory-factor: a Pod that replaces one killed for lack of memory gets more of it.
+"""onejob.dev/oom-memory-factor: more memory for the replacement of an OOM-killed Pod.
 
-How often that has happened is carried by the Pods themselves, in an annotation, so that nothing has
-to be remembered: a restart, or another controller, goes on from there.
+The number of OOM kills in a row is stored on the Pods, in an annotation, so that the feature needs
+no other state and continues after a restart or under another controller.
 """
 
 import re
@@ -25,27 +25,29 @@ from onejob.wire.quantity import BadQuantity, Quantity, parse_quantity
 
 OOM_KILLED: Final = "OOMKilled"
 LARGEST_FACTOR: Final = 100
-#: A hundredfold factor passes the largest quantity there is long before.
+#: Upper bound of the stored count. With a factor of 100, the largest quantity is exceeded long
+#: before.
 _MOST_RETRIES: Final = 64
 _THOUSAND: Final = 1000
-#: What a quantity can be, in nano-units and whole KiB.
+#: Largest memory quantity, in nano-units, rounded down to whole KiB.
 _LARGEST_MEMORY: Final = 2**63 // 1024 * 1024 * 10**9 - 1024 * 10**9
 _FACTOR: Final = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?", re.ASCII)
 
 
 class MemoryGrowth(Struct, frozen=True):
-    """What Pods get more of than their template says: `factor` to the power of `retries`."""
+    """Memory multiplier for a Pod: `factor` to the power of `retries`, applied to its template."""
 
-    #: How many Pods before were killed for lack of memory, one after the other.
+    #: Number of preceding Pods that were OOM-killed, in a row.
     retries: int
     #: In thousandths.
     factor: int
     maximum: Quantity | None = None
 
     def of(self, amount: Quantity) -> Quantity:
-        """Never less than `amount`, which may be above the maximum already."""
+        """Return the grown amount; at least `amount`, even if that exceeds the maximum."""
         nanos = -(-amount.nanos * self.factor**self.retries // _THOUSAND**self.retries)
-        # In whole bytes, or KiB where the template is written so: up, but not beyond the maximum.
+        # Round up to whole bytes, or to KiB if the template uses binary units, but not beyond the
+        # maximum.
         step = (1024 if amount.format == "binary" else 1) * 10**9
         most = _LARGEST_MEMORY if self.maximum is None else self.maximum.nanos
         nanos = min(-(-nanos // step), most // step) * step
@@ -53,7 +55,7 @@ class MemoryGrowth(Struct, frozen=True):
 
 
 def read_factor(text: str) -> int | None:
-    """In thousandths; None if the text is no number above 1, and at most 100."""
+    """Parse the factor, in thousandths; None unless it is a number above 1 and at most 100."""
     match = _FACTOR.fullmatch(text)
     if match is None:
         return None
@@ -62,7 +64,7 @@ def read_factor(text: str) -> int | None:
 
 
 def read_maximum(text: str) -> Quantity | None:
-    """None if the text is no amount of memory."""
+    """Parse the maximum; None if the text is not a positive quantity."""
     try:
         amount = parse_quantity(text)
     except BadQuantity:
@@ -71,8 +73,11 @@ def read_maximum(text: str) -> Quantity | None:
 
 
 def oom_factor(job: Job) -> int | None:
-    """In thousandths; None: memory does not grow. Where containers are restarted in place there is
-    no new Pod that could get more."""
+    """Return the Job's factor in thousandths; None if memory does not grow.
+
+    With restartPolicy OnFailure containers restart in place, so there is no new Pod that could get
+    more.
+    """
     text = job.metadata.annotations.get(OOM_MEMORY_FACTOR_ANNOTATION)
     if text is None or restart_policy_of(job) == "OnFailure":
         return None
@@ -80,7 +85,7 @@ def oom_factor(job: Job) -> int | None:
 
 
 class OomHistory:
-    """How often in a row Pods of a Job, or of each of its indexes, ran out of memory."""
+    """Consecutive OOM kills per Job, or per index of an Indexed Job."""
 
     __slots__ = ("_factor", "_indexed", "_maximum", "_retries")
 
@@ -98,7 +103,7 @@ class OomHistory:
                     self._retries[index] = retries
 
     def growth(self, index: int | None) -> MemoryGrowth | None:
-        """For the next Pod of this index."""
+        """Return the growth for the next Pod of this index; None if its memory stays unchanged."""
         retries = self._retries.get(index, 0)
         if self._factor is None or not retries:
             return None
@@ -106,7 +111,7 @@ class OomHistory:
 
     @property
     def note(self) -> str | None:
-        """For people, if anything grows."""
+        """Human-readable note for `onejob why`; None if no memory grows."""
         if not self._retries or self._factor is None:
             return None
         most = max(self._retries.values())
@@ -120,14 +125,14 @@ class OomHistory:
 
 
 def retries_after(pod: Pod) -> int:
-    """What the Pod after this one is to carry."""
+    """Return the OOM count to annotate on the Pod that replaces this one."""
     text = pod.metadata.annotations.get(OOM_RETRIES, "")
     retries = int(text) if text.isascii() and text.isdigit() and len(text) <= 2 else 0
     return min(retries + ran_out_of_memory(pod), _MOST_RETRIES)
 
 
 def ran_out_of_memory(pod: Pod) -> bool:
-    """Whether it failed because a container was killed for lack of memory."""
+    """Return whether the Pod failed because a container was OOM-killed."""
     if pod.phase != "Failed":
         return False
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
@@ -136,7 +141,10 @@ def ran_out_of_memory(pod: Pod) -> bool:
 
 
 def grown_document(document: bytes, growth: MemoryGrowth) -> bytes:
-    """The Pod with more memory. Requests grow with limits: it is placed by what it may use."""
+    """Return the Pod document with more memory.
+
+    Requests grow along with limits, so that the Pod is scheduled by the memory it may use.
+    """
     pod: dict[str, Any] = msgspec.json.decode(document)
     spec = pod["spec"]
     annotations = pod["metadata"].setdefault("annotations", {})
@@ -153,7 +161,8 @@ def _grow(resources: dict[str, Any], growth: MemoryGrowth) -> None:
         if "memory" in amounts:
             grown = growth.of(parse_quantity(amounts["memory"]))
             if limit is not None and grown.nanos > limit.nanos:
-                # A request in KiB was rounded up, and a limit in bytes less so.
+                # A request in KiB is rounded up further than a limit in bytes, and must not exceed
+                # it.
                 grown = limit
             amounts["memory"] = str(grown)
             limit = grown

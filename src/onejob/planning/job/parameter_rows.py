@@ -1,6 +1,6 @@
-"""The rows of a Job with parameters: one for each index, kept in a ConfigMap. Pure.
+"""Parameter rows of a Job: one row per index, stored in a ConfigMap. Pure.
 
-They are lines that a POSIX shell reads, and reach a container as environment variables.
+Each row is a line of POSIX shell that exports its values as environment variables of the container.
 """
 
 import shlex
@@ -12,23 +12,26 @@ import msgspec
 from onejob.planning.bad_input import BadInput
 from onejob.planning.names import INDEX_VARIABLE
 
-#: On a Job: the ConfigMap that holds its rows.
+#: Job annotation: name of the ConfigMap that holds the rows.
 PARAMS_ANNOTATION: Final = "onejob.dev/params"
-#: The row as JSON, for programs that would rather read that.
+#: Environment variable with the whole row as JSON, for programs that prefer it.
 ROW_VARIABLE: Final = "ONEJOB_PARAMS"
-#: One variable of a process has at most 128 KiB; one ConfigMap 1 MiB.
+#: Bytes. Linux limits one environment variable to 128 KiB; a ConfigMap holds 1 MiB.
 _LONGEST_VARIABLE: Final = 100_000
 _LARGEST_CONFIG_MAP: Final = 1_000_000
 _ROWS_VARIABLE: Final = "ONEJOB_ROWS_"
-#: What stands between the choice of the row and the command.
+#: Separator between the row selection and the user's command in the generated script.
 _ROW_IS_SET: Final = 'eval "$1"; set --\n'
 
 Row = Mapping[str, Any]
 
 
 def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Makes a Job with parameters run once for each of these rows, instead of those it had;
-    returns the ConfigMap that it needs."""
+    """Make a parameterized Job run once per row, replacing its previous rows.
+
+    Modifies `job` and returns the ConfigMap that it needs. Raises `BadInput` if the rows do not
+    fit.
+    """
     keys, per_key = _packed(rows)
     name = f"{job['metadata']['name']}-params"
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -52,7 +55,7 @@ def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
-    """The data of a ConfigMap, and how many rows each key holds."""
+    """Return the ConfigMap's data and the number of rows per key."""
     lines = [_shell_line(row, number) for number, row in enumerate(rows, 1)]
     per_key = max(1, _LONGEST_VARIABLE // (max(len(line.encode()) for line in lines) + 1))
     keys = {
@@ -69,7 +72,7 @@ def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
 
 
 def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows that `put_rows` put there. Raises ValueError if it did not."""
+    """Return the rows stored by `put_rows`. Raises ValueError if the data has another format."""
     data = config_map.get("data") or {}
     found = []
     for number in range(len(data)):
@@ -105,7 +108,7 @@ def _text(value: Any) -> str:
 
 
 def _choice_of_row(keys: int, per_key: int) -> str:
-    """Shell lines that leave the row of this index in $1."""
+    """Return shell lines that leave the row of this Pod's index in $1."""
     if keys == 1:
         choose = f'set -- ${_ROWS_VARIABLE}0\nshift "${INDEX_VARIABLE}"'
     else:

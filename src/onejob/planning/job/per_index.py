@@ -1,7 +1,7 @@
-"""spec.backoffLimitPerIndex: each index fails and waits on its own.
+"""spec.backoffLimitPerIndex: failure limit and backoff of each index.
 
-The count of an index's failures is carried by its last failed Pod, which therefore keeps its
-finalizer (and stays uncounted) until another Pod carries the count on.
+The failure count of an index is stored on its last failed Pod, which therefore keeps its finalizer
+(and stays uncounted) until a replacement Pod takes the count over.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _LARGEST_COUNT = 2**31 - 1
 
 
 def failure_count(pod: Pod) -> int:
-    """Failures of the Pod's index before this Pod."""
+    """Return the number of failures of the Pod's index before this Pod."""
     return _read_count(pod, FAILURE_COUNT_ANNOTATION)
 
 
@@ -34,7 +34,7 @@ def total_failure_count(pod: Pod) -> int:
 
 
 def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
-    """What the Pod that replaces `predecessor` is to carry: failures, ignored failures."""
+    """Return the (failures, ignored failures) to annotate on the successor of `predecessor`."""
     if predecessor is None:
         return 0, 0
     failures, ignored = failure_count(predecessor), ignored_failure_count(predecessor)
@@ -54,7 +54,7 @@ def fails_its_index(job: Job, pod: Pod) -> bool:
 
 
 def failed_indexes(job: Job, pods: Iterable[Pod]) -> IndexSet:
-    """The failed indexes in the status, and those that fail by these Pods."""
+    """Return the failed indexes in the status, plus the indexes that these Pods fail."""
     known = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
     return known.with_indexes(
         index
@@ -72,8 +72,11 @@ def retained_pods(
     completed: IndexSet,
     failed: IndexSet = NO_INDEXES,
 ) -> dict[int, Pod]:
-    """By index, the Pod to keep for its count: of each index that is neither completed, failed
-    nor being worked on, the failed Pod with the highest count that ended last."""
+    """Return, by index, the Pod that must be kept because it carries the failure count.
+
+    Covers each index that is neither completed, failed nor active; the Pod chosen is the failed Pod
+    with the highest count, or of equal counts the one that ended last.
+    """
     retained: dict[int, Pod] = {}
     for pod in pods:
         index = valid_index(pod, job)
@@ -93,7 +96,7 @@ def retained_pods(
 
 
 def _failed_later(pod: Pod, rival: Pod) -> bool:
-    """By the count first: the clock may have been set back between the two."""
+    """Compare by failure count before time. The clock may have been set back between the two."""
     mine, other = total_failure_count(pod), total_failure_count(rival)
     return mine > other or (mine == other and finish_time(pod) >= finish_time(rival))
 
@@ -105,7 +108,7 @@ def due_indexes(
     now: datetime,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> tuple[list[int], timedelta]:
-    """Which of the indexes may start now; if none may, how long until one does."""
+    """Return the indexes that may start now; if none may, also the time until the first one may."""
     due: list[int] = []
     shortest: timedelta | None = None
     for index in indexes:
@@ -133,7 +136,7 @@ def remaining_for_index(
 
 
 def _read_count(pod: Pod, annotation: str) -> int:
-    """Anybody may edit annotations; what is not a sane count reads as none."""
+    """Return the annotated count, or 0 if it is invalid, since users may edit annotations."""
     text = pod.metadata.annotations.get(annotation, "")
     if not text.isascii() or not text.isdigit() or len(text) > len(str(_LARGEST_COUNT)):
         return 0

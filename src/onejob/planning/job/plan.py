@@ -1,8 +1,9 @@
-"""A sync as values: what is to be done, what that changes, what remains to be said.
+"""Result types of a Job sync: Pod changes, status writes, Events and metrics as values.
 
-The outcome of one step decides the next, so a sync has three stages, each printable and
-comparable: a `Plan` (delete and create Pods), an `Accounting` (write the status, then free the
-Pods it accounts for), a `Settlement` (write what their freeing changed).
+The outcome of each step decides the next, so a sync has three stages, each printable and
+comparable: a `Plan` (delete and create Pods), an `Accounting` (write the status, then remove the
+finalizers of the Pods it accounts for) and a `Settlement` (write the counters that the removals
+changed).
 """
 
 from collections.abc import Set as AbstractSet
@@ -39,7 +40,10 @@ NoteKind: TypeAlias = Literal[
 
 
 class Note(Struct, frozen=True, gc=False):
-    """Why things are as they are, for `onejob why`. `until` is when time alone may change it."""
+    """Explanation of the Job's current state, for `onejob why`.
+
+    `until` is the time at which the state may change without any event.
+    """
 
     kind: NoteKind
     text: str
@@ -53,7 +57,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Metric(Struct, frozen=True, gc=False):
-    """An increment of a counter."""
+    """Increment of a counter metric."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -61,13 +65,15 @@ class Metric(Struct, frozen=True, gc=False):
 
 
 class Observed(Struct, frozen=True):
-    """What the controller knows of a Job beside the objects in its caches, which show all that it
-    has written: it plans only once they do."""
+    """Controller state of a Job that is not in the cached objects.
+
+    The caches must include every write of the controller: it plans only after they have caught up.
+    """
 
     backoff: BackoffRecord = NO_FAILURES
-    #: A terminal status was written that the cache does not show yet.
+    #: True if a terminal status was written that the cache does not show yet.
     finish_pending: bool = False
-    #: As the plan before said.
+    #: Taken over from the previous plan.
     future_times: FutureTimes = NO_FUTURE_TIMES
 
 
@@ -80,130 +86,136 @@ class PodDeletion(Struct, frozen=True, gc=False):
     name: str
     uid: str
     ready: bool
-    #: Take the tracking finalizer off first, so that the Pod is never counted as failed.
+    #: True to remove the tracking finalizer first, so that the Pod is never counted as failed.
     remove_finalizer_first: bool
-    #: The version that was judged. One that has ended meanwhile must not be freed uncounted.
+    #: Version on which the decision is based. A Pod that has ended since must not be released
+    #: uncounted.
     resource_version: str
 
 
 class PodSeed(Struct, frozen=True, gc=False):
-    """What distinguishes a Pod to be created from its siblings."""
+    """Per-Pod parameters of a Pod to create."""
 
     index: int | None = None
     #: Failures of the index so far, for Jobs with backoffLimitPerIndex.
     failure_count: int | None = None
     ignored_failure_count: int = 0
-    #: Of one that replaces a Pod which ran out of memory.
+    #: Set for the replacement of an OOM-killed Pod.
     memory: MemoryGrowth | None = None
 
 
 class Fate(Struct, frozen=True):
-    """How the Job will end, though it has not yet."""
+    """Decided outcome of a Job that has not finished yet."""
 
     succeeds: bool
     reason: str
     message: str
-    #: The interim condition (SuccessCriteriaMet or FailureTarget) is in the status already.
+    #: True if the interim condition (SuccessCriteriaMet or FailureTarget) is in the status already.
     recorded: bool = False
 
 
 class Ledger(Struct, frozen=True):
-    """What tracking needs to know of the Pods, as it was when the plan was made."""
+    """Snapshot of the Pods for finalizer tracking, taken when the plan was made."""
 
-    #: Pods holding the tracking finalizer that may lose it in this sync, in order.
+    #: Pods whose tracking finalizer may be removed in this sync, in order.
     held: tuple[Pod, ...] = ()
-    #: UIDs listed as uncounted whose Pod no longer holds the finalizer, or is gone.
+    #: UIDs listed as uncounted whose Pod no longer holds the finalizer, or no longer exists.
     released: frozenset[str] = frozenset()
     tally: Tally = field(default_factory=Tally)
 
 
 class Plan(Struct, frozen=True):
-    """Stage one. Delete `prunings`; then delete `deletions` or create `creations`.
+    """Stage one: delete `prunings`; then delete `deletions` or create `creations`.
 
-    `skipped` says why there is nothing to sync at all; then no accounting follows.
+    If `skipped` is set, the Job is not synced for that reason, and no accounting follows.
     """
 
     job: Job
     now: datetime
     settings: Settings
     skipped: Note | None = None
-    #: Told at once.
+    #: Events to emit immediately.
     events: tuple[Event, ...] = ()
     notes: tuple[Note, ...] = ()
-    #: Failed Pods beyond the number to be kept; counted long ago, so no outcome matters.
+    #: Failed Pods beyond the number to keep. They are counted already, so failed deletions are
+    #: harmless.
     prunings: tuple[PodRef, ...] = ()
     deletions: tuple[PodDeletion, ...] = ()
     creations: tuple[PodSeed, ...] = ()
     creation_reason: CreationReason = "new"
     action: SyncAction = "reconciling"
-    #: Decided before looking at what Pods to run; recorded only if all deletions succeed.
+    #: Decided before Pods are scaled; recorded only if all deletions succeed.
     fate: Fate | None = None
     pods_managed: bool = False
     start_time: datetime | None = None
-    #: To be remembered once the status that counts these failures is written.
+    #: To be stored once the status that counts these failures is written.
     backoff: BackoffRecord = NO_FAILURES
-    #: To be remembered for the next plan, whatever becomes of this one.
+    #: To be passed to the next plan, even if this one fails.
     future_times: FutureTimes = NO_FUTURE_TIMES
     ledger: Ledger = field(default_factory=Ledger)
-    #: Pods are counted by existence, not by finalizers.
+    #: True if Pods are counted by existence, not by finalizers.
     legacy: bool = False
-    #: Legacy only: the Job still carries the tracking annotation, which must go.
+    #: Legacy only: the Job still has the tracking annotation, which must be removed.
     drop_annotation: bool = False
 
     @property
     def look_again_at(self) -> datetime | None:
-        """When to sync again though nothing changes; None: only a change can matter."""
+        """Time of the next sync if nothing changes before; None if only a change can matter."""
         return min((note.until for note in self.notes if note.until is not None), default=None)
 
 
 class PodOutcomes(Struct, frozen=True):
-    """What became of the plan's Pod changes. A Pod that was not found counts as deleted."""
+    """Outcome of the plan's Pod creations and deletions. NotFound counts as deleted."""
 
     deleted: AbstractSet[str] = frozenset()
     created: int = 0
-    #: Creations that were tried and refused; ones given up after a failure are neither.
+    #: Number of creations the server rejected. Creations not attempted after a failure count
+    #: neither here nor in `created`.
     create_failures: int = 0
     error: str | None = None
 
 
 class StatusWrite(Struct, frozen=True):
-    """A status to write, and what may be said and remembered once it is stored."""
+    """Status to write; its events, metrics and backoff record take effect once it is stored."""
 
     status: JobStatus
     events: tuple[Event, ...] = ()
     metrics: tuple[Metric, ...] = ()
     backoff: BackoffRecord | None = None
-    #: The Job is finished by this write: do not sync it again before the cache shows it.
+    #: True if this write finishes the Job: do not sync it again before the cache shows the write.
     finishes: bool = False
 
 
 class Accounting(Struct, frozen=True):
-    """Stage two. Do the `write`, if any; if it fails, stop and retry the sync. Then remove the
-    tracking finalizer from `removals`, telling `settle` which removals succeeded."""
+    """Stage two: do the `write`, if any, then remove the tracking finalizer from `removals`.
+
+    If the write fails, stop and retry the sync. Pass the successful removals to `settle`.
+    """
 
     plan: Plan
-    #: The status as it stands after the write.
+    #: Status after the write.
     status: JobStatus
     terminating: int
     write: StatusWrite | None = None
     removals: tuple[PodRef, ...] = ()
     fate: Fate | None = None
-    #: More Pods have ended than one status may list; the rest is for the next sync.
+    #: True if more Pods have ended than one status may list; the next sync accounts for the rest.
     capped: bool = False
     metrics: tuple[Metric, ...] = ()
-    #: From the Pod changes; ends the sync in a retry, but only after all has been accounted for.
+    #: Error of the Pod changes. The sync is retried, but only after all Pods have been accounted
+    #: for.
     error: str | None = None
 
 
 class RemovalOutcomes(Struct, frozen=True):
-    """Which finalizers are gone. A Pod that was not found counts as removed."""
+    """UIDs whose finalizer was removed. NotFound counts as removed."""
 
     removed: AbstractSet[str] = frozenset()
     error: str | None = None
 
 
 class Settlement(Struct, frozen=True):
-    """Stage three. Do the `write`, if any; then, if there is an `error`, retry the sync."""
+    """Stage three: do the `write`, if any; then retry the sync if there is an `error`."""
 
     write: StatusWrite | None = None
     error: str | None = None

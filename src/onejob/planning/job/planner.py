@@ -1,6 +1,7 @@
-"""The next step for one Job: `plan_job` decides, `account` and `settle` draw the consequences.
+"""Job planner: `plan_job` decides, `account` and `settle` turn outcomes into status writes.
 
-Nothing here calls, waits, logs or reads a clock; a controller carries the values out.
+Pure: performs no I/O, does not wait or log, and takes the time as an argument. A controller
+executes the returned values.
 """
 
 from collections.abc import Iterator
@@ -54,10 +55,11 @@ __all__ = ["account", "plan_job", "settle"]
 def plan_job(
     job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
 ) -> Plan:
-    """What to do with a Job's Pods, given all that is known of it at `now`.
+    """Return the Pod changes for a Job, given its cached state at `now`.
 
-    The Pods must be claimed already (`onejob.planning.job.claiming`), and the caches must show all
-    that was written for this Job so far: otherwise Pods would be created twice or counted twice.
+    Requirements:
+        The Pods are claimed already (`onejob.planning.job.claiming`), and the caches include every
+        write made for this Job so far: otherwise Pods would be created or counted twice.
     """
     skipped = _reason_to_skip(job, observed, settings)
     if skipped is not None:
@@ -72,8 +74,9 @@ def plan_job(
     future_times = observed.future_times.after(_waited_after(start_time, backoff, tally), now)
     runs_since = None if start_time is None else future_times.counts_from(start_time)
     if _is_being_resumed(job):
-        # Time during which it was suspended must not fail it. That it starts anew is written
-        # together with the end of its suspension, and with nothing else: the API refuses that.
+        # Time spent suspended must not count against the deadline. The new start time is written
+        # together with the end of the suspension and in no other update, because the API would
+        # reject it.
         runs_since = whole_second(now)
     against_limit = books.against_limit(job, tally)
     fate = decide_fate(job, census, against_limit, runs_since, now, legacy=legacy)
@@ -105,8 +108,10 @@ def plan_job(
 
 
 def _is_being_resumed(job: Job) -> bool:
-    """Whether it is not suspended any more, and this sync is to say so in its status. What is
-    being deleted is not resumed: its status would say so for ever."""
+    """Return whether this sync has to record that the Job is no longer suspended.
+
+    A Job being deleted is not resumed: its status would show that for the rest of its existence.
+    """
     resumed = not job.spec.suspend and not job.metadata.deleting
     return resumed and find_true(job.status.conditions, SUSPENDED) is not None
 
@@ -114,7 +119,7 @@ def _is_being_resumed(job: Job) -> bool:
 def _waited_after(
     start_time: datetime | None, backoff: BackoffRecord, tally: Tally
 ) -> Iterator[datetime | None]:
-    """The moments on which depends how long the Job, or an index of it, waits."""
+    """Yield the times from which a delay of the Job, or of one of its indexes, is measured."""
     yield start_time
     yield backoff.last_failure_at
     yield from map(finish_time, tally.new_failed)
@@ -122,14 +127,14 @@ def _waited_after(
 
 
 def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
-    """What the Pods that ended, and the changes made to Pods, mean for the status."""
+    """Return the status that follows from ended Pods and the outcome of the Pod changes."""
     job, tally = plan.job, plan.ledger.tally
     gone = [deletion for deletion in plan.deletions if deletion.uid in outcomes.deleted]
     active = tally.active - len(gone) + outcomes.created
     terminating = tally.terminating + len(gone)
     fate = plan.fate or completion_fate(job, tally.succeeded, active)
     if plan.fate is not None and len(gone) < len(plan.deletions):
-        # A verdict given while Pods may still run unseen could not be taken back.
+        # An outcome recorded while Pods may still run unobserved could not be revoked.
         fate = None
     status = msgspec.structs.replace(
         job.status,
@@ -185,13 +190,16 @@ def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings
         skipped=why,
         notes=(why,),
         events=(UNKNOWN_MODE,) if why.kind == "unknown-mode" else (),
-        # Failed Pods that a finishing Job has just freed are only now free to go.
+        # Failed Pods just released by the finishing Job can be pruned only now.
         prunings=prune_failed_pods(job, census, settings) if why.kind == "finished" else (),
     )
 
 
 def _end_all(census: Census) -> tuple[PodDeletion, ...]:
-    """Stop what runs, finalizers and all: how it counts depends on the Job's fate."""
+    """Delete all active Pods, keeping their finalizers.
+
+    Whether they count as failed depends on the outcome of the Job.
+    """
     return tuple(
         PodDeletion(
             pod.metadata.name,
@@ -205,7 +213,10 @@ def _end_all(census: Census) -> tuple[PodDeletion, ...]:
 
 
 def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Event, ...]]:
-    """Say whether the Job is suspended. Its clock starts anew when it is resumed."""
+    """Return the status with the Suspended condition updated, and its Event.
+
+    Resuming resets startTime.
+    """
     if plan.job.spec.suspend:
         wanted = new_condition(SUSPENDED, "True", "JobSuspended", "Job suspended", plan.now)
         start_time = None if plan.settings.suspending_clears_start_time else status.start_time
@@ -222,9 +233,12 @@ def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Ev
 
 
 def _never_started(job: Job, status: JobStatus) -> bool:
-    """A Job may be suspended before its start is recorded, or lose it to suspension, and then
-    turn out to be done. Without a start time the API refuses to call it finished, but for one
-    that was suspended and had nothing to do."""
+    """Return whether a finishing Job needs a startTime.
+
+    A Job may be suspended before its start is recorded, or lose startTime to suspension, and then
+    turn out to be complete. The API rejects a finished Job without startTime, except one that was
+    suspended with zero completions.
+    """
     return status.start_time is None and not (job.spec.suspend and job.spec.completions == 0)
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a Pod by looking at it alone, or at it and its Job."""
+"""Predicates and accessors of a Pod, alone or in relation to its Job."""
 
 from collections.abc import Container, Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,12 @@ from onejob.objects.pod import ContainerStatus, Pod, Terminated
 from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING, TRACKING_AS_PROPOSED
 
-#: Whether a Pod has ended, and if so, whether it still holds the finalizer or is accounted for.
+#: State of a Pod's end: not ended, ended and holding the finalizer, or ended and accounted for.
 PodEnd: TypeAlias = Literal["none", "held", "accounted"]
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
-#: 128 + SIGKILL, 128 + SIGTERM: how containers end that are stopped because another one failed.
+#: Exit codes of containers stopped because another one failed: 128 + SIGKILL, 128 + SIGTERM.
 _STOPPED: Final = (137, 143)
 
 
@@ -35,7 +35,7 @@ Status = TypeVar("Status", bound=_Status)
 
 
 def is_tracked(pod: Pod) -> bool:
-    """Whether the Pod holds the finalizer that keeps it until its end is counted."""
+    """Return whether the Pod holds the finalizer that protects it until it is counted."""
     finalizers = pod.metadata.finalizers
     return TRACKING in finalizers or TRACKING_AS_PROPOSED in finalizers
 
@@ -47,7 +47,7 @@ def end_of(pod: Pod) -> PodEnd:
 
 
 def controlling_job_uid(pod: Pod | None) -> str | None:
-    """The UID of the Job that controls the Pod; None if no Job does."""
+    """Return the UID of the Job that controls the Pod; None if no Job does."""
     owner = pod.metadata.controller_ref if pod is not None else None
     if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
         return None
@@ -55,27 +55,35 @@ def controlling_job_uid(pod: Pod | None) -> str | None:
 
 
 def same_owners(old: Pod | None, new: Pod | None) -> bool:
-    """Nearly always: then the owners of one of the two need no look."""
+    """Return whether the ownerReferences are equal.
+
+    Nearly always True; the caller may then skip the old Pod's owners.
+    """
     if old is None or new is None:
         return False
     return old.metadata.owner_references == new.metadata.owner_references
 
 
 def completion_index(pod: Pod) -> int | None:
-    """None if there is no index, or not a valid one."""
+    """Return the Pod's completion index; None if it is absent or invalid."""
     text = pod.metadata.annotations.get(INDEX_ANNOTATION)
     return None if text is None else read_index(text)
 
 
 def valid_index(pod: Pod, job: Job) -> int | None:
-    """The index, if the Job has such a one (its completions may have shrunk)."""
+    """Return the index if it is below the Job's completions, else None.
+
+    Completions may have been reduced since the Pod was created.
+    """
     index = completion_index(pod)
     return index if index is not None and index < (job.spec.completions or 0) else None
 
 
 def pod_failed(pod: Pod, job: Job) -> bool:
-    """Whether the Pod counts as failed: unless the Job replaces only failed Pods, one that is
-    being deleted has failed already."""
+    """Return whether the Pod counts as failed.
+
+    A Pod being deleted does, unless the Job's podReplacementPolicy is Failed.
+    """
     if pod.status.phase == "Failed":
         return True
     return (
@@ -86,7 +94,7 @@ def pod_failed(pod: Pod, job: Job) -> bool:
 
 
 def finish_time(pod: Pod) -> datetime:
-    """When a Pod that is counted as ended did end, by the best evidence there is."""
+    """Return when a Pod that counts as ended did end, by the best evidence available."""
     return (
         _last_container_end(pod)
         or _became_unready_at(pod)
@@ -97,7 +105,7 @@ def finish_time(pod: Pod) -> datetime:
 
 
 def restart_count(pod: Pod) -> int:
-    """How often its containers were restarted, init containers included."""
+    """Return the number of container restarts, including init containers."""
     restarts = 0
     for status in pod.status.container_statuses:
         restarts += status.restart_count
@@ -107,7 +115,7 @@ def restart_count(pod: Pod) -> int:
 
 
 def sidecar_names(pod: Pod) -> frozenset[str]:
-    """Init containers that run beside the others instead of before them."""
+    """Return the names of sidecars: init containers with restartPolicy Always."""
     return frozenset(
         container.name
         for container in pod.spec.init_containers
@@ -116,17 +124,17 @@ def sidecar_names(pod: Pod) -> frozenset[str]:
 
 
 def failures_of_pod(pod: Pod) -> list[ContainerStatus]:
-    """The containers that failed, the one that made the Pod fail at the front."""
+    """Return the failed containers, starting with the one that made the Pod fail."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return failed_containers(statuses, sidecar_names(pod))
 
 
 def failed_containers(statuses: Iterable[Status], sidecars: Container[str]) -> list[Status]:
-    """The containers that failed, the one that did so first at the front.
+    """Return the failed containers, in the order of their failure.
 
-    Sidecars are stopped after the others and decide nothing: they are left out if any other
-    container has ended. Times have whole seconds: of containers that ended in the same one, those
-    that were stopped come last.
+    Sidecars are stopped after the other containers and do not affect the result: they are ignored
+    if any other container has ended. Timestamps have whole seconds; of containers that ended in the
+    same second, the ones stopped by a signal come last.
     """
     ended = [status for status in statuses if status.state.terminated is not None]
     deciding = [status for status in ended if status.name not in sidecars] or ended
@@ -171,8 +179,8 @@ def _asked_to_end_at(pod: Pod) -> datetime | None:
     try:
         return deleted_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
     except OverflowError:
-        # A deletion time from the first minute of the calendar cannot be moved further back, nor
-        # any time by a grace that is longer than the calendar.
+        # The result would precede the earliest representable time: the deletion time is at the
+        # start of the calendar, or the grace period is longer than the calendar.
         return _EARLIEST
 
 

@@ -1,7 +1,7 @@
-"""From a Job to the Pods it asks for, as documents.
+"""Pod documents from a Job's template.
 
-Everything that a Job's Pods share is parsed, completed and encoded once; a Pod is then a few
-pieces of bytes joined around what is its own.
+The parts that all Pods of a Job share are parsed, completed and encoded once; creating a Pod then
+only joins byte strings around its own values.
 """
 
 import re
@@ -25,7 +25,7 @@ from onejob.planning.names import (
     TRACKING_NAMES,
 )
 
-#: The server cuts a generateName to this and appends five characters.
+#: Characters. The server truncates a generateName to this length and appends five characters.
 _LONGEST_PREFIX = 58
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PER_POD_ANNOTATIONS = (
@@ -36,8 +36,10 @@ _PER_POD_ANNOTATIONS = (
 
 
 class PodFactory:
-    """Makes the Pod documents of one Job. Valid for one generation of it: the template can
-    change only with the generation, so keep the stamp by UID and generation."""
+    """Factory of Pod documents for one generation of a Job.
+
+    The template changes only with the generation, so cache the factory by UID and generation.
+    """
 
     __slots__ = ("_around_hostname", "_before_annotations", "_before_labels", "_job_name", "_whole")
 
@@ -49,7 +51,7 @@ class PodFactory:
         tracked: bool = True,
         marks: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`marks` are annotations beside those of the template."""
+        """`marks` are annotations to add to the template's own."""
         template = msgspec.json.decode(job.spec.template)
         metadata = template.get("metadata") or {}
         spec = dict(template.get("spec") or {})
@@ -80,7 +82,7 @@ class PodFactory:
             annotations.pop(own, None)
         spec.pop("hostname", None)
         _add_index_variable(spec)
-        # Each piece ends where something of the Pod's own goes.
+        # Each piece ends where a value specific to the Pod follows.
         self._before_labels = b'",' + _members(shared) + b',"labels":{' + _then(_members(labels))
         self._before_annotations = b'},"annotations":{' + _then(_members(annotations))
         self._around_hostname = (
@@ -89,8 +91,11 @@ class PodFactory:
         )
 
     def document(self, seed: PodSeed) -> bytes:
-        """The Pod to create. `hostname`, which alone differs in the specs of an Indexed Job's
-        Pods, is the first member of the spec."""
+        """Return the JSON of the Pod to create.
+
+        `hostname`, the only difference between the specs of an Indexed Job's Pods, is the first
+        member of the spec.
+        """
         document = self._document(seed)
         return document if seed.memory is None else grown_document(document, seed.memory)
 
@@ -119,15 +124,15 @@ class PodFactory:
 
 
 def generate_name(job_name: str) -> str:
-    """`<job>-`, unless no valid Pod name can begin so."""
+    """Return `<job>-`, or the Job's name alone if no valid Pod name can start with that prefix."""
     prefix = f"{job_name}-"
-    # The server cuts and completes the prefix, so judge it as if it went on.
+    # The server truncates and completes the prefix, so validate it as if characters followed.
     stem = prefix[:-2] + "a"
     return prefix if len(stem) <= 253 and _SUBDOMAIN.fullmatch(stem) else job_name
 
 
 def generate_name_with_index(job_name: str, index: int) -> str:
-    """`<job>-<index>-`; of a name too long the Job's part is cut, never the index."""
+    """Return `<job>-<index>-`; if too long, the Job's name is truncated, never the index."""
     suffix = f"-{index}-"
     return job_name[: _LONGEST_PREFIX - len(suffix)] + suffix
 
@@ -162,7 +167,7 @@ def _whole_document(
 
 
 def _add_index_variable(spec: dict[str, Any]) -> None:
-    """Tell each container its index, unless its author chose to say something else."""
+    """Add the completion index variable to each container that does not define it already."""
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX_ANNOTATION}']"}}
     variable = {"name": INDEX_VARIABLE, "valueFrom": source}
     for kind in ("initContainers", "containers"):
@@ -177,7 +182,7 @@ def _add_index_variable(spec: dict[str, Any]) -> None:
 
 
 def _members(values: dict[str, Any]) -> bytes:
-    """An object's JSON without its braces."""
+    """Return the JSON object without its braces."""
     return msgspec.json.encode(values)[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""spec.failedPodsLimit: how many failed Pods to keep once they are accounted for."""
+"""spec.failedPodsLimit: number of failed Pods to keep after they are accounted for."""
 
 from heapq import nsmallest
 
@@ -16,19 +16,25 @@ from onejob.planning.pod.restart_policy import restart_policy_of
 
 
 def failed_pods_limit(job: Job, settings: Settings) -> int | None:
-    """None: keep all. With OnFailure a Pod that fails is not one attempt of many, so none go."""
+    """Return the limit; None keeps all failed Pods.
+
+    Always None with restartPolicy OnFailure, where a failed Pod is not one attempt of many.
+    """
     limit = job.spec.failed_pods_limit
     if limit is None:
         limit = annotated_number(job.metadata, FAILED_PODS_LIMIT_ANNOTATION)
     if limit is None:
         limit = settings.default_failed_pods_limit
-    # Asked of every Pod that changes, so the template is looked into last.
+    # Called for every Pod change, so the template is parsed last.
     return None if limit is None or restart_policy_of(job) == "OnFailure" else limit
 
 
 def keeps_accounted_pods(job: Job, settings: Settings) -> bool:
-    """Whether a sync may still act on Pods that have ended and hold no finalizer: to prune them,
-    because they are counted by existence, or because they say how much memory the next need."""
+    """Return whether a sync may still use ended Pods without finalizer.
+
+    It does so to prune them, because they are counted by existence, or because they carry the OOM
+    count for the next Pod.
+    """
     return (
         failed_pods_limit(job, settings) is not None
         or not tracks_with_finalizers(job, settings)
@@ -37,11 +43,14 @@ def keeps_accounted_pods(job: Job, settings: Settings) -> bool:
 
 
 def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
-    """The failed Pods to delete, oldest first. Those that hold the finalizer are not yet
-    accounted for, or carry an index's failure count, and stay."""
+    """Return the failed Pods to delete, oldest first.
+
+    Pods that hold the finalizer stay: they are not yet accounted for, or carry an index's failure
+    count.
+    """
     limit = failed_pods_limit(job, settings)
     if limit is None or not (job.finished or tracks_with_finalizers(job, settings)):
-        # A Job that counts the Pods that exist would forget those that it deletes.
+        # A Job counted by existence would lose the failures it deletes.
         return ()
     failed = [
         pod
@@ -57,11 +66,11 @@ def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[Pod
 
 
 def _not_needed_for_memory(job: Job, census: Census, failed: list[Pod]) -> list[Pod]:
-    """Without those that alone say how much memory the next Pod, or that of their index, needs."""
+    """Return `failed` without Pods that alone carry the OOM count of the Job or of their index."""
     most: dict[int | None, Pod] = {}
     for pod in (*failed, *census.active.values(), *census.ended.values(), *census.ending.values()):
         index = completion_index(pod) if job.indexed else None
-        # Of equal ones the last: it is not about to be pruned.
+        # Of equal counts keep the last one, which is not about to be pruned.
         if index not in most or retries_after(pod) >= retries_after(most[index]):
             most[index] = pod
     kept = {pod.metadata.uid for pod in most.values() if retries_after(pod)}

@@ -1,4 +1,4 @@
-"""The Events and metrics of a Job, as data."""
+"""Events and metrics of the Job controller, as data."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,10 @@ def pod_delete_failed(error: str) -> Event:
 
 
 def finalizer_removal_failed(error: str) -> Event:
-    """Upstream only logs this, so the Job seems to wait for nothing."""
+    """Return the Event of a failed finalizer removal.
+
+    Upstream only logs it, and the Job then appears to wait without a reason.
+    """
     return Event("Warning", "FailedFinalizerRemoval", f"Error removing tracking finalizer: {error}")
 
 
@@ -69,11 +72,12 @@ def finish_metrics(job: Job, terminal: Condition) -> tuple[Metric, ...]:
 
 
 def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Metric, ...]:
-    """What the change of a status' counters adds to the sums over all Jobs."""
+    """Return the metric increments that follow from a change of the status counters."""
     metrics: list[Metric] = []
     succeeded = after.succeeded - before.succeeded
     if job.indexed:
-        # Counted within today's completions: indexes dropped by scaling down never un-succeed.
+        # Counted within the current completions: indexes removed by scaling down do not decrease
+        # it.
         succeeded = _grown(job, before.completed_indexes, after.completed_indexes)
         per_index = job.spec.backoff_limit_per_index is not None
         limit = ("backoffLimit", "perIndex" if per_index else "global")

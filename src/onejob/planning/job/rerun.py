@@ -1,4 +1,4 @@
-"""A Job made from one that has run: all of it again, or what did not succeed.
+"""Rerun of a finished Job: all of it, or only the part that did not succeed.
 
 Pure: documents in, documents out.
 """
@@ -21,17 +21,18 @@ from onejob.planning.names import (
 )
 from onejob.planning.queue.standing import QUEUED_ANNOTATION
 
-#: On a Job: the name of the one that it repeats, and its uid.
+#: Job annotations: name and UID of the Job that this one repeats.
 RERUN_OF: Final = "onejob.dev/rerun-of"
 RERUN_OF_UID: Final = "onejob.dev/rerun-of-uid"
-#: On a Job: which indexes of the first Job of its lineage its own indexes stand for, in order.
+#: Job annotation: the indexes of the lineage's first Job that this Job's indexes correspond to, in
+#: order.
 RERUN_INDEXES: Final = "onejob.dev/rerun-indexes"
-#: A label of all that repeats one Job: the name of that Job.
+#: Label on every rerun of a Job: the name of the original Job.
 LINEAGE: Final = "onejob.dev/lineage"
 
 _OWN_INDEX: Final = "ONEJOB_RERUN_INDEX"
 _INDEXES: Final = "ONEJOB_RERUN_INDEXES"
-#: What the server adds to a Job's template, and what others leave on a Job.
+#: Labels that the server adds to a Job's template, and annotations set by other components.
 _SERVER_LABELS: Final = (
     "controller-uid",
     "batch.kubernetes.io/controller-uid",
@@ -45,7 +46,7 @@ _FOREIGN_ANNOTATIONS: Final = (
 )
 _SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
 _LONGEST_NAME: Final = 63
-#: A Job may say that it has two thousand million: nobody names these one by one.
+#: A Job may have up to 2^31 completions; listing more than this many individually is refused.
 _MOST_INDEXES: Final = 100_000
 
 Document = dict[str, Any]
@@ -59,11 +60,17 @@ def rerun(
     failed_only: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> list[Document]:
-    """What to create, in order: the ConfigMap of its parameters, if it has any, and the Job.
-    Nothing if `failed_only` and nothing is left to do.
+    """Return the objects to create, in order: the ConfigMap of parameters, if any, and the Job.
 
-    `params` is the ConfigMap of the old Job's parameters. `taken` are names of Jobs that exist;
-    None keeps the name. `settings` are parameters or variables that shall have other values.
+    Returns an empty list if `failed_only` is set and everything has succeeded.
+
+    Args:
+        params: ConfigMap of the old Job's parameters.
+        taken: Names of existing Jobs; None keeps the old name.
+        settings: New values of parameters or environment variables.
+
+    Raises:
+        BadInput: if the Job cannot be rerun in this way.
     """
     fresh = _fresh(job, taken)
     rows = None if params is None else _rows(job, params)
@@ -90,7 +97,11 @@ def rerun(
 
 
 def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Anybody may have written the annotation that names `params`."""
+    """Return the rows in `params`.
+
+    Raises `BadInput` if they do not fit the Job: the annotation that names the ConfigMap may have
+    been written by a user.
+    """
     containers = job["spec"]["template"]["spec"]["containers"]
     try:
         rows = rows_of(params)
@@ -105,11 +116,11 @@ def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, s
 
 
 def _fresh(job: Mapping[str, Any], taken: Collection[str] | None) -> Document:
-    """The Job as somebody may have written it."""
+    """Return the Job as a user would have submitted it, without fields set by the server."""
     old = job["metadata"]
     first = old.get("labels", {}).get(LINEAGE) or old["name"]
     spec = deepcopy(job["spec"])
-    # Somebody who runs it again wants it to run; a queue suspends it anew.
+    # A rerun is meant to run; if a queue applies, it suspends the Job again.
     spec.pop("suspend", None)
     if not spec.get("manualSelector"):
         spec.pop("selector", None)
@@ -154,7 +165,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
-    """Its own indexes that did not succeed; None if it has none. Raises BadInput."""
+    """Return the indexes that did not succeed; None for a NonIndexed Job. Raises `BadInput`."""
     spec = job["spec"]
     if spec.get("completionMode") != "Indexed":
         return None
@@ -176,7 +187,7 @@ def _succeeded(job: Mapping[str, Any]) -> int:
 
 
 def _note_origin(fresh: Document, job: Mapping[str, Any], indexes: list[int]) -> None:
-    """Which indexes of the first Job these are: the old one may repeat another itself."""
+    """Record the indexes of the first Job in the lineage; the old Job may itself be a rerun."""
     annotations = fresh["metadata"]["annotations"]
     before = annotations.get(RERUN_INDEXES)
     if before is not None:
@@ -187,7 +198,7 @@ def _note_origin(fresh: Document, job: Mapping[str, Any], indexes: list[int]) ->
 
 
 def _keep_indexes(fresh: Document) -> None:
-    """Lets each Pod see the index that it stands for: the Job controller counts from 0."""
+    """Expose the original index to each Pod; the Job controller numbers its Pods from 0."""
     indexes = parse_indexes(fresh["metadata"]["annotations"][RERUN_INDEXES], 2**31)
     for container in fresh["spec"]["template"]["spec"]["containers"]:
         variables = {item["name"]: item for item in container.get("env", ())}

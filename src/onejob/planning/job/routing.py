@@ -1,4 +1,4 @@
-"""Which Jobs a change concerns, and which Pods nobody will ever account for."""
+"""Routing of Job and Pod changes to sync requests, and detection of orphaned finalizers."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -17,18 +17,18 @@ from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import STARTED_BY_MARK
 
-#: Looks up a Job by its key; None if there is none (any more).
+#: Look up a Job by its key; None if it does not exist (any more).
 FindJob: TypeAlias = Callable[[Key], Job | None]
 
 
 class JobRoute(Struct, frozen=True):
-    """What a changed Job calls for."""
+    """Sync request that follows from a Job update."""
 
-    #: Sync it at once; otherwise together with what comes soon after.
+    #: True to sync at once; otherwise the sync is batched with changes that follow shortly.
     at_once: bool = False
-    #: None of the above: it is finished, so only look for Pods it left behind.
+    #: True if the Job is finished: skip the sync and only look for orphaned Pods.
     finished: bool = False
-    #: Also look when its new deadline passes.
+    #: Additional sync time: the Job's new deadline.
     deadline: datetime | None = None
 
 
@@ -42,14 +42,15 @@ def route_job_update(old: Job, new: Job) -> JobRoute:
 
 
 class PodRoute(Struct, frozen=True, gc=False):
-    """What a changed Pod calls for."""
+    """Sync requests that follow from a Pod change."""
 
     jobs: tuple[Key, ...] = ()
-    #: Nobody may be left to take its finalizer off: ask `may_release_finalizer`.
+    #: True if there may be no controller left to remove the finalizer; check
+    #: `may_release_finalizer`.
     orphan: bool = False
 
 
-#: One for most changes, which therefore need not build it.
+#: Shared instance: most changes route nowhere, so none is allocated for them.
 _NOTHING = PodRoute()
 
 
@@ -62,9 +63,14 @@ def route_pod_change(
     *,
     gone: bool = False,
 ) -> PodRoute:
-    """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs_in` gives those
-    of a namespace, and is asked only for a Pod without a controller. `controller` is the Job that
-    controls the Pod, where that was found out already."""
+    """Return the Jobs to sync after a Pod change.
+
+    Args:
+        old: Previous state; None for a new Pod.
+        new: Current state, or the last one if `gone`.
+        jobs_in: List the Jobs of a namespace; called only for a Pod without a controller.
+        controller: Key of the Job that controls the Pod, if the caller has resolved it already.
+    """
     version = new.metadata.resource_version
     if old is not None and not gone and version and old.metadata.resource_version == version:
         return _NOTHING
@@ -94,7 +100,7 @@ def route_pod_change(
 
 
 def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
-    """The Jobs whose selector would adopt a Pod that nobody controls."""
+    """Return the Jobs whose selector would adopt a Pod without a controller."""
     if not pod.metadata.labels:
         return []
     return [
@@ -107,7 +113,7 @@ def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
 
 
 def may_release_finalizer(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
-    """Whether nobody is left to account for a Pod that holds the tracking finalizer."""
+    """Return whether the Pod holds the tracking finalizer and no controller will account for it."""
     if not is_tracked(pod):
         return False
     controller = pod.metadata.controller_ref
@@ -124,7 +130,7 @@ def may_release_finalizer(pod: Pod, find_job: FindJob, settings: Settings) -> bo
 
 
 def was_started_by(manager: str, pod: Pod) -> bool:
-    """Whether this controller started a Pod of another controller's Job."""
+    """Return whether this controller created a Pod of another controller's Job."""
     return pod.metadata.annotations.get(STARTED_BY_MARK) == manager
 
 
@@ -142,7 +148,10 @@ def _route_ending(pod: Pod, find_job: FindJob, *, gone: bool) -> PodRoute:
 
 
 def _resolve(reference: OwnerReference, pod: Pod, find_job: FindJob) -> Job | None:
-    """By name and UID: a namesake created later has no claim on the Pods of the first."""
+    """Return the referenced Job, matched by name and UID, or None.
+
+    A later Job of the same name does not own the Pods of the first.
+    """
     if reference.kind != "Job":
         return None
     job = find_job(_job_key(pod.metadata.namespace, reference.name))
@@ -150,7 +159,7 @@ def _resolve(reference: OwnerReference, pod: Pod, find_job: FindJob) -> Job | No
 
 
 def _key_of(reference: OwnerReference, pod: Pod, find_job: FindJob) -> tuple[Key, ...]:
-    """The key of the Job that a reference names; empty if there is no such Job."""
+    """Return the key of the referenced Job; empty if it does not exist."""
     key = _job_key(pod.metadata.namespace, reference.name)
     job = find_job(key) if reference.kind == "Job" else None
     return (key,) if job is not None and job.metadata.uid == reference.uid else ()
@@ -163,6 +172,6 @@ def _route_to(job: Key) -> PodRoute:
 
 @lru_cache(maxsize=256)
 def _job_key(namespace: str, name: str) -> Key:
-    # Asked for with every change of a Pod, and most are of a few Jobs: building it anew was half
-    # of what routing takes.
+    # Cached because every Pod change needs it, mostly for a few Jobs: constructing the key was half
+    # the cost of routing.
     return Key(JOBS, namespace, name)

@@ -1,4 +1,4 @@
-"""How many Pods should run, which of too many to stop, what to start in place of the missing."""
+"""Pod scaling: desired parallelism, selection of surplus Pods, creation of missing ones."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,15 +25,17 @@ from onejob.planning.job.plan import (
 from onejob.planning.job.pod_facts import completion_index, is_tracked, sidecar_names
 from onejob.planning.job.settings import Settings
 
-#: A wake-up sooner than this would only find the same events once more.
+#: Minimum delay of a scheduled sync; an earlier one would only see the same events again.
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _PHASE_RANK = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class PodChanges(Struct, frozen=True):
-    """Either deletions or creations, never both: what is deleted may be counted wrongly until
-    it is gone."""
+    """Pod deletions or creations, never both.
+
+    A Pod being deleted may be miscounted until it is gone.
+    """
 
     deletions: tuple[PodDeletion, ...] = ()
     creations: tuple[PodSeed, ...] = ()
@@ -70,7 +72,8 @@ def change_pods(
 def wanted_active(job: Job, tally: Tally) -> int:
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
-        # Work queue: the first success says the work is running out. Leave what runs alone.
+        # Work queue: the first success means that the queue is running empty. Leave running Pods
+        # alone.
         return tally.active if tally.succeeded else parallelism
     return max(0, min(job.spec.completions - tally.succeeded, parallelism))
 
@@ -80,8 +83,11 @@ def replaces_only_failed(job: Job) -> bool:
 
 
 def surplus_pods(job: Job, census: Census, at_least: int) -> list[Pod]:
-    """The active Pods to stop: those no index has use for, and then the least valuable until
-    there are `at_least` so many."""
+    """Return the active Pods to stop.
+
+    These are all without a usable index, then the least valuable ones until there are `at_least`
+    that many.
+    """
     misfits: list[Pod] = []
     rest: Iterable[Pod] = census.active.values()
     if job.indexed and census.has_misfits(job.spec.completions or 0):
@@ -93,7 +99,7 @@ def surplus_pods(job: Job, census: Census, at_least: int) -> list[Pod]:
 
 
 def split_by_index(pods: Iterable[Pod], completions: int) -> tuple[list[Pod], list[Pod]]:
-    """Pods to remove (no valid index, or another Pod does the same better), and the rest."""
+    """Return the Pods to remove (index invalid, or held by a more valuable Pod), and the rest."""
     by_index: dict[int | None, list[Pod]] = {}
     for pod in pods:
         by_index.setdefault(completion_index(pod), []).append(pod)
@@ -113,7 +119,7 @@ def split_by_index(pods: Iterable[Pod], completions: int) -> tuple[list[Pod], li
 
 
 def removal_rank(pod: Pod) -> tuple[object, ...]:
-    """Sorts Pods from the first to stop to the last: work that has hardly begun goes first."""
+    """Return a sort key that puts the first Pod to stop first: the one with the least progress."""
     ready_since = _ready_since(pod)
     sidecars = sidecar_names(pod)
     created = pod.metadata.creation_timestamp
@@ -121,7 +127,7 @@ def removal_rank(pod: Pod) -> tuple[object, ...]:
         bool(pod.spec.node_name),
         _PHASE_RANK.get(pod.status.phase, 0),
         pod.ready,
-        # Ready or created more recently, or at a time unknown: earlier to go.
+        # A more recent, or unknown, ready or creation time is removed earlier.
         *_newest_first(ready_since if pod.ready else _LONG_AGO),
         -_most_restarts(pod.status.container_statuses),
         -_most_restarts(s for s in pod.status.init_container_statuses if s.name in sidecars),
@@ -130,7 +136,7 @@ def removal_rank(pod: Pod) -> tuple[object, ...]:
 
 
 def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
-    """Deletions that are nobody's failure: the finalizer goes first."""
+    """Return deletions that do not count as failures: the finalizer is removed first."""
     return tuple(
         PodDeletion(
             pod.metadata.name,
@@ -233,7 +239,7 @@ def _ready_since(pod: Pod) -> datetime | None:
 
 
 def _newest_first(moment: datetime | None) -> tuple[bool, float]:
-    """A sort key under which an unknown time comes first and earlier ones last."""
+    """Return a sort key that puts an unknown time first and earlier times last."""
     if moment is None:
         return False, 0.0
     return True, (_LONG_AGO - moment).total_seconds()

@@ -1,4 +1,4 @@
-"""What an operator may set about how Jobs are planned."""
+"""Operator settings of Job planning."""
 
 from msgspec import Struct
 
@@ -7,23 +7,24 @@ from onejob.planning.names import BUILT_IN_MANAGER, TRACKING
 
 
 class Settings(Struct, frozen=True):
-    #: The name Jobs give in `spec.managedBy` to be ours; the built-in one also takes all others.
+    #: Value of `spec.managedBy` that selects this controller; the built-in one also takes Jobs
+    #: without.
     manager: str = BUILT_IN_MANAGER
-    #: Off: `managedBy` is not looked at and every Job is ours.
+    #: False: ignore `managedBy` and reconcile every Job.
     respect_managed_by: bool = True
-    #: Off: no Job is tracked with finalizers; counters then follow the Pods that exist.
+    #: False: track no Job with finalizers; counters then follow the existing Pods.
     track_with_finalizers: bool = True
-    #: On: only Jobs that carry the tracking annotation are tracked with finalizers.
+    #: True: use finalizers only for Jobs with the tracking annotation.
     tracking_needs_annotation: bool = False
     tracking_finalizer: str = TRACKING
-    #: Off: a suspended Job keeps its startTime.
+    #: False: a suspended Job keeps its startTime.
     suspending_clears_start_time: bool = True
-    #: Tell JobStart and JobFinish beside today's events.
+    #: True: emit JobStart and JobFinish in addition to upstream's Events.
     lifecycle_events: bool = True
     default_failed_pods_limit: int | None = None
     backoff_base_seconds: int = 10
     backoff_ceiling_seconds: int = 600
-    #: Keeps a status below about 20 kB, and one Job from starving the others.
+    #: Per sync. Keeps a status below about 20 kB, and one Job from starving the others.
     max_uncounted: int = 500
     max_pod_changes: int = 500
 

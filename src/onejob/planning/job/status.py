@@ -1,4 +1,4 @@
-"""A planned status as a patch of the stored document."""
+"""Job status as a JSON merge patch of the stored document."""
 
 from typing import Any
 
@@ -8,12 +8,11 @@ from onejob.objects.job import Job, JobStatus
 
 
 def status_patch(job: Job, status: JobStatus) -> bytes:
-    """A JSON merge patch for the status subresource that turns the status of `job`, as it was
-    read, into `status`.
+    """Return a JSON merge patch for the status subresource that changes `job.status` to `status`.
 
-    Only what differs is named, so fields that a view does not know survive; conditions are a
-    list and go whole, those of types unknown here included. The resourceVersion makes the
-    server refuse it if the Job has changed meanwhile.
+    Only differing fields are included, so fields unknown to the typed view survive. Conditions are
+    a list and are replaced as a whole, including unknown types. The resourceVersion makes the
+    server reject the patch if the Job has changed meanwhile.
     """
     before = status_document(job.status)
     after = status_document(status)
@@ -31,14 +30,17 @@ def status_patch(job: Job, status: JobStatus) -> bytes:
 
 
 def with_status(job: Job, status: JobStatus, resource_version: str) -> Job:
-    """The Job as our write of `status` left it: what the next write of a sync builds upon."""
+    """Return the Job after our write of `status`: the base of the sync's next write."""
     metadata = msgspec.structs.replace(job.metadata, resource_version=resource_version)
     return msgspec.structs.replace(job, metadata=metadata, status=status)
 
 
 def status_document(status: JobStatus) -> dict[str, Any]:
-    """The status as it is stored: zero counters are absent, but `ready` and `terminating` and
-    an empty `failedIndexes` or `uncountedTerminatedPods` are there once they are set."""
+    """Return the status as it is stored.
+
+    Zero counters are omitted, but `ready`, `terminating` and an empty `failedIndexes` or
+    `uncountedTerminatedPods` are kept once they are set.
+    """
     document: dict[str, Any] = msgspec.to_builtins(status)
     return document
 
@@ -46,7 +48,10 @@ def status_document(status: JobStatus) -> dict[str, Any]:
 def _whole_lists(
     before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """A merge patch descends into objects, so a list that became empty must be named as gone."""
+    """Return a patch that replaces both lists.
+
+    A merge patch recurses into objects, so a list that became empty must be set to null explicitly.
+    """
     if after is None:
         return None
     return {**dict.fromkeys(before or {}), **after}

@@ -1,4 +1,4 @@
-"""spec.successPolicy: when an Indexed Job has succeeded before all its indexes have."""
+"""spec.successPolicy: early success of an Indexed Job, before all its indexes succeed."""
 
 from onejob.objects.job import SuccessPolicy, SuccessRule
 from onejob.planning.job.indexes import IndexSet, parse_indexes
@@ -7,7 +7,7 @@ from onejob.planning.job.indexes import IndexSet, parse_indexes
 def matching_success_rule(
     policy: SuccessPolicy | None, completions: int, completed: IndexSet
 ) -> int | None:
-    """The position of the first rule that is met, if one is."""
+    """Return the position of the first rule that is met, or None."""
     if policy is None or not completed:
         return None
     for position, rule in enumerate(policy.rules):

@@ -1,8 +1,8 @@
-"""Counting each ended Pod exactly once, whatever fails in between.
+"""Finalizer-based Job tracking: count each ended Pod exactly once, across any failure.
 
-A Pod's UID is always in exactly one place: on a Pod that holds the finalizer, in the status'
-list of uncounted Pods, or summed up in a counter. So the list is written before the finalizer
-goes, and the counter only after it is gone.
+At any time a Pod's UID is in exactly one place: on a Pod that holds the finalizer, in the status'
+list of uncounted Pods, or summed up in a counter. Therefore the list is written before the
+finalizer is removed, and the counter is incremented only afterwards.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ from onejob.planning.job.reporting import (
 
 
 def account_for_held(plan: Plan, draft: Draft) -> Accounting:
-    """Which UIDs to list and which finalizers may go once they are listed."""
+    """Return the UIDs to list as uncounted, and the finalizers to remove once they are listed."""
     job, fate = plan.job, draft.fate
     status, moved = _release(draft.status, plan.ledger.released)
     batch = _collect(plan, status.uncounted_terminated_pods or UncountedPods(), fate)
@@ -61,7 +61,7 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
     write = None
     at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
     if dirty:
-        # Judged again if the write fails, so not counted before.
+        # Rules are evaluated again if the write fails, so their metrics wait for its success.
         write = StatusWrite(
             status,
             events=draft.events,
@@ -84,13 +84,13 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
 
 
 def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
-    """Count the Pods whose finalizer is gone and, if nothing is left to wait for, finish."""
+    """Count the Pods whose finalizer was removed; finish the Job if nothing else is pending."""
     job, now = accounting.plan.job, accounting.plan.now
     status, dirty = _release(accounting.status, outcomes.removed, keep_succeeded=job.indexed)
     if accounting.plan.legacy and status.uncounted_terminated_pods == UncountedPods():
         status = msgspec.structs.replace(status, uncounted_terminated_pods=None)
     if outcomes.error is not None:
-        # Progress is stored before the retry, so that the lists do not grow over the cap.
+        # Store the progress before the retry, so that the lists do not exceed the cap.
         return Settlement(_progress(accounting, status) if dirty else None, outcomes.error)
     fate = accounting.fate
     if fate is None or not _may_finish(accounting, status):
@@ -112,7 +112,7 @@ def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
 
 
 class _Batch(Struct):
-    """The Pods whose finalizers go in this sync, and what must be listed before."""
+    """Pods whose finalizers are removed in this sync, and the UIDs to list before that."""
 
     uncounted: UncountedPods
     freed: list[Pod] = field(default_factory=list)
@@ -142,7 +142,7 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
                 if uid not in listed_succeeded:
                     succeeded.append(uid)
             else:
-                # The index is enough to know the Pod again; no UID is listed for it.
+                # The index identifies the success, so no UID is listed for it.
                 index = valid_index(pod, job)
                 if index is not None and index not in recorded and index not in failed_indexes:
                     batch.new_indexes.append(index)
@@ -166,8 +166,8 @@ def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
     if not pod_failed(pod, plan.job):
         return False
     if judge_failed_pod(plan.job.spec.pod_failure_policy, pod).message is not None:
-        # It fails the Job, which is not on record yet: some Pod could not be deleted. Once it is
-        # counted it is not looked at again, so its verdict would be lost.
+        # The Pod fails the Job, but the failure is not recorded yet because a deletion failed. A
+        # counted Pod is not evaluated again, so the failure would be lost.
         return False
     index = completion_index(pod)
     keeper = None if index is None else plan.ledger.tally.retained.get(index)
@@ -175,7 +175,10 @@ def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
 
 
 def _counts_as_failed(job: Job, pod: Pod, fate: Fate | None) -> bool:
-    """A Pod stopped because its Job failed has failed too, though it is still running."""
+    """Return whether the Pod counts as failed.
+
+    A Pod stopped because its Job failed does, even while it is still running.
+    """
     if job.indexed and valid_index(pod, job) is None:
         return False
     return pod_failed(pod, job) or (fate is not None and not fate.succeeds)
@@ -184,7 +187,10 @@ def _counts_as_failed(job: Job, pod: Pod, fate: Fate | None) -> bool:
 def _release(
     status: JobStatus, released: AbstractSet[str], *, keep_succeeded: bool = False
 ) -> tuple[JobStatus, bool]:
-    """Move UIDs from the lists into the counters."""
+    """Move `released` UIDs from the lists to the counters.
+
+    Return the status and whether it changed.
+    """
     lists = status.uncounted_terminated_pods or UncountedPods()
     succeeded = tuple(uid for uid in lists.succeeded if uid not in released)
     failed = tuple(uid for uid in lists.failed if uid not in released)
@@ -193,7 +199,7 @@ def _release(
     moved = bool(newly_succeeded or newly_failed)
     return msgspec.structs.replace(
         status,
-        # Of an Indexed Job the completed indexes are the count, and that is set by now.
+        # For an Indexed Job the counter is the number of completed indexes, which is already set.
         succeeded=status.succeeded + (0 if keep_succeeded else newly_succeeded),
         failed=status.failed + newly_failed,
         uncounted_terminated_pods=UncountedPods(succeeded=succeeded, failed=failed),
@@ -208,8 +214,8 @@ def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobS
     failed = tally.failed_indexes
     succeeded, spec = len(completed), plan.job.spec
     if spec.completions != spec.parallelism:
-        # Only the counter of an elastic Job may decrease. One that was scaled down may not be
-        # elastic any more, and no other status could be written then either.
+        # The API lets only an elastic Job's counter decrease. A Job that was scaled down may no
+        # longer be elastic; with a lower counter the API would then reject every status write.
         succeeded = max(succeeded, status.succeeded)
     return msgspec.structs.replace(
         status,
@@ -253,7 +259,7 @@ def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
 
 
 def open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
-    """Note now which Pods hold what: by the time of accounting the census may have moved on."""
+    """Snapshot the finalizer holders: the census may have changed by the time of accounting."""
     uncounted = job.status.uncounted_terminated_pods
     listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
     groups = [census.ended, census.ending]

@@ -1,4 +1,4 @@
-"""Successes that a Job controller which was killed did not get to count.
+"""Successes left uncounted by a Job controller that was killed.
 
 Pure: documents in, documents out.
 """
@@ -9,15 +9,17 @@ from typing import Any, TypeAlias
 from onejob.planning.job.indexes import parse_indexes, read_index
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING_NAMES
 
-#: By UID of a Pod and name of a container, the exit code of the last attempt, if it is known.
+#: Exit code of the last attempt, where available, by Pod UID and container name.
 ExitCodes: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 def with_uncounted(
     job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], codes: ExitCodes
 ) -> dict[str, Any]:
-    """The Job as it would be if all successes of its Pods had been counted. A Pod whose status
-    records no end has succeeded if each of its containers exited with 0."""
+    """Return the Job with all successes of its Pods counted.
+
+    A Pod whose status records no end has succeeded if each of its containers exited with 0.
+    """
     status = job.get("status", {})
     uncounted = status.get("uncountedTerminatedPods", {}).get("succeeded", ())
     succeeded = [
@@ -40,7 +42,10 @@ def with_uncounted(
 
 
 def _is_tracked_by(job: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Whether the Pod is the Job's and holds the finalizer, which it loses when it is counted."""
+    """Return whether the Job controls the Pod and the Pod holds the finalizer.
+
+    A Pod loses it when it is counted.
+    """
     owners = pod["metadata"].get("ownerReferences", ())
     owned = any(o.get("controller") and o["uid"] == job["metadata"]["uid"] for o in owners)
     return owned and not set(TRACKING_NAMES).isdisjoint(pod["metadata"].get("finalizers", ()))

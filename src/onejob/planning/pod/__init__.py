@@ -1,4 +1,4 @@
-"""What the node should do about a Pod: placement, lifecycle, status, restarts, clearing away.
+"""Pod handling on the node: placement, lifecycle, status, restarts and garbage collection.
 
-`lifecycle` is the entry point for a Pod that is bound here.
+`lifecycle` is the entry point for a Pod that is bound to this node.
 """

@@ -1,12 +1,15 @@
-"""The volume by which a Pod knows who it is: the token of its service account, the certificate of
-the API server and its namespace, where client libraries look for them."""
+"""Service account volume (`kube-api-access-*`) of a Pod.
+
+It holds the account's token, the CA certificate of the API server and the namespace, at the path
+where client libraries expect them.
+"""
 
 from typing import Any, Final
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX: Final = "kube-api-access-"
 DEFAULT_ACCOUNT: Final = "default"
-#: As Kubernetes' own; the odd seconds tell such tokens from those that somebody asked for.
+#: Token lifetime, as in Kubernetes; the odd number distinguishes these tokens from requested ones.
 _TOKEN_SECONDS: Final = 3607
 _CONTAINERS: Final = ("initContainers", "containers")
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -15,9 +18,13 @@ Spec = dict[str, Any]
 
 
 def mounts_token(account: str, pod_says: bool | None, account_says: bool | None) -> bool:
-    """Whether a Pod gets the volume. What the Pod says counts, then what its account says. Of the
-    rest only Pods with an account of their own get it: `default` may do nothing unless somebody
-    gives it rights, and a mount namespace for each container would cost all Pods a lot."""
+    """Return whether a Pod gets the volume.
+
+    automountServiceAccountToken of the Pod takes precedence over that of the account. If neither is
+    set, only Pods with an account other than `default` get it: `default` has no rights unless an
+    administrator grants some, and a mount namespace for each container would be expensive for all
+    Pods.
+    """
     if pod_says is not None:
         return pod_says
     if account_says is not None:
@@ -26,8 +33,10 @@ def mounts_token(account: str, pod_says: bool | None, account_says: bool | None)
 
 
 def with_account_volume(spec: Spec, seed: bytes) -> Spec:
-    """The spec with the volume, mounted in all containers that have nothing at that place. `seed`
-    decides the name: Pods of one template share it, and with it their spec."""
+    """Return the spec with the volume mounted in all containers whose mount path is still free.
+
+    `seed` determines the volume's name: Pods of one template share it, and thereby their spec.
+    """
     name = _name(spec, seed)
     changed: Spec = {}
     for field in _CONTAINERS:
@@ -49,7 +58,7 @@ def _mounted(container: Spec, name: str) -> Spec:
 
 
 def _name(spec: Spec, seed: bytes) -> str:
-    # It loads OpenSSL, and a run has no accounts.
+    # Imported here because it loads OpenSSL, and `onejob run` has no service accounts.
     import hashlib
 
     taken = {volume.get("name") for volume in spec.get("volumes") or ()}

@@ -1,5 +1,4 @@
-"""Annotations of a Namespace that say as whom its Pods may run, and which folders of the host they
-may have. Pure."""
+"""Namespace annotations that restrict the users, groups and host paths of its Pods. Pure."""
 
 import posixpath
 import re
@@ -26,11 +25,11 @@ _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 class BadIds(ValueError):
-    """The text is no list of numbers and ranges."""
+    """The text is not a list of numbers and ranges."""
 
 
 class Ids(msgspec.Struct, frozen=True):
-    """Numbers of users or groups: first and last of each range."""
+    """Set of user or group IDs, as inclusive ranges."""
 
     ranges: tuple[tuple[int, int], ...]
 
@@ -44,7 +43,7 @@ class Ids(msgspec.Struct, frozen=True):
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """None allows everything."""
+    """Restrictions of one namespace. An attribute that is None allows everything."""
 
     user: int | None = None
     group: int | None = None
@@ -64,7 +63,7 @@ _FREE: Final = Confinement()
 
 
 def read_ids(text: str) -> Ids:
-    """`1001,2000-2999`. Raises BadIds."""
+    """Parse IDs and ranges, such as `1001,2000-2999`. Raises `BadIds`."""
     ranges = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -77,7 +76,10 @@ def read_ids(text: str) -> Ids:
 
 
 def read_host_paths(text: str) -> tuple[str, ...]:
-    """Absolute paths, separated by commas; none at all allows no hostPath. Raises ValueError."""
+    """Parse absolute paths, separated by commas; an empty list allows no hostPath.
+
+    Raises ValueError.
+    """
     paths = [part.strip() for part in text.split(",") if part.strip()]
     for path in paths:
         if not path.startswith("/") or ".." in path.split("/"):
@@ -88,12 +90,12 @@ def read_host_paths(text: str) -> tuple[str, ...]:
 def read_confinement(
     annotations: Mapping[str, str],
 ) -> tuple[Confinement, list[FieldError]]:
-    """What cannot be read allows nothing."""
+    """Return the restrictions and the errors in them. A malformed annotation allows nothing."""
     errors: list[FieldError] = []
     user, users = _read_pair(annotations, RUN_AS_USER, ALLOWED_USERS, errors)
     group, groups = _read_pair(annotations, RUN_AS_GROUP, ALLOWED_GROUPS, errors)
     if users is not None and groups is None:
-        # Each user has a group of the same number. Any other group may give more rights.
+        # Each user has a group of the same number. Any other group may grant more rights.
         groups = users
     if group is None and groups is not None and user is not None and user in groups:
         group = user
@@ -111,7 +113,8 @@ def read_confinement(
 def _read_pair(
     annotations: Mapping[str, str], default: str, allowed: str, errors: list[FieldError]
 ) -> tuple[int | None, Ids | None]:
-    """A default, and what is allowed: without the latter, the default alone."""
+    """Return the default ID and the allowed IDs. If only the default is set, it alone is
+    allowed."""
     ids: Ids | None = None
     if allowed in annotations:
         try:
@@ -141,7 +144,7 @@ def _error(annotations: Mapping[str, str], name: str, text: str) -> FieldError:
 
 
 def set_defaults(confinement: Confinement, spec: dict[str, Any]) -> None:
-    """Give a new Pod the user and group of its namespace, where it names none."""
+    """Set the namespace's user and group in a new Pod that specifies none."""
     for field, number in (("runAsUser", confinement.user), ("runAsGroup", confinement.group)):
         context = spec.get("securityContext") or {}
         if number is not None and field not in context:
@@ -151,8 +154,10 @@ def set_defaults(confinement: Confinement, spec: dict[str, Any]) -> None:
 
 
 def _set_own_groups(groups: Ids, spec: dict[str, Any]) -> None:
-    """Users have a group of the same number, if that may be. Without one, an image would say which
-    groups its process is in."""
+    """Set runAsGroup to the number of runAsUser where that group is allowed.
+
+    Without it, the image would determine the groups of the process.
+    """
     containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
     for owner in (spec, *containers):
         context = owner.get("securityContext") or {}
@@ -163,8 +168,10 @@ def _set_own_groups(groups: Ids, spec: dict[str, Any]) -> None:
 def pod_refusal(
     confinement: Confinement, spec: Mapping[str, Any], *, can_change_user: bool = True
 ) -> str:
-    """Why a Pod, with its defaults, may not be created; "" if it may. `can_change_user`: whether
-    there is a way to run it as anybody but the server's own user."""
+    """Return why a Pod, with defaults applied, may not be created; "" if it may.
+
+    `can_change_user`: whether Pods can run as a user other than the server's own.
+    """
     said = list(_refused_ids(confinement, spec))
     if confinement.names_users and not can_change_user:
         said.append(
@@ -249,14 +256,17 @@ def is_within(path: str, folders: Sequence[str]) -> bool:
 
 
 def _normal(path: str) -> str:
-    # POSIX keeps two slashes at the front.
+    # POSIX preserves exactly two leading slashes.
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def host_paths(confinement: Confinement, server: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The folders that hostPath volumes may be in; None for all. The server looks up, creates and
-    mounts them as root: a Pod that must not be root could have files in folders that its user may
-    not enter, and new ones anywhere. So it has those that somebody named."""
+    """Return the directories allowed for hostPath volumes; None allows all.
+
+    The server resolves, creates and mounts host paths as root: a Pod that must not be root could
+    get files from directories its user may not enter, and create files anywhere. Therefore such a
+    Pod gets only directories that are listed explicitly.
+    """
     allowed = both(confinement.host_paths, server)
     return () if allowed is None and confinement.names_users else allowed
 
@@ -264,7 +274,7 @@ def host_paths(confinement: Confinement, server: tuple[str, ...] | None) -> tupl
 def both(
     namespace: tuple[str, ...] | None, server: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """The folders that both allow; a namespace can only allow less than the server."""
+    """Return the directories that both allow; a namespace can only narrow the server's list."""
     if namespace is None or server is None:
         return server if namespace is None else namespace
     narrower = [path for path in namespace if is_within(path, server)]

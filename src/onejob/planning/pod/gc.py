@@ -1,4 +1,4 @@
-"""Which Pods nobody will clean up any more, and why they may go by force."""
+"""Pod garbage collection: Pods to delete by force because no other component will."""
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
@@ -13,16 +13,16 @@ from onejob.objects.pod import Pod
 
 Reason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "unscheduled"]
 
-#: Finished Pods kept before the oldest are removed.
+#: Number of finished Pods kept before the oldest are removed.
 DEFAULT_TERMINATED_LIMIT = 12500
-#: How long a node must have been absent before its Pods are given up.
+#: Time a node must have been absent before its Pods are deleted.
 QUARANTINE_SECONDS = 40.0
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """All that is remembered of a Pod that has ended."""
+    """The facts kept about a Pod that has ended."""
 
     key: Key
     uid: str
@@ -32,8 +32,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 def ended(key: Key, pod: Pod, known: Ended | None) -> Ended | None:
-    """The memory of a Pod that has ended; None if it has not, or is on its way out already.
-    `known` is what is remembered of that name, and is mostly all there is to say."""
+    """Return the record of an ended Pod; None if it is still running or already being deleted.
+
+    `known` is the existing record under that name; it is returned as is if nothing changed, the
+    common case.
+    """
     metadata = pod.metadata
     if (
         pod.status.phase in ("Pending", "Running", "Unknown", "")
@@ -60,16 +63,16 @@ class Removal(msgspec.Struct, frozen=True, gc=False):
     key: Key
     uid: str
     reason: Reason
-    #: Say Failed first, so that whoever counts Pods sees an end.
+    #: True to set the phase to Failed first, so that controllers counting Pods observe an end.
     mark_failed: bool
 
 
-#: Evicted Pods before all others, then the oldest.
+#: Removal order: evicted Pods before all others, then the oldest.
 _Age: TypeAlias = tuple[bool, datetime]
 
 
 class EndedPods:
-    """Memories by key, kept by age: to find the oldest of a hundred thousand takes no time."""
+    """Ended Pods indexed by key and by age, which makes finding the oldest of 100,000 cheap."""
 
     def __init__(self) -> None:
         self._pods: dict[Key, Ended] = {}
@@ -101,9 +104,10 @@ class EndedPods:
             self.drop(key)
 
     def beyond(self, limit: int) -> Iterator[Removal]:
-        """Those of now that are too many, those to go first first; none if limit <= 0.
+        """Yield the ended Pods beyond `limit`, in removal order; none if `limit` <= 0.
 
-        They may be dropped while this goes on, and each step takes little time.
+        The set is determined at the first step. Pods may be dropped during iteration, and each step
+        is short.
         """
         excess = len(self._pods) - limit
         if limit <= 0 or excess <= 0:
@@ -116,7 +120,7 @@ class EndedPods:
             if found >= excess:
                 break
         while oldest:
-            # Not kept for longer: to free all of them at the end would take its time, too.
+            # Free each group after use: freeing all of them at the end would block noticeably, too.
             pods = oldest.popleft()
             pods.sort(key=_name)
             for pod in pods[:excess]:
@@ -133,7 +137,7 @@ def _name(pod: Ended) -> str:
 
 
 def stuck(pods: Iterable[Pod], out_of_service_nodes: AbstractSet[str]) -> Iterator[Removal]:
-    """Pods being deleted that no node will ever report on."""
+    """Yield Pods being deleted for which no node will ever report a status."""
     for pod in pods:
         if not pod.metadata.deleting or _is_done(pod):
             continue
@@ -146,7 +150,7 @@ def stuck(pods: Iterable[Pod], out_of_service_nodes: AbstractSet[str]) -> Iterat
 def stranded(
     pods: Iterable[Pod], ended_pods: Iterable[Ended], gone_nodes: AbstractSet[str]
 ) -> Iterator[Removal]:
-    """Pods on nodes that no longer exist."""
+    """Yield Pods bound to nodes that no longer exist."""
     for pod in pods:
         if pod.spec.node_name in gone_nodes and not pod.terminal:
             yield _removal(pod, "orphaned")
@@ -156,7 +160,7 @@ def stranded(
 
 
 def _is_done(pod: Pod) -> bool:
-    """Whether all was done for the Pod that can be: only its finalizers hold it."""
+    """Return whether the Pod's deletion is complete except for its finalizers."""
     return pod.terminal and pod.metadata.deletion_grace_period_seconds == 0
 
 
@@ -165,7 +169,7 @@ def _removal(pod: Pod, reason: Reason) -> Removal:
 
 
 class Quarantine:
-    """Nodes that were missed, since when. A node that comes back is forgotten."""
+    """Absent nodes and the time since when they are absent. A node that returns is removed."""
 
     def __init__(self) -> None:
         self._missed_since: dict[str, float] = {}
@@ -173,7 +177,7 @@ class Quarantine:
     def over(
         self, used: AbstractSet[str], present: AbstractSet[str], moment: float
     ) -> frozenset[str]:
-        """Of the nodes that Pods are bound to, those absent for long enough by now."""
+        """Return the nodes in `used` that have been absent for at least `QUARANTINE_SECONDS`."""
         absent = used - present
         self._missed_since = {node: self._missed_since.get(node, moment) for node in absent}
         return frozenset(
@@ -184,7 +188,7 @@ class Quarantine:
 
 
 def failed_status(removal: Removal, now: datetime) -> bytes:
-    """A strategic merge patch for `/status` that ends a Pod nobody will hear of again."""
+    """Return a strategic merge patch for `/status` that fails a Pod without a reporting node."""
     status: dict[str, object] = {"phase": "Failed"}
     if removal.reason == "orphaned":
         condition = {

@@ -1,7 +1,7 @@
-"""What a node does next with one Pod: which containers start, which stop, what the status says.
+"""Pod lifecycle on the node: containers to start and stop, and the resulting phase.
 
-`plan_pod` reads top-down as the order of decisions. `ContainerSeen` is all that the node knows
-of a container; the small functions below it are the only ways it changes.
+`plan_pod` reads top-down in the order of its decisions. `ContainerSeen` is the node's whole state
+of a container; only the small functions below it change that state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from onejob.objects.pod_spec import Container, NodePod, RestartRule
 
-#: The kubelet's: restarts wait 0, 10, 20, 40 … seconds, and a run of twice the cap starts anew.
+#: The kubelet's restart back-off: 0, 10, 20, 40 … seconds; a run of twice the cap resets it.
 FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=5)
 CALM_RUN = 2 * LONGEST_BACK_OFF
 
-#: How long a container that could not be made (a missing ConfigMap, say) waits to be tried again.
+#: Delay before retrying a container that could not be created, e.g. for lack of a ConfigMap.
 RETRY_BLOCKED = timedelta(seconds=5)
 
 LOST_MESSAGE = "onejob: the node lost the Pod's processes; whether they finished is unknown"
@@ -28,16 +28,16 @@ Stage: TypeAlias = Literal["waiting", "starting", "running", "exited"]
 
 
 class Exit(Struct, frozen=True, gc=False):
-    """How one attempt ended. A process ended by a signal has code 128 + signal."""
+    """End of one attempt. A process killed by a signal has exit code 128 + signal."""
 
     code: int
     finished_at: datetime
     started_at: datetime | None = None
     signal: int = 0
-    #: "" means Completed or Error, by the code.
+    #: Empty for Completed or Error, which follow from the code.
     reason: str = ""
     message: str = ""
-    #: Nobody knows how it really ended: the node went down or lost track of it.
+    #: True if the real exit is unknown: the node went down or lost track of the process.
     lost: bool = False
 
     @property
@@ -46,7 +46,7 @@ class Exit(Struct, frozen=True, gc=False):
 
 
 class Blocked(Struct, frozen=True, gc=False):
-    """Why a container cannot be started now; tried again later."""
+    """Reason why a container cannot be started now, and when to retry."""
 
     reason: str
     message: str
@@ -54,28 +54,28 @@ class Blocked(Struct, frozen=True, gc=False):
 
 
 class ContainerSeen(Struct, frozen=True, gc=False):
-    """One container as the node knows it: its newest attempt and how the one before ended."""
+    """State of one container on the node: its latest attempt and the exit of the previous one."""
 
     stage: Stage = "waiting"
-    #: Counts from 0; the restartCount. -1 before the first attempt.
+    #: Attempt number from 0, reported as restartCount; -1 before the first attempt.
     attempt: int = -1
     started_at: datetime | None = None
     exit: Exit | None = None
     previous_exit: Exit | None = None
     blocked: Blocked | None = None
-    #: Restarts since the last long run; decides how long the next one waits.
+    #: Restarts since the last long run; determines the next back-off.
     quick_restarts: int = 0
-    #: What probes say. Without probes a running container is both.
+    #: Probe results. Without probes a running container is both started and ready.
     started: bool = False
     ready: bool = False
-    #: A liveness or startup probe gave up on this attempt, or its postStart hook failed.
+    #: True if a liveness or startup probe failed for this attempt, or its postStart hook did.
     unhealthy: bool = False
-    #: It has started, but is not said to run before its postStart hook is done.
+    #: True if the process runs; it is reported as running only when its postStart hook is done.
     post_start_began: bool = False
     stopping: bool = False
-    #: How long it was given to stop.
+    #: Grace period of the stop in progress, in seconds.
     stop_grace_seconds: int = 0
-    #: From when on a restart waits out its back-off, if not from the end of the attempt.
+    #: Start of the restart back-off, if it is not the end of the attempt.
     backs_off_from: datetime | None = None
 
     @property
@@ -99,28 +99,28 @@ class Stop(Struct, frozen=True, gc=False):
 class PodPlan(Struct, frozen=True, gc=False):
     start: tuple[Start, ...] = ()
     stop: tuple[Stop, ...] = ()
-    #: Phase, and with it the reason and message of the status.
+    #: Phase of the status, followed by its reason and message.
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
     initialized: bool = True
-    #: Why the Pod was ended from outside; becomes the message of its DisruptionTarget.
+    #: Reason for an external termination; the message of the Pod's DisruptionTarget condition.
     disruption: str = ""
-    #: Containers that wait out a back-off, and until when.
+    #: Containers in back-off, and the time at which each may restart.
     backing_off: Mapping[str, datetime] | None = None
     look_again_at: datetime | None = None
 
-    #: Something runs, or may run, whatever the phase says.
+    #: True if a container runs or may run, regardless of the phase.
     busy: bool = True
 
     @property
     def over(self) -> bool:
-        """The phase is final. Once nothing is busy either, the Pod is done with."""
+        """True if the phase is final. The Pod is finished once it is not `busy` either."""
         return self.phase in ("Succeeded", "Failed")
 
 
 class _Ending(Struct, frozen=True, gc=False):
-    """The Pod as a whole is to end, whatever its containers want."""
+    """Termination of the whole Pod, regardless of its containers' restart policy."""
 
     grace_seconds: int
     reason: str = ""
@@ -138,11 +138,15 @@ def plan_pod(
     node_leaves: bool = False,
     at_once: bool = False,
 ) -> PodPlan:
-    """The next step for a Pod bound to this node. `started_at` is its status.startTime;
-    `node_leaves` means that the node shuts down and takes its Pods along, `at_once` that it does
-    not give them their grace period."""
+    """Return the next step for a Pod bound to this node.
+
+    Args:
+        started_at: The Pod's status.startTime.
+        node_leaves: The node shuts down and terminates its Pods.
+        at_once: The node shuts down without granting grace periods.
+    """
     if pod.status.phase in ("Succeeded", "Failed"):
-        # Somebody else called it over: what still runs has to agree.
+        # Another client set a terminal phase: stop the containers that still run.
         plan = _end(pod, seen, _Ending(_grace(pod)))
         return replace(plan, phase=pod.status.phase, reason=pod.status.reason)
     deadline = _deadline(pod, started_at)
@@ -162,12 +166,15 @@ def plan_pod(
 
 
 def is_sidecar(container: Container) -> bool:
-    """Only asked of init containers: one that is always restarted runs beside the others."""
+    """Return whether an init container is a sidecar (restartPolicy Always).
+
+    Sidecars keep running while the other containers run. Only meaningful for init containers.
+    """
     return container.restart_policy == "Always"
 
 
 def restarts(container: Container, policy: str, ended: Exit) -> bool:
-    """Whether a container that ended is started again under its own or its Pod's policy."""
+    """Return whether an exited container is restarted under its own or its Pod's restart policy."""
     for rule in container.restart_policy_rules:
         if _rule_matches(rule, ended.code):
             return rule.action == "Restart"
@@ -176,7 +183,7 @@ def restarts(container: Container, policy: str, ended: Exit) -> bool:
 
 
 def back_off(quick_restarts: int) -> timedelta:
-    """How long the next restart waits after so many in a row."""
+    """Return the delay before the next restart, after this many restarts in a row."""
     if quick_restarts == 0:
         return timedelta(0)
     return min(FIRST_BACK_OFF * (1 << min(quick_restarts - 1, 16)), LONGEST_BACK_OFF)
@@ -188,20 +195,22 @@ def restart_at(seen: ContainerSeen) -> datetime:
 
 
 def restart_was_due(pod: NodePod, container: Container, seen: ContainerSeen, now: datetime) -> bool:
-    """Whether the attempt after the newest one that is known may have been made by now."""
+    """Return whether an attempt later than the latest one recorded may have been made by now."""
     if seen.stage != "exited" or seen.exit is None or seen.exit.lost:
         return False
     if not restarts(container, pod.spec.restart_policy, seen.exit):
         return False
     if seen.exit.succeeded and container in pod.spec.init_containers and not is_sidecar(container):
         return False
-    # A clock that was set back tells nothing.
+    # A clock that was set back proves nothing.
     return restart_at(seen) <= now or seen.exit.finished_at > now
 
 
 def by_this_clock(seen: ContainerSeen, now: datetime) -> ContainerSeen:
-    """The same, but that it waits for no longer than is meant: the clock may have been set back
-    since, and what it said then may be far ahead."""
+    """Return the state with waiting times limited to their intended length.
+
+    Recorded times may be far in the future if the clock was set back.
+    """
     if seen.exit is not None and (seen.backs_off_from or seen.exit.finished_at) > now:
         seen = replace(seen, backs_off_from=now)
     if seen.blocked is not None and seen.blocked.retry_at > now + RETRY_BLOCKED:
@@ -210,7 +219,7 @@ def by_this_clock(seen: ContainerSeen, now: datetime) -> ContainerSeen:
 
 
 def begin(seen: ContainerSeen) -> ContainerSeen:
-    """The next attempt has been asked for."""
+    """Return the state after the next attempt has been requested."""
     restarting = seen.exit is not None
     return ContainerSeen(
         stage="starting",
@@ -221,7 +230,7 @@ def begin(seen: ContainerSeen) -> ContainerSeen:
 
 
 def block(seen: ContainerSeen, blocked: Blocked) -> ContainerSeen:
-    """An attempt that `begin` counted could not even be tried: it does not count."""
+    """Return the state after an attempt counted by `begin` could not be made; it is not counted."""
     return replace(
         seen,
         stage="exited" if seen.previous_exit else "waiting",
@@ -245,7 +254,7 @@ def run(
 
 
 def lose(seen: ContainerSeen, at: datetime) -> ContainerSeen:
-    """An attempt was begun, and nobody can say what became of it."""
+    """Return the state of an attempt that was started and whose outcome is unknown."""
     unknown = Exit(
         code=137,
         finished_at=at,
@@ -271,7 +280,7 @@ def end(seen: ContainerSeen, exit: Exit) -> ContainerSeen:
 
 
 class _Draft:
-    """A plan in the making for a Pod that is meant to go on."""
+    """Plan under construction for a Pod that keeps running."""
 
     def __init__(
         self,
@@ -288,8 +297,8 @@ class _Draft:
         self.init_failed = False
 
     def initialize(self) -> bool:
-        """Bring the init containers up in order; True when all that must end have ended."""
-        # A sidecar that falls over later does not take the Pod back into initialization.
+        """Start the init containers in order; return whether initialization is complete."""
+        # A sidecar that crashes later does not return the Pod to initialization.
         init_containers = self.pod.spec.init_containers
         begun = init_containers and any(c.name in self.seen for c in self.pod.spec.containers)
         for container in init_containers:
@@ -305,7 +314,7 @@ class _Draft:
                 self._start_again(container, state)
             elif state.exit.succeeded:
                 continue
-            # A Pod that always restarts still runs an init container only until it succeeds.
+            # Even with restartPolicy Always, an init container runs only until it succeeds.
             elif restarts(container, self.pod.spec.restart_policy, state.exit):
                 self._start_again(container, state)
             else:
@@ -315,7 +324,7 @@ class _Draft:
         return True
 
     def run_containers(self) -> bool:
-        """Start or restart the containers proper; True when all have ended for good."""
+        """Start or restart the regular containers; return True when all have ended for good."""
         finished = True
         for container in self.pod.spec.containers:
             state = self.seen.get(container.name, UNSEEN)
@@ -396,18 +405,21 @@ def _ending(
 def _end(
     pod: NodePod, seen: Mapping[str, ContainerSeen], ending: _Ending, *, initialized: bool = True
 ) -> PodPlan:
-    """Stop what runs, containers before sidecars and sidecars last to first; then the verdict."""
+    """Stop all containers, then set the phase.
+
+    Regular containers stop first, then sidecars in reverse order.
+    """
     for wave in _waves(pod):
         busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
         if busy:
-            # A later deletion may only be less patient than the one under way.
+            # A later deletion can only shorten the grace period in progress.
             stop = tuple(
                 Stop(name, ending.grace_seconds)
                 for name in busy
                 if not seen[name].stopping or ending.grace_seconds < seen[name].stop_grace_seconds
             )
             phase = _phase(pod, seen, initialized)
-            # The containers' own exits may already read as an end; the Pod's comes last.
+            # The containers' exits may already look like an end, but the Pod's phase changes last.
             return PodPlan(
                 stop=stop,
                 phase="Running" if phase in ("Succeeded", "Failed") else phase,
@@ -433,8 +445,8 @@ def _waves(pod: NodePod) -> Sequence[Sequence[Container]]:
     ]
 
 
-# Plain loops, here and above: every Pod is planned several times, and mostly has one container, for
-# which setting up a generator takes longer than what it is for.
+# Plain loops, here and above: every Pod is planned several times and mostly has one container, for
+# which creating a generator would cost more than the loop itself.
 def _phase(pod: NodePod, seen: Mapping[str, ContainerSeen], initialized: bool) -> str:
     if not initialized:
         return "Pending"

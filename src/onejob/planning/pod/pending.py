@@ -1,4 +1,4 @@
-"""Pods that may not wait for ever to be started: how long, and what they wait for. Pure."""
+"""Deadline for pending Pods: maximum waiting time and the reason for the wait. Pure."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -11,14 +11,17 @@ from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.conditions import whole_second
 from onejob.planning.names import PENDING_DEADLINE_ANNOTATION
 
-#: The reason in the status of such a Pod, and of the Event about it.
+#: Reason in the status of an expired Pod, and of the Event about it.
 EXCEEDED: Final = "PendingDeadlineExceeded"
-#: The condition by which a rule of podFailurePolicy knows such a Pod.
+#: Condition that a podFailurePolicy rule can match for an expired Pod.
 CONDITION: Final = "onejob.dev/PendingDeadlineExceeded"
 
 
 def pending_deadline(pod: Pod) -> datetime | None:
-    """When a Pod that has not started is failed; None if it may wait, or waits no more."""
+    """Return the time at which a pending Pod is failed, or None.
+
+    None if the Pod has no deadline or is no longer pending.
+    """
     if pod.status.phase not in ("", "Pending") or pod.metadata.deleting:
         return None
     seconds = annotated_number(pod.metadata, PENDING_DEADLINE_ANNOTATION)
@@ -27,7 +30,8 @@ def pending_deadline(pod: Pod) -> datetime | None:
 
 
 def failure_patch(document: Mapping[str, Any], now: datetime) -> bytes:
-    """For `/status`, as a strategic patch: refused if the Pod has changed meanwhile."""
+    """Return a strategic merge patch for `/status`. The server rejects it if the Pod has
+    changed."""
     text = f"it did not start in time: {waits_for(document)}"
     condition = {
         "type": CONDITION,

@@ -1,7 +1,7 @@
-"""Which of the waiting Pods go to a node: those that may, in order, while there is room.
+"""Scheduling: select waiting Pods for a node, by priority, as long as resources are available.
 
-Amounts are plain numbers (CPU in thousandths, memory in bytes, everything else in units), so
-that nothing here needs to know how quantities are written.
+Amounts are plain numbers (CPU in millicores, memory in bytes, everything else in units), so that
+this module does not depend on the notation of quantities.
 """
 
 import heapq
@@ -26,12 +26,12 @@ class NodeView(Struct, frozen=True):
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    #: What Pods may ask for in sum; `pods` counts the Pods themselves.
+    #: Upper bound of the Pods' summed requests; `pods` is the number of Pods.
     allocatable: Amounts = field(default_factory=dict)
 
 
 class Candidate(Struct, frozen=True):
-    """A Pod that waits for a node."""
+    """A Pod that is waiting for a node."""
 
     uid: str
     spec: NodePodSpec
@@ -40,13 +40,16 @@ class Candidate(Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, datetime, str]:
-        """Highest priority first, then oldest first."""
+        """Sort key: highest priority first, then oldest first."""
         return -self.spec.priority, self.created_at, self.uid
 
 
 class WaitingRoom:
-    """Pods that wait for room, kept in line by what they need: Pods of one Job need the same,
-    so finding the next that fits costs as many looks as there are different needs."""
+    """Pods waiting for resources, queued by resource demand.
+
+    Pods of one Job have the same demand, so finding the next Pod that fits takes one check per
+    distinct demand.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, Candidate] = {}
@@ -69,9 +72,9 @@ class WaitingRoom:
         self._waiting.pop(uid, None)
 
     def take(self, free: dict[str, int]) -> list[Candidate]:
-        """Those that fit now, in order, taken off the list and their need off `free`.
+        """Remove and return the Pods that fit now, in order, subtracting their demand from `free`.
 
-        One that must wait for room does not hold up a smaller one behind it.
+        A Pod that does not fit does not block a smaller one behind it.
         """
         taken: list[Candidate] = []
         while True:
@@ -103,7 +106,8 @@ Need = tuple[tuple[str, int], ...]
 
 
 def need_of(candidate: Candidate) -> Need:
-    """What there must be room for, in an order of its own: Pods with the same need are alike."""
+    """Return the nonzero resource demand in canonical order. Pods with equal demand share a
+    queue."""
     return tuple(sorted(item for item in candidate.demand.items() if item[1]))
 
 
@@ -116,8 +120,7 @@ def room_left(node: NodeView, used: Amounts) -> dict[str, int]:
 
 
 def misfit(candidate: Candidate, node: NodeView) -> str:
-    """Why the node could not take this Pod even if it were empty, in the scheduler's words; ""
-    if it could."""
+    """Return why an empty node could not run this Pod, in the scheduler's wording; else ""."""
     spec = candidate.spec
     if node.unschedulable and not tolerates(
         spec.tolerations, Taint("node.kubernetes.io/unschedulable")
@@ -132,7 +135,7 @@ def misfit(candidate: Candidate, node: NodeView) -> str:
 
 
 def shortage(candidate: Candidate, free: Amounts) -> str:
-    """What there is too little of for this Pod, in the scheduler's words; "" if it fits."""
+    """Return the insufficient resources, in the scheduler's wording; "" if the Pod fits."""
     lacking = sorted(
         "1 Too many pods" if name == "pods" else f"1 Insufficient {name}"
         for name, amount in candidate.demand.items()
@@ -153,7 +156,7 @@ def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
             continue
         if toleration.operator == "Exists":
             return True
-        # An empty key means every key, and only together with Exists.
+        # An empty key matches every key, but only with operator Exists.
         if toleration.key and toleration.value == taint.value:
             return True
     return False
@@ -164,8 +167,11 @@ def pod_demand(
     init_containers: Sequence[tuple[Amounts, bool]],
     overhead: Amounts,
 ) -> dict[str, int]:
-    """What a Pod needs at its hungriest moment: sidecars stay, other init containers run one
-    after the other before the containers proper. `init_containers` says which are sidecars."""
+    """Return a Pod's peak resource demand.
+
+    Sidecars keep running; other init containers run one after the other before the regular
+    containers. The flag in `init_containers` marks sidecars.
+    """
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for amounts, sidecar in init_containers:

@@ -1,4 +1,4 @@
-"""Which priority a new Pod gets: that of the class it names, or of the default class."""
+"""Priority admission: resolve the PriorityClass of a new Pod, named or default."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,7 +15,7 @@ class PriorityClass(Struct, frozen=True):
     is_default: bool = False
 
 
-#: Known everywhere, whether or not somebody has created them.
+#: Built-in classes; they are valid even if no such object exists.
 SYSTEM_CLASSES: Final = {
     "system-cluster-critical": PriorityClass("system-cluster-critical", 2_000_000_000),
     "system-node-critical": PriorityClass("system-node-critical", 2_000_001_000),
@@ -24,13 +24,17 @@ _NO_CLASS: Final = PriorityClass("", 0)
 
 
 def default_class(classes: Iterable[PriorityClass]) -> PriorityClass | None:
-    """Of several (they were marked at the same time) the lowest."""
+    """Return the default class or None.
+
+    If several are marked as default, the lowest value wins; they can only have been marked
+    concurrently.
+    """
     marked = [found for found in classes if found.is_default]
     return min(marked, key=lambda found: (found.value, found.name)) if marked else None
 
 
 def system_class_problem(name: str, value: int, is_default: bool) -> str:
-    """Why a class may not have a name that is kept for the system's; "" if it may."""
+    """Return why a class may not use a name reserved for system classes; "" if it may."""
     known = SYSTEM_CLASSES.get(name)
     if known is None:
         return f"{name} is not a known system priority class"
@@ -40,7 +44,7 @@ def system_class_problem(name: str, value: int, is_default: bool) -> str:
 
 
 def contradiction(granted: PriorityClass | None, priority: int | None, policy: str) -> str:
-    """Why a Pod may not bring this priority and preemption policy along; "" if it may."""
+    """Return why a Pod may not specify this priority and preemption policy; "" if it may."""
     granted = granted or _NO_CLASS
     if priority is not None and priority != granted.value:
         return (

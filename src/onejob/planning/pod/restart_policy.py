@@ -1,4 +1,4 @@
-"""What the kubelet does with the containers of a Job's Pods when they fail."""
+"""restartPolicy of a Job's Pods: the kubelet's handling of failed containers."""
 
 from functools import lru_cache
 
@@ -10,12 +10,12 @@ from onejob.objects.meta import View
 
 def restart_policy_of(job: Job) -> str:
     template = bytes(job.spec.template)
-    # Large templates are not remembered: five hundred of them could fill the memory.
+    # Large templates are not cached: five hundred of them could exhaust memory.
     return _read(template) if len(template) <= 16 * 1024 else read_restart_policy(template)
 
 
 def read_restart_policy(template: bytes | msgspec.Raw) -> str:
-    """Of one template that is not asked for again."""
+    """Return the restartPolicy without caching, for a template that is read only once."""
     return _decoder.decode(template).spec.restart_policy
 
 

@@ -1,6 +1,6 @@
-"""What a container's securityContext comes to: its rights, or why it may not be started. Pure.
+"""securityContext evaluation: a container's effective rights, or the reason to refuse it. Pure.
 
-Capabilities are sets of bits, as the kernel numbers them.
+Capabilities are bit sets, numbered as in the kernel.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,20 +35,20 @@ def _bits(*names: str) -> int:
     return sum(_BITS[name] for name in names)
 
 
-#: Where containers leave their message unless they say otherwise.
+#: terminationMessagePath of containers that set none.
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 
-#: What container engines give to those that ask for nothing.
+#: Capabilities granted by container engines by default.
 _DEFAULT: Final = _bits(
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
     "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP",
 )  # fmt: skip
-#: With which nobody can change the files of a host that is shown read-only.
+#: Capabilities that do not allow changing the files of a host that is mounted read-only.
 _HARMLESS: Final = (_DEFAULT & ~_bits("MKNOD", "AUDIT_WRITE")) | _bits("SYS_NICE", "IPC_LOCK")
 
 
 class Rights(Struct, frozen=True):
-    #: All that the container may ever have; None for those of the server.
+    #: Bounding set of the container; None to inherit the server's capabilities.
     capabilities: int | None = None
     no_new_privileges: bool = False
     read_only_root: bool = False
@@ -60,8 +60,10 @@ class Refused(Struct, frozen=True):
 
 
 def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Rights | Refused:
-    """What a process that stands in for the container may do. `host_read_only`: nothing may let it
-    change files of the host."""
+    """Return the rights of a process that stands in for the container, or the refusal.
+
+    `host_read_only`: the process must have no right that lets it change files of the host.
+    """
     own = container.security_context
     if host_read_only and (own.privileged or pod.spec.host_pid):
         what = "privileged containers" if own.privileged else "Pods with hostPID"
@@ -80,15 +82,21 @@ def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Ri
 
 
 def _runs_as_other_user(pod: NodePod, container: Container) -> bool:
-    """Than root, which the server must be for that."""
+    """Return whether the container runs as a user other than root.
+
+    This requires the server to be root.
+    """
     own, shared = container.security_context.run_as_user, pod.spec.security_context.run_as_user
     return bool(shared if own is None else own)
 
 
 def _places_files(pod: NodePod, container: Container) -> bool:
-    """Whether the container sees files of its Pod's choice in place of the host's. Set-uid programs
-    of the host believe what they find below /etc and /lib: with a volume there, `su` makes anybody
-    root. Which paths they believe cannot be listed, so these are the ones that none does."""
+    """Return whether the Pod can replace files of the host in the container's view.
+
+    Set-uid programs of the host trust the files below /etc and /lib: with a volume mounted there,
+    `su` makes any user root. The trusted paths cannot be listed exhaustively, so the exceptions
+    here are the paths that no such program trusts.
+    """
     return (
         any(mount.mount_path != ACCOUNT_FOLDER for mount in container.volume_mounts)
         or container.termination_message_path not in ("", DEFAULT_MESSAGE_PATH)
@@ -99,7 +107,7 @@ def _places_files(pod: NodePod, container: Container) -> bool:
 def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refused | None:
     asked = own.capabilities
     if asked is None and not own.read_only_root_filesystem and not host_read_only:
-        # What acts on the host goes on doing so.
+        # Containers that operate on the host keep the server's capabilities.
         return None
     asked = asked or Capabilities()
     added, dropped = _named(asked.add), _named(asked.drop)
@@ -129,8 +137,10 @@ def _named(names: Sequence[str]) -> list[str]:
 def root_refusal(
     pod: NodePod, container: Container, *, default_user: int | None, user_name: str = ""
 ) -> Refused | None:
-    """The kubelet's answer to runAsNonRoot. `default_user` runs what names no user: None if all
-    that is known of it is its name."""
+    """Return the kubelet's refusal by runAsNonRoot, or None.
+
+    `default_user` runs containers that specify no user; None if only its name is available.
+    """
     own, shared = container.security_context, pod.spec.security_context
     wanted = own.run_as_non_root if own.run_as_non_root is not None else shared.run_as_non_root
     if not wanted:
@@ -153,16 +163,16 @@ def root_refusal(
 
 
 class Means(Struct, frozen=True):
-    """What there is to enforce a securityContext with."""
+    """Mechanisms available to enforce a securityContext."""
 
-    #: An engine does it.
+    #: True if a container engine enforces it.
     engine: bool = False
     root: bool = True
     mount_namespaces: bool = True
 
 
 def not_enforced(spec: NodePodSpec, means: Means) -> list[str]:
-    """The fields of a Pod's spec that ask for protection or rights which it will not have."""
+    """Return the spec fields that request a protection or right which is not enforced."""
     if means.engine:
         return []
     shared = "securityContext"

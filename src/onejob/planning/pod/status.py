@@ -1,4 +1,4 @@
-"""The status that says what `plan_pod` decided: container states and conditions, in full."""
+"""Pod status for a `PodPlan`: container states and conditions, in full."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -36,9 +36,9 @@ class _ConditionMaker(Protocol):
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a status says of the place a Pod runs at."""
+    """Properties of the node that appear in a Pod's status."""
 
-    #: The scheme of container ids: `process`, `podman`, `simulated`.
+    #: Scheme of container IDs: `process`, `podman`, `simulated`.
     runtime: str
     ip: str = "127.0.0.1"
 
@@ -57,7 +57,11 @@ def report(
     facts: NodeFacts,
     before: Mapping[str, ConditionReport],
 ) -> PodReport:
-    """`before` holds the conditions reported last, by type: an unchanged one keeps its time."""
+    """Return the status of a Pod.
+
+    `before` holds the conditions last reported, by type: one whose status is unchanged keeps its
+    transition time.
+    """
     ips = (IpReport(ip=facts.ip),)
     now = now.replace(microsecond=0)
     return PodReport(
@@ -117,7 +121,7 @@ def _container(
             state = _ended(seen.exit)
             last = _ended(seen.previous_exit)
     elif seen.stage == "starting" and seen.previous_exit is not None:
-        # Until the new attempt runs, the status shows the one before.
+        # Until the new attempt runs, the status shows the previous one.
         state = _ended(seen.previous_exit)
         attempt -= 1
     else:
