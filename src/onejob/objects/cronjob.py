@@ -1,4 +1,4 @@
-"""The CronJob as its controller sees it."""
+"""CronJob view of its controller."""
 
 from datetime import datetime
 

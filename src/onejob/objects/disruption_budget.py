@@ -1,4 +1,4 @@
-"""The PodDisruptionBudget: how many Pods of a kind may be evicted at a time."""
+"""PodDisruptionBudget view: the number of Pods that may be evicted at a time."""
 
 from datetime import datetime
 from typing import Final
@@ -30,7 +30,7 @@ class BudgetCondition(View, frozen=True):
 
 class BudgetStatus(View, frozen=True):
     observed_generation: int = 0
-    #: Pods whose eviction was granted and that are not being deleted yet, with the time of that.
+    #: Pods whose eviction was granted but whose deletion has not begun, with the time of the grant.
     disrupted_pods: dict[str, datetime] = msgspec.field(default_factory=dict)
     disruptions_allowed: int = 0
     current_healthy: int = 0

@@ -1,4 +1,4 @@
-"""The Job as the planner and the controllers see it."""
+"""Job view of the planner and the controllers."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -66,7 +66,7 @@ class JobSpec(View, frozen=True):
     #: Fields of the original proposal that upstream never shipped (docs/reference/fields.md).
     backoff_seconds: int | None = None
     failed_pods_limit: int | None = None
-    #: Kept as the bytes that were stored; `onejob.planning.job.pod_template` stamps Pods from it.
+    #: Raw stored bytes; `onejob.planning.job.pod_template` creates Pods from them.
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -104,7 +104,7 @@ class Job(View, frozen=True):
 
     @property
     def finished_condition(self) -> Condition | None:
-        """The Complete or Failed condition that is True, if there is one."""
+        """The Complete or Failed condition whose status is True, or None."""
         for condition in self.status.conditions:
             if condition.type in ("Complete", "Failed") and condition.status == "True":
                 return condition
@@ -122,13 +122,15 @@ class Job(View, frozen=True):
 
 
 def is_finished(document: Mapping[str, Any]) -> bool:
-    """`Job.finished` of a document that was not read into a view."""
+    """Return `Job.finished` for a document that was not decoded into a view."""
     return finished_condition(document) is not None
 
 
 def finished_condition(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """`Job.finished_condition` of a document. Clients may have written conditions without any
-    of their fields."""
+    """Return `Job.finished_condition` for a document, or None.
+
+    Clients may have written conditions without any of their fields.
+    """
     for condition in document.get("status", {}).get("conditions") or ():
         if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
             found: Mapping[str, Any] = condition

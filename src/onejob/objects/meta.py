@@ -1,4 +1,4 @@
-"""What all objects share: keys, metadata, owner references, conditions."""
+"""Common types of all objects: keys, metadata, owner references, conditions."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,16 +9,20 @@ import msgspec
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all views: camelCase outside, snake_case inside, absent means default.
+    """Base class of all views: camelCase in JSON, snake_case in Python, defaults for absent fields.
 
-    Documents are normalised on their way into the store (null is dropped), so a view need
-    not accept null. Views are frozen and made of values, so they form no cycles, and the
-    garbage collector need not visit the hundred thousands of them that caches hold.
+    Guarantees:
+        Views are frozen and consist of values, so they form no cycles. The garbage collector need
+        not visit the hundreds of thousands of views that caches hold.
+
+    Requirements:
+        Documents are normalised on their way into the store (null is dropped), so a view need not
+        accept null.
     """
 
 
 class Key(NamedTuple):
-    """Where an object lives. `resource` is plural, with its group: `jobs.batch`, `pods`."""
+    """Identity of an object. `resource` is the plural with its group: `jobs.batch`, `pods`."""
 
     resource: str
     namespace: str
@@ -29,7 +33,7 @@ class Key(NamedTuple):
         return f"{self.resource}/{place}"
 
 
-#: A Key of its three parts, without a call of Python's: one is made for every write.
+#: Construct a Key from its three parts without a Python-level call: each write needs one.
 key_at: Callable[[tuple[str, str, str]], Key] = partial(tuple.__new__, Key)
 
 PODS = "pods"
@@ -73,7 +77,7 @@ class Meta(View, frozen=True):
 
     @property
     def controller_ref(self) -> OwnerReference | None:
-        """The one owner that manages this object, if any."""
+        """The owner that manages this object (`controller: true`), or None."""
         for reference in self.owner_references:
             if reference.controller:
                 return reference
@@ -107,7 +111,7 @@ class LabelSelector(View, frozen=True):
 
 
 def condition_is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    # A plain loop: each change of a Pod is asked for one.
+    # Plain loop, because this runs for every change of a Pod.
     for condition in conditions:  # noqa: SIM110
         if condition.type == kind and condition.status == "True":
             return True

@@ -1,4 +1,4 @@
-"""The Pod as controllers see it. The node agent reads more: see `onejob.node`."""
+"""Pod view of the controllers. The node agent reads more fields: see `onejob.objects.pod_spec`."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,7 +9,7 @@ from onejob.objects.meta import PODS, Condition, Key, Meta, View, condition_is_t
 
 
 class ContainerSpec(View, frozen=True):
-    """Just enough of a container to recognise sidecars."""
+    """Fields of a container that identify sidecars."""
 
     name: str = ""
     restart_policy: str = ""
@@ -69,13 +69,13 @@ class Pod(View, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Succeeded or Failed: the phase will not change any more."""
+        """True if the phase is Succeeded or Failed, and so will not change any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def active(self) -> bool:
-        """Neither ended nor about to be ended."""
-        # Not `terminal`: this is asked with every change of every Pod.
+        """True if the Pod has neither ended nor is being deleted."""
+        # Inlined instead of `terminal`: evaluated for every change of every Pod.
         return (
             self.status.phase not in ("Succeeded", "Failed")
             and self.metadata.deletion_timestamp is None
@@ -90,5 +90,5 @@ class Pod(View, frozen=True):
         return condition_is_true(self.status.conditions, "Ready")
 
 
-#: Without a function of our own around it: each change of a Pod is read.
+#: No wrapper function: every change of a Pod is decoded.
 read_pod: Callable[[bytes], Pod] = msgspec.json.Decoder(Pod).decode

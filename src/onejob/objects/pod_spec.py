@@ -1,6 +1,6 @@
-"""The Pod as the node sees it: everything it needs to run containers and report on them.
+"""Pod view of the node: all fields needed to run containers and report their status.
 
-Controllers read the slimmer `onejob.objects.pod`; decoding this one costs several times more.
+Controllers use the smaller `onejob.objects.pod`; decoding this view costs several times more.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ import msgspec
 from onejob.objects.meta import PODS, Condition, Key, Meta, View, find_condition, key_at
 from onejob.objects.pod import Terminated
 
-#: As written in a manifest: `500m`, `1Gi`, 2.
+#: Quantity as written in a manifest: `500m`, `1Gi`, 2.
 QuantityText: TypeAlias = str | int | float
 PortName: TypeAlias = int | str
 
@@ -138,7 +138,7 @@ class Capabilities(View, frozen=True):
 
 
 class Profile(View, frozen=True):
-    """Of seccomp or AppArmor."""
+    """Seccomp or AppArmor profile."""
 
     type: str = ""
     localhost_profile: str = ""
@@ -284,7 +284,7 @@ class ProjectedVolume(View, frozen=True):
 
 
 class Volume(View, frozen=True):
-    """At most one source is set; none of these means a kind the node cannot provide."""
+    """Volume with at most one source; without any, its kind is not supported by the node."""
 
     name: str = ""
     empty_dir: EmptyDirVolume | None = None
@@ -381,7 +381,7 @@ class ReportedState(View, frozen=True):
 
 
 class ReportedContainer(View, frozen=True):
-    """What an earlier status said of a container."""
+    """Container state in an earlier status."""
 
     name: str = ""
     restart_count: int = 0
@@ -409,7 +409,7 @@ class NodePod(View, frozen=True):
 
     @property
     def tokens(self) -> tuple[ServiceAccountToken, ...]:
-        """The tokens of its service account that its volumes hold."""
+        """Service account tokens that the Pod's volumes project."""
         return tuple(
             source.service_account_token
             for volume in self.spec.volumes
@@ -457,6 +457,6 @@ def read_node_pod(document: bytes) -> NodePod:
 
 
 def read_created_pod(document: bytes, spec: NodePodSpec) -> NodePod:
-    """A Pod whose spec is known: all Pods of a Job have the same."""
+    """Decode a Pod whose spec is already decoded: all Pods of a Job share one."""
     rest = _without_spec_decoder.decode(document)
     return NodePod(rest.metadata, spec, rest.status)

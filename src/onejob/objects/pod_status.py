@@ -1,4 +1,4 @@
-"""The status a node writes: encoded as it stands, never read back.
+"""Pod status written by the node: encoded as is, never read back.
 
 Fields without a default are always written; the API requires them even when zero or false.
 """

@@ -1,4 +1,4 @@
-"""The part of Services that Pods get as environment variables: name, address and ports."""
+"""Service view: the name, address and ports that Pods get as environment variables."""
 
 import msgspec
 

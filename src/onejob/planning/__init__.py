@@ -1,5 +1,6 @@
-"""The decisions as pure functions: objects and a time in, a plan out. No I/O, no clock, no await.
+"""Controller decisions as pure functions: objects and a time in, a plan out, no I/O or clock.
 
-`job`, `cronjob` and `pod` hold the decisions of the controllers and the node agent; the modules
-beside them are for namespaces, ownership and TTLs.
+`job`, `cronjob` and `pod` hold the decisions of the controllers and the node agent; the other
+subpackages and modules cover queueing, quota, RBAC, mirroring, notifications, namespaces, ownership
+and TTLs.
 """

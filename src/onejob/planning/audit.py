@@ -1,4 +1,4 @@
-"""Which requests are recorded, and how much of them: a policy of `audit.k8s.io/v1`. Pure."""
+"""Audit policy (`audit.k8s.io/v1`): which requests are logged, and at which level. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -42,12 +42,12 @@ class AuditPolicy(View, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A request, as far as rules look at it."""
+    """Attributes of a request that audit rules match."""
 
     user: str
     groups: Sequence[str]
     verb: str
-    #: "" for a path that is no resource.
+    #: Empty for a non-resource path.
     resource: str = ""
     subresource: str = ""
     group: str = ""
@@ -57,13 +57,13 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What is recorded of a request; `level` is a place in LEVELS."""
+    """Audit settings of one request; `level` is an index into LEVELS."""
 
     level: int = 0
     omit_stages: frozenset[str] = frozenset()
     omit_managed_fields: bool = False
-    #: Bodies are recorded of resources only, whatever the level: other pages have no documents,
-    #: and some have codes to sign in with.
+    #: Bodies are logged for resources only, at any level: other paths have no documents, and some
+    #: carry sign-in codes.
     of_resource: bool = True
 
     @property
@@ -79,11 +79,11 @@ NOTHING: Final = Recording()
 
 
 class BadPolicy(ValueError):
-    """The text says what is wrong with it."""
+    """Invalid audit policy; the message has the reason."""
 
 
 def read_policy(document: Any) -> AuditPolicy:
-    """Raises BadPolicy."""
+    """Parse and validate a policy. Raises `BadPolicy`."""
     try:
         policy = msgspec.convert(document, AuditPolicy)
     except msgspec.ValidationError as error:
@@ -129,7 +129,7 @@ def _stage_errors(stages: Sequence[str], path: str) -> Iterator[FieldError]:
 
 
 def recording_of(policy: AuditPolicy, question: Question) -> Recording:
-    """By the first rule that matches; without one, nothing is recorded."""
+    """Return the settings of the first matching rule; without a match nothing is logged."""
     for rule in policy.rules:
         if _matches(rule, question):
             omits = rule.omit_managed_fields

@@ -1,4 +1,4 @@
-"""Something that a person gave and that cannot be used: what is wrong, and what helps."""
+"""Error for invalid user input: the problem, and a hint how to fix it."""
 
 
 class BadInput(Exception):
@@ -9,5 +9,5 @@ class BadInput(Exception):
 
     @property
     def lines(self) -> list[str]:
-        """What to print, each line after `error: `."""
+        """Lines to print, each after `error: `."""
         return [f"{self.message} ({self.next_step})" if self.next_step else self.message]

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition's status shall say: which names it got, whether it is served."""
+"""Status of a CustomResourceDefinition: accepted names and the Established condition."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -14,17 +14,17 @@ _APPROVAL: Final = "api-approved.kubernetes.io"
 
 
 class NamesInUse(Struct, frozen=True):
-    """Of everything else in a group."""
+    """Names used in an API group by everything except the definition in question."""
 
     resources: frozenset[str] = field(default_factory=frozenset)
     kinds: frozenset[str] = field(default_factory=frozenset)
-    #: Of these, names that the server has itself: they are lost even by whoever had them before
-    #: the server did.
+    #: Names of the server's own resources. A definition loses them even if it had them before the
+    #: server did.
     built_in: frozenset[str] = field(default_factory=frozenset)
 
 
 def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Kind]) -> NamesInUse:
-    """What other definitions were granted, and what the server has anyway."""
+    """Return the names granted to other definitions and the names of built-in resources."""
     resources: set[str | None] = set()
     kinds: set[str | None] = set()
     for kind in built_in:
@@ -43,7 +43,7 @@ def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Ki
 
 
 def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) -> dict[str, Any]:
-    """The status as it shall be; equal to the present one if nothing is to be done."""
+    """Return the desired status; equal to the current one if no update is needed."""
     status = dict(definition.get("status") or {})
     wanted = definition["spec"]["names"]
     accepted, conflict = _accepted(wanted, status.get("acceptedNames") or {}, in_use)
@@ -71,10 +71,10 @@ def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) ->
 def _accepted(
     wanted: Mapping[str, Any], accepted: Mapping[str, Any], in_use: NamesInUse
 ) -> tuple[dict[str, Any], tuple[str, str] | None]:
-    """The names that it may have, and why it may not have others: reason and message."""
+    """Return the accepted names, and the (reason, message) of a conflict or None."""
     granted = {name: value for name, value in accepted.items() if value}
     conflict: tuple[str, str] | None = None
-    # The last conflict is the one that is told.
+    # Only the last conflict is reported.
     for name in ("plural", "singular", "shortNames", "kind", "listKind"):
         used = in_use.kinds if name in ("kind", "listKind") else in_use.resources
         given, before = wanted.get(name), accepted.get(name)
@@ -97,14 +97,17 @@ def _accepted(
 
 
 def _taken(given: Any, before: Any, used: frozenset[str], built_in: frozenset[str]) -> list[str]:
-    """Of one name or several: those that others have."""
+    """Return the requested names, one or several, that are used elsewhere."""
     wanted = given if isinstance(given, list) else [given] if given else []
     own = before if isinstance(before, list) else [before]
     return [name for name in wanted if name in used and (name not in own or name in built_in)]
 
 
 def _lost(accepted: Mapping[str, Any], in_use: NamesInUse) -> bool:
-    """Whether the server itself has become the owner of what cannot be served under two kinds."""
+    """Return whether the plural or kind now belongs to a built-in resource.
+
+    Neither name can be served for two resources.
+    """
     return bool({accepted.get("plural"), accepted.get("kind")} & in_use.built_in)
 
 
@@ -126,7 +129,7 @@ def with_condition(
     message: str,
     now: datetime,
 ) -> list[Any]:
-    """The conditions with this one; its time changes only with its status."""
+    """Return the conditions with this one set; lastTransitionTime changes only with its status."""
     before = next((entry for entry in conditions if entry.get("type") == kind), None)
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before.get("status") == status:

@@ -1,4 +1,4 @@
-"""How many Pods a PodDisruptionBudget lets go, and whether one may be evicted."""
+"""PodDisruptionBudget status and the eviction check."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -14,25 +14,26 @@ from onejob.wire.selectors import SelectorError, matcher_of
 
 _CONDITION: Final = "DisruptionAllowed"
 _SYNC_FAILED: Final = "SyncFailed"
-#: A Pod whose eviction was granted counts as gone for so long; then it seems to stay.
+#: Time for which a Pod counts as evicted after its eviction was granted; afterwards it is assumed
+#: to stay.
 DELETION_TIMEOUT: Final = timedelta(minutes=2)
-#: Evictions that were granted and not seen to happen.
+#: Maximum number of granted evictions that were not observed to happen.
 _MOST_PENDING: Final = 2000
 
 
 class BadBudget(Exception):
-    """The status cannot be calculated; the message says why."""
+    """The status cannot be computed; the message has the reason."""
 
 
 class Needed(Struct, frozen=True):
-    """How many Pods there should be, and how many of them must stay healthy."""
+    """Number of Pods expected, and how many of them must stay healthy."""
 
     expected: int
     healthy: int
 
 
 def selection(spec: BudgetSpec) -> Callable[[Mapping[str, str]], bool]:
-    """Says of labels whether the budget covers Pods that have them."""
+    """Return a predicate on Pod labels: whether the budget covers a Pod with these labels."""
     if spec.selector is None:
         return lambda labels: False
     try:
@@ -42,12 +43,15 @@ def selection(spec: BudgetSpec) -> Callable[[Mapping[str, str]], bool]:
 
 
 def needs_scale(spec: BudgetSpec) -> bool:
-    """Whether the number of Pods that there should be must be asked of their controllers."""
+    """Return whether the expected number of Pods must be looked up in their controllers."""
     return spec.max_unavailable is not None or isinstance(spec.min_available, str)
 
 
 def needed(spec: BudgetSpec, pods: int, scale: int) -> Needed:
-    """`pods` is how many there are, `scale` how many their controllers want. Raises BadBudget."""
+    """Return the expected and required Pods. Raises `BadBudget`.
+
+    `pods` is the number of existing Pods, `scale` the number desired by their controllers.
+    """
     if spec.max_unavailable is not None:
         return Needed(scale, max(0, scale - _share(spec.max_unavailable, scale)))
     if isinstance(spec.min_available, str):
@@ -58,7 +62,7 @@ def needed(spec: BudgetSpec, pods: int, scale: int) -> Needed:
 
 
 def _share(amount: int | str, whole: int) -> int:
-    """Percentages are rounded up."""
+    """Return `amount`, or that percentage of `whole`, rounded up. Raises `BadBudget`."""
     if isinstance(amount, int):
         return amount
     number = amount.removesuffix("%")
@@ -72,7 +76,10 @@ def _share(amount: int | str, whole: int) -> int:
 def observed(
     budget: Budget, pods: Iterable[Pod], wanted: Needed, now: datetime
 ) -> tuple[BudgetStatus, datetime | None]:
-    """The status by what is there, and when to look again even if nothing changes."""
+    """Return the status computed from `pods`, and when to recompute it, or None.
+
+    The time applies even if nothing changes before.
+    """
     pods = list(pods)
     now = now.replace(microsecond=0)
     pending = {
@@ -102,7 +109,10 @@ def observed(
 
 
 def failed(budget: Budget, why: str, now: datetime) -> BudgetStatus:
-    """Nothing may go while it is not known how many may."""
+    """Return the status after a failed computation.
+
+    No disruption is allowed while the number is unknown.
+    """
     before = budget.status
     condition = BudgetCondition(
         type=_CONDITION,
@@ -117,7 +127,7 @@ def failed(budget: Budget, why: str, now: datetime) -> BudgetStatus:
 
 
 def status_document(status: BudgetStatus) -> dict[str, Any]:
-    """As it is stored: upstream shows numbers that are 0, too."""
+    """Return the status as it is stored. Zero counts are included, as upstream does."""
     document: dict[str, Any] = {
         "observedGeneration": status.observed_generation,
         "disruptionsAllowed": status.disruptions_allowed,
@@ -148,7 +158,7 @@ def _time(at: datetime | None) -> str | None:
 
 
 class Refused(Struct, frozen=True):
-    """Why a Pod may not be evicted; `code` 429 may be tried again."""
+    """Reason why a Pod may not be evicted; after `code` 429 the client may retry."""
 
     code: int
     message: str
@@ -157,14 +167,17 @@ class Refused(Struct, frozen=True):
 
 
 def ignores_budgets(phase: str, *, deleting: bool) -> bool:
-    """Whether the end of such a Pod disrupts nothing."""
+    """Return whether evicting a Pod in this state disrupts nothing, so budgets do not apply."""
     return deleting or phase in ("Pending", "Succeeded", "Failed")
 
 
 def evicted(
     budget: Budget, pod: str, *, is_ready: bool, now: datetime
 ) -> BudgetStatus | Refused | None:
-    """What evicting a Pod that runs does to its budget: None if nothing."""
+    """Return the budget's status after evicting a running Pod, or a refusal.
+
+    None if the eviction does not affect the budget.
+    """
     status, name = budget.status, budget.metadata.name
     if not is_ready and _may_lose_unhealthy(budget):
         return None
@@ -231,7 +244,7 @@ def _with_allowed(
 def _with(
     conditions: tuple[BudgetCondition, ...], new: BudgetCondition, now: datetime
 ) -> tuple[BudgetCondition, ...]:
-    """The conditions with one of them set; its time is that of the last change of its status."""
+    """Return the conditions with `new` set; lastTransitionTime changes only with its status."""
     before = next((c for c in conditions if c.type == new.type), None)
     since = before.last_transition_time if before and before.status == new.status else None
     new = replace(new, last_transition_time=since or now.replace(microsecond=0))

@@ -1,8 +1,8 @@
-"""Recorded times that lie in the future, because the clock was set back.
+"""Recorded timestamps in the future, caused by a clock that was set back.
 
-Or another machine's clock wrote them. Waiting until the clock gets there again could take for ever,
-so such a time counts as the moment at which it was first noticed: a wait that starts from it lasts
-as long as was meant, and not longer.
+They may also come from another machine's clock. Waiting for the clock to catch up could take
+forever, so such a timestamp counts as the moment at which it was first noticed: a delay measured
+from it has its intended length, and no more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,20 @@ from msgspec import Struct, field
 
 
 class FutureTimes(Struct, frozen=True):
-    """Moments that lie in the future, each with the time at which that was noticed."""
+    """Timestamps in the future, each mapped to the time at which it was first noticed."""
 
     times: Mapping[datetime, datetime] = field(default_factory=dict)
 
     def counts_from(self, moment: datetime) -> datetime:
-        """When to begin to count what is to be counted from this moment on."""
+        """Return the time from which a delay after `moment` is measured."""
         return self.times.get(moment, moment)
 
     def after(self, moments: Iterable[datetime | None], now: datetime) -> "FutureTimes":
-        """What is to be remembered of these moments; all others are forgotten."""
+        """Return a record of the `moments` that are in the future; drop all others."""
         ahead = {moment for moment in moments if moment is not None and moment > now}
         if not ahead:
             return NO_FUTURE_TIMES
-        # The clock may be set back more than once: then what was noticed lies ahead as well.
+        # The clock may be set back more than once: the time of noticing is then in the future, too.
         return FutureTimes({moment: min(self.times.get(moment, now), now) for moment in ahead})
 
 

@@ -1,4 +1,4 @@
-"""Durations in Go's notation (`1h30m`), which cron's `@every` is written in."""
+"""Durations in Go's notation (`1h30m`), used by cron's `@every`."""
 
 import re
 
@@ -18,11 +18,11 @@ _UNIT = re.compile(r"[^.0-9]*")
 
 
 class DurationError(ValueError):
-    """The text is not a duration; the message is Go's."""
+    """Invalid duration; the message is Go's."""
 
 
 def parse_duration(text: str) -> int:
-    """Whole nanoseconds, possibly negative."""
+    """Parse a duration into whole nanoseconds, possibly negative. Raises `DurationError`."""
     negative = text.startswith("-")
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
@@ -54,7 +54,7 @@ def parse_duration(text: str) -> int:
 
 
 def _quote(text: str) -> str:
-    """Go's time package escapes what is not printable ASCII byte by byte."""
+    """Quote like Go's time package. It escapes characters outside printable ASCII byte by byte."""
     quoted = ""
     for character in text:
         if character in ('"', "\\"):

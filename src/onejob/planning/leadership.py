@@ -1,9 +1,9 @@
-"""Who of several replicas leads, by a Lease that all of them read and write.
+"""Leader election among replicas, by a Lease that all of them read and write.
 
-A replica never compares another's clock with its own. It notes when, by its own monotonic clock,
-it first saw a record, and takes over once it has seen no other for as long as the record says. A
-leader counts from the moment at which its last renewal was sent, which is before anybody saw it:
-its own time is over before that of any observer.
+A replica never compares another replica's clock with its own. It notes when, by its own monotonic
+clock, it first observed a record, and takes over once it has observed no newer one for the duration
+in the record. A leader counts from the moment at which its last renewal was sent, which is before
+any replica observed it: its own term ends before the lease expires for any observer.
 """
 
 from dataclasses import dataclass, replace
@@ -14,21 +14,22 @@ import msgspec
 
 from onejob.objects.meta import Meta, View
 
-#: A write ends this long before the lease could be another's.
+#: Safety margin between the end of a write and the earliest time the lease could pass to another
+#: replica.
 _MARGIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    #: How long a lease is respected after it was last renewed.
+    #: Validity of a lease after its last renewal.
     lease_seconds: float = 15.0
-    #: How long after its last renewal a leader still starts writes.
+    #: Time after its last renewal during which a leader may still start writes.
     renew_seconds: float = 10.0
     retry_seconds: float = 2.0
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; "" if nothing is."""
+        """Reason why the values are invalid; "" if they are valid."""
         if self.retry_seconds <= 0:
             return "the retry period must be greater than 0"
         if self.renew_seconds <= self.retry_seconds:
@@ -58,7 +59,7 @@ read_lease = msgspec.json.Decoder(Lease).decode
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A lease as it was last read, and since when it has been so, by the observer's clock."""
+    """Last observed lease, and since when it has been unchanged, by the observer's clock."""
 
     lease: Lease | None
     since: float
@@ -71,7 +72,7 @@ def sighted(before: Sighting | None, lease: Lease | None, now: float) -> Sightin
 
 
 def seconds_until_free(sighting: Sighting, identity: str, now: float) -> float:
-    """How long the lease is still another's; 0 if it may be taken now."""
+    """Return the seconds until another replica's lease expires; 0 if it may be taken now."""
     lease = sighting.lease
     if lease is None or lease.spec.holder_identity in ("", identity):
         return 0.0
@@ -79,7 +80,7 @@ def seconds_until_free(sighting: Sighting, identity: str, now: float) -> float:
 
 
 def taken(lease: Lease | None, identity: str, timing: Timing, now: datetime) -> dict[str, Any]:
-    """The lease as its new holder, or its old one, writes it."""
+    """Return the spec that `identity` writes to acquire or renew the lease."""
     before = lease.spec if lease is not None else LeaseSpec()
     mine = before.holder_identity == identity
     stamp = micro_time(now)
@@ -93,7 +94,10 @@ def taken(lease: Lease | None, identity: str, timing: Timing, now: datetime) -> 
 
 
 def released(lease: Lease, now: datetime) -> dict[str, Any]:
-    """The lease as a holder leaves it: nobody's, so that others need not wait."""
+    """Return the spec of a released lease.
+
+    It has no holder, so that other replicas need not wait.
+    """
     stamp = micro_time(now)
     return {
         "leaseDurationSeconds": 1,
@@ -105,9 +109,9 @@ def released(lease: Lease, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The time in which a replica leads, by its own monotonic clock."""
+    """Term of a leader, by its own monotonic clock."""
 
-    #: When the request was sent that renewed it last.
+    #: Time at which the last successful renewal request was sent.
     renewed_at: float
     timing: Timing
 
@@ -116,11 +120,11 @@ class Term:
 
     @property
     def ends_at(self) -> float:
-        """From then on no write is started."""
+        """Time from which no write may be started."""
         return self.renewed_at + self.timing.renew_seconds
 
     def seconds_for_write(self, now: float) -> float:
-        """How long a write may take that starts now; 0 if none may."""
+        """Return how many seconds a write starting now may take; 0 if none may start."""
         if now >= self.ends_at:
             return 0.0
         return self.renewed_at + self.timing.lease_seconds - _MARGIN_SECONDS - now

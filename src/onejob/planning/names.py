@@ -1,37 +1,37 @@
-"""The names by which Jobs and their Pods recognise each other on the API."""
+"""Annotations, labels and finalizers of Jobs and their Pods."""
 
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failure-count"
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
-#: What Pods carry until they are counted, and what tracked Jobs carry in annotation mode.
+#: Finalizer of Pods until they are counted, and annotation of tracked Jobs in annotation mode.
 TRACKING = "batch.kubernetes.io/job-tracking"
-#: The name in the original tracking proposal. Never written unless asked for, always understood.
+#: Name in the original tracking proposal. Always accepted, but written only if configured.
 TRACKING_AS_PROPOSED = "batch.kubernetes.io/job-completion"
 TRACKING_NAMES = (TRACKING, TRACKING_AS_PROPOSED)
 
 BUILT_IN_MANAGER = "kubernetes.io/job-controller"
-#: On Pods of a Job that is another controller's, and was run by us all the same, because its
-#: managedBy was not looked at: once it is, nobody else will take our finalizer off.
+#: Annotation of Pods that we created for another controller's Job while managedBy was ignored. Once
+#: managedBy is respected, no other controller would remove our finalizer from them.
 STARTED_BY_MARK = "onejob.dev/started-by"
 
-#: Stand-ins for the extension fields, for API servers that would prune those.
-#: Where kubectl apply keeps the whole manifest.
+#: Annotation in which kubectl apply keeps the whole manifest.
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+#: Substitutes for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
-#: On a Job: by how much the memory of a Pod grows that replaces one killed for lack of it.
+#: Job annotations: memory growth factor for the replacement of an OOM-killed Pod, and its maximum.
 OOM_MEMORY_FACTOR_ANNOTATION = "onejob.dev/oom-memory-factor"
 OOM_MEMORY_MAX_ANNOTATION = "onejob.dev/oom-memory-max"
 OOM_MEMORY_ANNOTATIONS = frozenset({OOM_MEMORY_FACTOR_ANNOTATION, OOM_MEMORY_MAX_ANNOTATION})
-#: On Pods of such a Job: how often in a row those before ran out of memory.
+#: Annotation of Pods of such a Job: number of preceding OOM kills in a row.
 OOM_RETRIES = "onejob.dev/oom-retries"
-#: On a CronJob: how many seconds after its slots it may start.
+#: CronJob annotation: maximum delay in seconds after each slot.
 JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
-#: On a Pod, or in a template: how many seconds after its creation it has to have started.
+#: Annotation of a Pod or template: seconds after creation within which the Pod must have started.
 PENDING_DEADLINE_ANNOTATION = "onejob.dev/pending-deadline-seconds"
-#: Instead of a Job's ttlSecondsAfterFinished, by how it finished.
+#: Replace a Job's ttlSecondsAfterFinished, depending on its outcome.
 SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
 FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"
 POD_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-finished"

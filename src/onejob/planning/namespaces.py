@@ -1,4 +1,4 @@
-"""What every namespace contains, and its conditions while it is being deleted."""
+"""Default objects of a namespace, and its conditions during deletion."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _FINALIZER = "kubernetes"
 
 
 def service_account(namespace: str) -> bytes:
-    """The account that Pods run as unless they say otherwise."""
+    """Return the ServiceAccount of Pods that specify none."""
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -26,7 +26,10 @@ def service_account(namespace: str) -> bytes:
 
 
 def root_ca_map(namespace: str, root_ca: str) -> bytes:
-    """The certificate by which clients in Pods recognise the API server."""
+    """Return the ConfigMap with the CA certificate.
+
+    Clients in Pods use it to verify the API server.
+    """
     description = "The certificate authority of this API server, for its clients in Pods."
     return msgspec.json.encode(
         {
@@ -43,7 +46,7 @@ def root_ca_map(namespace: str, root_ca: str) -> bytes:
 
 
 def root_ca_repair(stored: bytes, root_ca: str) -> bytes | None:
-    """A JSON patch that restores the certificate; None if it is as it should be."""
+    """Return a JSON patch that restores the certificate; None if it is intact."""
     document: dict[str, Any] = msgspec.json.decode(stored)
     if document.get("data") == _root_ca_data(root_ca):
         return None
@@ -52,12 +55,12 @@ def root_ca_repair(stored: bytes, root_ca: str) -> bytes | None:
 
 
 class Remains(Struct):
-    """What is still in a namespace after everything was asked to go."""
+    """Objects left in a namespace after the deletion of all of them was requested."""
 
-    #: By resource, and by finalizer: how many objects.
+    #: Number of objects, by resource and by finalizer.
     objects: Counter[str] = field(default_factory=Counter)
     finalizers: Counter[str] = field(default_factory=Counter)
-    #: Why something could not be deleted.
+    #: Errors of failed deletions.
     failures: list[str] = field(default_factory=list)
 
     def add(self, resource: str, finalizers: Iterable[str]) -> None:
@@ -69,8 +72,10 @@ class Remains(Struct):
 
 
 def deletion_conditions(stored: bytes, remains: Remains, now: datetime) -> bytes | None:
-    """A merge patch of the namespace's status that says what keeps it; None if it says so
-    already. Types, reasons and texts are upstream's."""
+    """Return a merge patch of the status that reports the obstacles to the deletion.
+
+    None if the conditions are up to date. Types, reasons and messages are upstream's.
+    """
     status = msgspec.json.decode(stored).get("status", {})
     before = {condition.get("type"): condition for condition in status.get("conditions", ())}
     after = [
@@ -82,12 +87,12 @@ def deletion_conditions(stored: bytes, remains: Remains, now: datetime) -> bytes
 
 
 def has_other_finalizers(stored: bytes) -> bool:
-    """Whether somebody else keeps the namespace even once it is empty."""
+    """Return whether finalizers of other components keep the namespace even once it is empty."""
     return any(name != _FINALIZER for name in _finalizers(msgspec.json.decode(stored)))
 
 
 def finalized(stored: bytes) -> bytes:
-    """The namespace for its `/finalize`: nothing of ours keeps it any longer."""
+    """Return the namespace without our finalizer, for its `/finalize` subresource."""
     document: dict[str, Any] = msgspec.json.decode(stored)
     kept = [name for name in _finalizers(document) if name != _FINALIZER]
     document.setdefault("spec", {})["finalizers"] = kept
@@ -107,7 +112,7 @@ class _Condition(Struct, frozen=True):
 
 
 def _conditions(remains: Remains) -> Iterable[_Condition]:
-    # What is served is known from the start, so these two never fail.
+    # The served resources are static, so these two conditions never report a failure.
     yield _Condition(
         "NamespaceDeletionDiscoveryFailure",
         False,
@@ -140,7 +145,7 @@ def _content_remaining(remains: Remains) -> _Condition:
     if not remains.objects:
         return _Condition(kind, False, "ContentRemoved", "All content successfully removed")
     counts = (
-        # The name and the group, which the core group leaves empty.
+        # `resource.group`; the core group's name is empty, which leaves a trailing dot.
         f"{resource if '.' in resource else f'{resource}.'} has {count} resource instances"
         for resource, count in sorted(remains.objects.items())
     )

@@ -1,8 +1,8 @@
-"""Who owns whom: what becomes of dependents when owners go.
+"""Garbage collection by owner references: the fate of dependents when owners are deleted.
 
-`OwnerGraph` follows metadata as it changes and says what is worth a closer look. A closer look
-reads the object and its owners afresh and asks `judge`. The graph may lag behind the API, so no
-deletion rests on it alone.
+`OwnerGraph` follows metadata changes and returns the objects to examine. The controller then reads
+an object and its owners afresh and calls `judge`. The graph may lag behind the API, so no deletion
+rests on it alone.
 """
 
 from collections import Counter
@@ -19,19 +19,22 @@ ORPHAN_FINALIZER = "orphan"
 
 
 class Examine(Struct, frozen=True):
-    """Look closer: may this object stay, or, if it waits for its dependents, may it go?"""
+    """Task: examine an object.
+
+    Decide whether it may stay or, if it waits for its dependents, may be deleted.
+    """
 
     uid: str
 
 
 class Orphan(Struct, frozen=True):
-    """Take this owner's reference off all its dependents, then let it go."""
+    """Task: remove this owner's reference from all its dependents, then complete its deletion."""
 
     uid: str
 
 
 class ForeignOwner(Struct, frozen=True):
-    """The owner lives in another namespace, which does not count as owning."""
+    """Task: report an owner in another namespace, which does not count as an owner."""
 
     uid: str
     owner: OwnerReference
@@ -41,7 +44,7 @@ Task: TypeAlias = Examine | Orphan | ForeignOwner
 
 
 class Node:
-    """What the graph remembers of an object."""
+    """Ownership metadata of one object in the graph."""
 
     __slots__ = ("deleting", "foreground", "key", "orphaning", "owners", "uid")
 
@@ -58,15 +61,15 @@ class Node:
 
 
 class OwnerGraph:
-    """Objects by UID with their dependents. `observe` and `forget` return what follows.
+    """Objects by UID, with their dependents. `observe` and `forget` return the resulting tasks.
 
-    `kinds` says for each `Key.resource` which apiVersion and kind references to it must have.
+    `kinds` maps each `Key.resource` to the apiVersion and kind that references to it must have.
     """
 
     def __init__(self, kinds: Mapping[str, tuple[str, str]]) -> None:
         self._kinds = kinds
         self._nodes: dict[str, Node] = {}
-        #: How many there are of each resource.
+        #: Number of objects per resource.
         self._counts: Counter[str] = Counter()
         # Insertion-ordered sets: the order of deletions must not depend on hashes.
         self._dependents: dict[str, dict[str, None]] = {}
@@ -83,7 +86,7 @@ class OwnerGraph:
                 yield node
 
     def observe(self, key: Key, metadata: Meta) -> Sequence[Task]:
-        """An object was created or changed."""
+        """Record a created or changed object."""
         uid = metadata.uid
         old = self._nodes.get(uid)
         if (
@@ -92,7 +95,7 @@ class OwnerGraph:
             and metadata.deletion_timestamp is None
             and old.owners == metadata.owner_references
         ):
-            return ()  # By far the most changes are none of ownership.
+            return ()  # By far the most changes leave ownership as it is.
         new = self._nodes[uid] = Node(key, metadata)
         if old is None:
             self._counts[key.resource] += 1
@@ -107,7 +110,7 @@ class OwnerGraph:
         return tasks
 
     def forget(self, uid: str) -> Sequence[Task]:
-        """An object is gone."""
+        """Remove a deleted object."""
         tasks: list[Task] = [Examine(dependent.uid) for dependent in self.dependents(uid)]
         node = self._nodes.pop(uid, None)
         if node is not None:
@@ -118,16 +121,19 @@ class OwnerGraph:
         return tasks
 
     def forget_resource(self, resource: str) -> None:
-        """Objects of that kind are served no more."""
+        """Remove all objects of a resource that is no longer served."""
         for uid in [node.uid for node in self._nodes.values() if node.key.resource == resource]:
             self.forget(uid)
 
     def missing(self, resource: str, uids: Set[str]) -> Sequence[str]:
-        """UIDs of the objects of a kind that are known here and not among `uids`, all of which
-        were observed."""
+        """Return the UIDs of objects in the graph that are not among `uids`.
+
+        `uids` must be the UIDs of all existing objects of that resource, each of them observed
+        before.
+        """
         if self._counts[resource] == len(uids):
-            # As after the first list of each kind: to look at the nodes of all kinds each time
-            # takes longer than anything else if there are a hundred thousand.
+            # As after the first list of each resource. Scanning the nodes of all resources every
+            # time would dominate the cost with 100,000 objects.
             return ()
         return [
             node.uid
@@ -136,15 +142,17 @@ class OwnerGraph:
         ]
 
     def is_settled(self, uid: str) -> bool:
-        """Whether, as far as the graph knows, all owners are there and none of them waits: then
-        a closer look would find nothing to do."""
+        """Return whether, as far as cached, all owners exist and none is in foreground deletion.
+
+        Examining such an object would have no effect.
+        """
         node = self._nodes.get(uid)
         if node is None or node.foreground:
             return node is None
         return all(self._is_solid(node, owner) for owner in node.owners)
 
     def blocking_dependents(self, uid: str) -> Iterator[Node]:
-        """Dependents that an owner deleted in the foreground must wait for."""
+        """Yield the dependents that block the foreground deletion of an owner."""
         for dependent in self.dependents(uid):
             reference = dependent.reference_to(uid)
             if reference is not None and reference.block_owner_deletion:
@@ -197,8 +205,8 @@ class OwnerGraph:
                 del self._dependents[owner_uid]
 
 
-#: What a reference is worth. Dangling: there is no such owner. Waiting: the owner is being
-#: deleted and waits for its dependents. Unknown: its kind is not served here.
+#: State of an owner reference. Dangling: the owner does not exist. Waiting: the owner is in
+#: foreground deletion and waits for its dependents. Unknown: its kind is not served here.
 Standing: TypeAlias = Literal["solid", "dangling", "waiting", "unknown"]
 
 
@@ -207,14 +215,15 @@ class Stay(Struct, frozen=True):
 
 
 class DropReferences(Struct, frozen=True):
-    """Some owners are solid, so the object stays, without its references to the others."""
+    """Some owners are solid: keep the object and remove its references to the others."""
 
     owner_uids: tuple[str, ...]
 
 
 class DeleteObject(Struct, frozen=True):
     propagation: Literal["Background", "Foreground", "Orphan"]
-    #: A dependent waits for this object in turn: stop blocking owners, or both wait for ever.
+    #: True if a dependent is in foreground deletion as well: clear blockOwnerDeletion, or both
+    #: would wait forever.
     unblock_owners: bool = False
 
 
@@ -222,7 +231,7 @@ Verdict: TypeAlias = Stay | DropReferences | DeleteObject
 
 
 def judge(metadata: Meta, standings: Mapping[str, Standing], dependents: Iterable[Node]) -> Verdict:
-    """What becomes of an object, given how its owners (by UID) stand."""
+    """Return the decision about an object, given the state of its owners by UID."""
     if not metadata.owner_references or metadata.deleting or "unknown" in standings.values():
         return Stay()
     lost = tuple(
@@ -241,7 +250,10 @@ def judge(metadata: Meta, standings: Mapping[str, Standing], dependents: Iterabl
 
 
 def standing_of(reference: OwnerReference, owner: Meta | None) -> Standing:
-    """How an owner stands that was looked up where the reference says; None: not found."""
+    """Return the state of a reference.
+
+    `owner` is the object found under the reference's name, or None.
+    """
     if owner is None or owner.uid != reference.uid:
         return "dangling"
     if owner.deleting and FOREGROUND_FINALIZER in owner.finalizers:
@@ -250,7 +262,7 @@ def standing_of(reference: OwnerReference, owner: Meta | None) -> Standing:
 
 
 def without_finalizer(metadata: Meta, finalizer: str) -> bytes:
-    """A merge patch that takes off a finalizer, unless the object has changed meanwhile."""
+    """Return a merge patch that removes a finalizer, unless the object has changed meanwhile."""
     kept = [name for name in metadata.finalizers if name != finalizer]
     return _metadata_patch(
         uid=metadata.uid, resourceVersion=metadata.resource_version, finalizers=kept
@@ -258,13 +270,13 @@ def without_finalizer(metadata: Meta, finalizer: str) -> bytes:
 
 
 def without_owners(uid: str, owner_uids: Iterable[str]) -> bytes:
-    """A strategic merge patch of the object `uid` that drops references."""
+    """Return a strategic merge patch that removes owner references from the object `uid`."""
     dropped = [{"$patch": "delete", "uid": owner_uid} for owner_uid in owner_uids]
     return _metadata_patch(uid=uid, ownerReferences=dropped)
 
 
 def without_blocking(metadata: Meta) -> bytes:
-    """A strategic merge patch after which the object blocks no owner's deletion."""
+    """Return a strategic merge patch after which the object does not block any owner's deletion."""
     changed = [
         {"uid": owner.uid, "blockOwnerDeletion": False}
         for owner in metadata.owner_references

@@ -1,8 +1,8 @@
-"""When a finished Job or Pod may go: `ttlSecondsAfterFinished` after its end, of a Job also by how
-it ended.
+"""TTL after finish: expiry of finished Jobs and Pods.
 
-Owners do not matter here, in either direction: they neither keep an expired object nor does a
-TTL keep an object whose owners are gone.
+Objects expire `ttlSecondsAfterFinished` after their end; a Job's TTL may depend on its outcome.
+Ownership is independent of TTLs: owners do not keep an expired object, and a TTL does not keep an
+object whose owners are gone.
 """
 
 from datetime import datetime, timedelta
@@ -27,20 +27,23 @@ class Expires(Struct, frozen=True):
     at: datetime
 
     def time_left(self, now: datetime) -> timedelta:
-        """Zero or less once it has expired."""
+        """Return the remaining time; zero or negative once expired."""
         return self.at - now
 
     def is_skewed(self, now: datetime) -> bool:
-        """Whether the end lies in the future: some clock is wrong. The TTL counts all the same."""
+        """Return whether the finish time is in the future, so that some clock is wrong.
+
+        The TTL is measured from it nevertheless.
+        """
         return self.finished_at > now
 
 
 class NeverExpires(Struct, frozen=True):
-    """Unfinished, without a TTL, or on its way out already."""
+    """The object is unfinished, has no TTL, or is being deleted already."""
 
 
 class UnknownEnd(Struct, frozen=True):
-    """It has finished, but does not say when."""
+    """The object has finished without recording a finish time."""
 
     error: str
 
@@ -70,7 +73,7 @@ def job_expiry(job: Job) -> Expiry:
 
 
 def ttl_source(job: Job) -> str:
-    """Which field or annotation says how long a finished Job stays."""
+    """Return the field or annotation that determines how long a finished Job is kept."""
     condition = job.finished_condition
     if condition is not None:
         annotation = _annotation_by_outcome(condition)
@@ -84,7 +87,7 @@ def _annotation_by_outcome(condition: Condition) -> str:
 
 
 def pod_expiry(pod: Pod) -> Expiry:
-    # Not `terminal`: this is asked with every change of every Pod.
+    # Inlined instead of `terminal`: called for every change of every Pod.
     if pod.status.phase not in ("Succeeded", "Failed"):
         return NEVER
     if pod.metadata.deletion_timestamp is not None:
@@ -103,7 +106,7 @@ def pod_expiry(pod: Pod) -> Expiry:
 
 
 def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
-    """How long it may stay; None if no TTL applies."""
+    """Return the remaining time; None if no TTL applies."""
     expiry = expiry_of(finished)
     return expiry.time_left(now) if isinstance(expiry, Expires) else None
 
@@ -112,6 +115,6 @@ def expires_after(finished_at: datetime, ttl_seconds: int) -> Expires | NeverExp
     try:
         return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))
     except OverflowError:
-        # Later than the last year that a date can have. Whoever may write a status may write any
-        # time into it.
+        # The expiry is beyond the last representable year. Clients with write access to the status
+        # can store any finish time.
         return NEVER

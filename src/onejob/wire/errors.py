@@ -1,4 +1,4 @@
-"""Failures a client may expect, shaped like Kubernetes' `Status`.
+"""API errors, mapped to Kubernetes' `Status`.
 
     ApiError
     ├── BadRequest            400
@@ -18,8 +18,8 @@
     ├── InternalError         500
     └── Timeout               504
 
-Clients branch on `reason`; people read `message`. `details.kind` is the plural resource in
-404 and 409 and the Kind in 422, as upstream has it.
+Clients branch on `reason`; people read `message`. `details.kind` is the plural resource in 404 and
+409 and the Kind in 422, as upstream has it.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from typing import Any
 
 from onejob.wire.field_errors import FieldError, shortened
 
-#: More causes than that help nobody.
+#: Maximum number of causes in a response; more are not useful.
 MAX_CAUSES = 100
 _LONGEST_MESSAGE = 256 * 1024
 
@@ -91,7 +91,7 @@ class NotAcceptable(ApiError):
 
 
 class RequestTimeout(ApiError):
-    """The client took too long to say what it wants."""
+    """The client took too long to send its request."""
 
     code, reason = 408, "Timeout"
 
@@ -113,7 +113,7 @@ class RequestTooLarge(ApiError):
 
 
 class ConversionFailed(ApiError):
-    """An object exists, but not in the version that was asked for."""
+    """The object exists, but cannot be converted to the requested version."""
 
     code, reason = 500, "InternalError"
 
@@ -128,7 +128,7 @@ class Invalid(ApiError):
     def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
         """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
         shown = errors[:MAX_CAUSES]
-        # A name that is also two labels is bad three times; everything is said once.
+        # A name that is also used in two labels is invalid three times; report each error once.
         texts = list(dict.fromkeys(str(error) for error in shown))
         by_text = {(str(error), error.cause()["reason"]): error for error in shown}
         causes = [error.cause() for error in by_text.values()]
@@ -156,7 +156,7 @@ class InternalError(ApiError):
 
 
 class InsufficientStorage(ApiError):
-    """The disk of the store is full: nothing was written, and it may be tried again later."""
+    """The store's disk is full. Nothing was written; the request may be retried later."""
 
     code, reason = 507, "InsufficientStorage"
 
@@ -179,7 +179,7 @@ def _details(resource: str, name: str) -> dict[str, Any]:
 
 
 def not_found(resource: str, name: str) -> NotFound:
-    """`resource` is the plural with its group, as in `Key`: `jobs.batch`."""
+    """Return the error. `resource` is the plural with its group, as in `Key`: `jobs.batch`."""
     return NotFound(f'{resource} "{name}" not found', details=_details(resource, name))
 
 
@@ -234,7 +234,7 @@ def from_status(status: dict[str, Any]) -> ApiError:
 
 
 class _RemoteInvalid(Invalid):
-    """A 422 that came over the wire: the causes are texts, not FieldErrors."""
+    """A 422 received from a server: its causes are strings, not FieldErrors."""
 
     def __init__(
         self,

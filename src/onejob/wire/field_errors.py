@@ -1,16 +1,16 @@
-"""One thing wrong with one field, rendered as upstream renders it."""
+"""Validation error of one field, formatted like upstream's."""
 
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-#: As much of a value or a name is repeated to whoever sent it; no real one is longer.
+#: Characters of a client's value or name repeated in a response; no legitimate one is longer.
 _LONGEST_ECHO: Final = 1024
 
 
 def shortened(text: str, longest: int = _LONGEST_ECHO) -> str:
-    """A text as part of an answer, which must not be as long as the request was."""
+    """Truncate a text for a response, which must not be as long as the request."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}... ({len(text) - longest} more characters)"
@@ -21,7 +21,7 @@ class _Omitted:
         return "OMITTED"
 
 
-#: The value is not part of the text (upstream omits large or irrelevant values).
+#: Marks a value left out of the message (upstream omits large or irrelevant values).
 OMITTED: Final = _Omitted()
 
 _HEADS: Final = {
@@ -47,7 +47,7 @@ class FieldError(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The text without its path: what `details.causes[].message` holds."""
+        """Message without the field path, as in `details.causes[].message`."""
         text = _HEADS[self.type]
         if self.type not in _VALUELESS and not isinstance(self.value, _Omitted):
             text += f": {_render(self.value)}"
@@ -67,7 +67,7 @@ def _render(value: Any) -> str:
         value = shortened(value)
     text = msgspec.json.encode(value).decode()
     if not isinstance(value, str):
-        # Go writes JSON so that it can stand in a page.
+        # Go escapes these characters so that the JSON can be embedded in HTML.
         text = text.translate(_ESCAPED)
     return shortened(text, 2 * _LONGEST_ECHO)
 

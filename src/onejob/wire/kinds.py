@@ -1,7 +1,7 @@
-"""The kinds that every server is built with: one row each.
+"""Built-in kinds of every server, one row each.
 
-Code that names one particular kind takes it from here. What treats all kinds alike asks the
-`KindRegistry` of its server (`onejob.wire.registry`), because kinds come and go at run time.
+Code that refers to one particular kind imports it from here. Generic code uses the `KindRegistry`
+of its server (`onejob.wire.registry`), because kinds are added and removed at run time.
 """
 
 import re
@@ -16,7 +16,7 @@ STATUS_VERBS = ("get", "patch", "update")
 class Subresource:
     name: str
     verbs: tuple[str, ...]
-    #: The kind of the body, where it is not the parent's.
+    #: Kind of the body, if it differs from the parent's.
     group: str = ""
     version: str = ""
     kind: str = ""
@@ -34,17 +34,17 @@ class Kind:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
-    #: events.k8s.io/v1 events are the core events under another name; the versions of a custom
-    #: resource share one storage, which is that of the version without this.
+    #: Storage shared with another kind: events.k8s.io/v1 events are the core events under another
+    #: name; the versions of a custom resource share one storage, that of the version without this.
     stored_as: str = field(default="", compare=False)
-    #: Whether it is served for clients that bring it, and nothing here acts on it.
+    #: True if the kind is served for clients only, and no component here acts on it.
     stored_only: bool = field(default=False, compare=False)
-    #: Whether a CustomResourceDefinition made it.
+    #: True if the kind was defined by a CustomResourceDefinition.
     custom: bool = field(default=False, compare=False)
-    #: What its lists are.
+    #: Kind of its lists.
     list_kind: str = ""
-    # Put together once: every write asks for these.
-    #: The plural with its group, as error messages and keys have it: `jobs.batch`.
+    # Computed once, because every write uses these.
+    #: Plural with its group, as in error messages and keys: `jobs.batch`.
     resource: str = field(init=False, compare=False, repr=False)
     #: The `Key.resource` under which objects are stored.
     storage: str = field(init=False, compare=False, repr=False)
@@ -60,7 +60,7 @@ class Kind:
 
     @property
     def strategy(self) -> str:
-        """The name of the rules for its documents, where versions of one resource differ."""
+        """Name of the validation rules for its documents, where versions of one resource differ."""
         if self.custom and self.stored_as:
             return f"{self.plural}.{self.version}.{self.group}"
         return self.resource
@@ -74,7 +74,7 @@ _STAGES = {"alpha": 0, "beta": 1, None: 2}
 
 
 def version_order(version: str) -> tuple[int, int, int, int, str]:
-    """To sort versions by: the most stable and newest first, as discovery prefers them."""
+    """Return a sort key: the most stable and newest version first, as discovery prefers them."""
     match = _VERSION.fullmatch(version)
     if match is None:
         return (1, 0, 0, 0, version)
@@ -112,7 +112,7 @@ def _stored(
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _EXTENSIONS = ("api-extensions",)
 
-#: Kinds that nothing here acts on: what others bring is accepted, stored and watched.
+#: Kinds that no component here acts on: objects of clients are accepted, stored and watched.
 STORED_KINDS: Sequence[Kind] = (
     _stored("v1", "Endpoints", "ep", plural="endpoints"),
     _stored("v1", "LimitRange", "limits"),
@@ -249,7 +249,7 @@ KINDS: Sequence[Kind] = (
     *STORED_KINDS,
 )  # fmt: skip
 
-#: Served, but never stored: they are measured when somebody asks.
+#: Kinds that are served but never stored: they are measured on request.
 METRICS_GROUP = "metrics.k8s.io"
 MEASURED_KINDS: Sequence[Kind] = (
     Kind(

@@ -1,4 +1,4 @@
-"""Labels, annotations and label selectors of documents: are they well formed?"""
+"""Validation of labels, annotations and label selectors."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -23,7 +23,7 @@ def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 @lru_cache(maxsize=4096)
 def _is_good_label(label: tuple[str, str]) -> bool:
-    """Remembered: the same few come with every Pod."""
+    """Cached: the same few labels come with every Pod."""
     return not qualified_name_errors(label[0]) and not label_value_errors(label[1])
 
 
@@ -31,10 +31,10 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> list[Fiel
     errors = []
     size = 0
     for key, value in annotations.items():
-        # Upstream lets annotation keys be upper case in their prefix as well.
+        # Upstream allows upper case in the prefix of annotation keys as well.
         errors += [invalid(path, key, text) for text in qualified_name_errors(key.lower())]
         size += len(key) + len(value)
-    # Characters are counted first: bytes matter only near the limit.
+    # Count characters first: bytes matter only near the limit.
     if size * 4 > _LONGEST_ANNOTATIONS:
         size = sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items())
         if size > _LONGEST_ANNOTATIONS:
@@ -45,7 +45,10 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> list[Fiel
 def validate_label_selector(
     selector: Mapping[str, Any], path: str, *, tolerate_bad_values: bool = False
 ) -> list[FieldError]:
-    """`tolerate_bad_values` is for selectors stored before their values were checked."""
+    """Return the errors of a label selector.
+
+    `tolerate_bad_values` is for selectors stored before their values were validated.
+    """
     errors = validate_labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
     for i, expression in enumerate(selector.get("matchExpressions", ())):
         errors += _validate_expression(

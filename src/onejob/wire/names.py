@@ -1,4 +1,4 @@
-"""What names may look like. Each function answers with the texts of what is wrong; none is fine."""
+"""Validation of names. Each function returns error messages; an empty result means valid."""
 
 import re
 from functools import lru_cache
@@ -27,7 +27,7 @@ _ENDS: Final = "and must start and end with an alphanumeric character"
 
 
 def _is_subdomain(text: str) -> bool:
-    # Not one pattern with its parts repeated: that takes long over thousands of parts.
+    # Not one pattern with repeated groups, which is slow for thousands of parts.
     return (
         _is_subdomain_text(text) is not None
         and not (".." in text or ".-" in text or "-." in text)
@@ -37,7 +37,7 @@ def _is_subdomain(text: str) -> bool:
 
 
 def subdomain_errors(text: str) -> list[str]:
-    """A DNS-1123 subdomain: the name of most objects."""
+    """Validate a DNS-1123 subdomain: the name of most objects."""
     errors = []
     if len(text) > 253:
         errors.append("must be no more than 253 characters")
@@ -47,7 +47,7 @@ def subdomain_errors(text: str) -> list[str]:
 
 
 def label_errors(text: str) -> list[str]:
-    """A DNS-1123 label: namespaces, containers, hostnames."""
+    """Validate a DNS-1123 label: namespaces, containers, hostnames."""
     errors = []
     if len(text) > 63:
         errors.append("must be no more than 63 characters")
@@ -68,9 +68,9 @@ def label_errors(text: str) -> list[str]:
 
 
 def qualified_name_errors(text: str) -> tuple[str, ...]:
-    """`name` or `prefix/name`: keys of labels and annotations, condition types, resources.
+    """Validate `name` or `prefix/name`: label and annotation keys, condition types, resources.
 
-    Remembered, because the same few keys come with every Pod, unless it is too long anyway.
+    Cached, because the same few keys come with every Pod, unless the text is too long to be valid.
     """
     if len(text) > 253 + 1 + 63:
         return _qualified_name_errors.__wrapped__(text)
@@ -126,7 +126,7 @@ def label_value_errors(text: str) -> list[str]:
 
 
 def config_key_errors(text: str) -> list[str]:
-    """A key of a ConfigMap or Secret, which may become a file's name."""
+    """Validate a key of a ConfigMap or Secret, which may become a file name."""
     errors = []
     if len(text) > 253:
         errors.append("must be no more than 253 characters")
@@ -190,14 +190,17 @@ def http_path_errors(text: str) -> list[str]:
 
 
 def path_segment_errors(text: str) -> list[str]:
-    """Names of roles: anything that can stand between two slashes of a URL."""
+    """Validate the name of a role: anything that fits between two slashes of a URL."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in text]
 
 
 def as_prefix(text: str) -> str:
-    """What a generateName must look like: a dash at its end will be followed by letters."""
+    """Return a generateName in the form to validate.
+
+    A trailing dash is valid, because letters will follow it.
+    """
     return f"{text[:-1]}a" if len(text) > 1 and text.endswith("-") else text
 
 
@@ -232,7 +235,10 @@ _is_1035_label = re.compile(_1035_LABEL).fullmatch
 
 
 def dns_1035_errors(text: str) -> list[str]:
-    """A DNS-1035 label, which begins with a letter: names of custom resources and versions."""
+    """Validate a DNS-1035 label, which begins with a letter.
+
+    Used for names of custom resources and their versions.
+    """
     errors = []
     if len(text) > 63:
         errors.append("must be no more than 63 characters")

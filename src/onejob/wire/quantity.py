@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`): parse exactly, compare, write canonically.
+"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`): exact parsing, comparison, canonical form.
 
 Values are whole nano-units in an int, so nothing is lost to floating point.
 """
@@ -12,7 +12,7 @@ from msgspec import Struct
 QuantityFormat = Literal["decimal", "binary", "exponent"]
 
 _NANO: Final = 10**9
-#: Upstream keeps at most this much (an int64), silently.
+#: Largest value; upstream silently clamps to it (an int64).
 _LARGEST: Final = (2**63 - 1) * _NANO
 
 _WRONG_FORMAT: Final = (
@@ -28,16 +28,16 @@ _DECIMAL: Final = {
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX: Final = {exponent // 10: suffix for suffix, exponent in _BINARY.items()}
-#: A larger exponent only stands for "too much" or "nothing", and must not cost memory.
+#: Clamp for exponents: a larger one can only mean "too large" or "zero", and must not cost memory.
 _EXPONENT_BOUND: Final = 64
 
 
-#: Longer ones are read anew each time: whoever sends them shall not fill our memory.
+#: Characters. Longer texts are not cached, so that a client cannot fill the memory.
 _LONGEST_REMEMBERED: Final = 100
 
 
 class BadQuantity(ValueError):
-    """The text is no quantity; the message is upstream's."""
+    """Invalid quantity; the message is upstream's."""
 
 
 class Quantity(Struct, frozen=True, order=True):
@@ -46,36 +46,36 @@ class Quantity(Struct, frozen=True, order=True):
 
     @property
     def milli(self) -> int:
-        """In thousandths, rounded up: how CPU is counted."""
+        """The amount in thousandths, rounded up: the unit of CPU."""
         return -(-self.nanos // 10**6)
 
     @property
     def whole(self) -> int:
-        """In units, rounded up: bytes of memory, number of pods."""
+        """The amount in units, rounded up: bytes of memory, number of pods."""
         return -(-self.nanos // _NANO)
 
     def __str__(self) -> str:
         units, rest = divmod(self.nanos, 1024 * _NANO)
-        # Without a binary suffix the text would read back as decimal, so it is written so.
+        # Without a binary suffix the text would be parsed as decimal, so write it as decimal.
         if self.format == "binary" and units and not rest:
             return _binary_text(units)
         return _decimal_text(self.nanos, self.format == "exponent")
 
 
 def parse_quantity(text: str | int | float) -> Quantity:
-    """Raises BadQuantity. Numbers are read as their JSON text is."""
+    """Parse a quantity; numbers are parsed as their JSON text. Raises `BadQuantity`."""
     text = text if isinstance(text, str) else repr(text)
     return _parse(text) if len(text) <= _LONGEST_REMEMBERED else _parse.__wrapped__(text)
 
 
 def canonical_quantity(text: str | int | float) -> str:
-    """How upstream writes that quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
+    """Return upstream's notation of the quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
     text = text if isinstance(text, str) else repr(text)
     return _canonical(text) if len(text) <= _LONGEST_REMEMBERED else str(_parse.__wrapped__(text))
 
 
 def same_quantity(a: str | int | float, b: str | int | float) -> bool:
-    """Equal in value, however written."""
+    """Return whether both are equal in value, regardless of notation."""
     return a == b or parse_quantity(a).nanos == parse_quantity(b).nanos
 
 
@@ -91,7 +91,7 @@ def _parse(text: str) -> Quantity:
         raise BadQuantity(_WRONG_FORMAT)
     sign, units, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     if not units and not fraction:
-        # A lone sign counts as zero upstream; a suffix or a dot without digits does not.
+        # Upstream parses a lone sign as zero, but not a suffix or a dot without digits.
         if suffix or match[3] is not None:
             raise BadQuantity(_WRONG_NUMBER)
         units = "0"
@@ -124,7 +124,7 @@ def _scale(suffix: str) -> tuple[int, QuantityFormat]:
 
 
 def _bounded(numerator: int, denominator: int) -> int:
-    """The quotient, rounded away from zero, within what upstream can hold."""
+    """Return the quotient, rounded away from zero and clamped to upstream's range."""
     nanos = -(-abs(numerator) // denominator)
     nanos = min(nanos, _LARGEST)
     return -nanos if numerator < 0 else nanos

@@ -1,8 +1,11 @@
-"""The kinds that one server serves: those it is built with, and those added while it runs.
+"""Registry of the kinds that one server serves: built-in ones, and those added at run time.
 
-Everything that treats all kinds alike (routing, discovery, OpenAPI, garbage collection, ...) asks
-the registry of its server and follows its changes. The tables are changed in place, so a lookup
-costs no more than in a constant; the tuples are replaced, so whoever iterates sees one state.
+Generic code (routing, discovery, OpenAPI, garbage collection, ...) uses the registry of its server
+and subscribes to its changes.
+
+Concurrency:
+    The tables are changed in place, so a lookup costs no more than in a constant. The tuples are
+    replaced, so an iteration sees one consistent state.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +18,7 @@ from onejob.wire.kinds import KINDS, MEASURED_KINDS, Kind
 
 
 class KindsChanged(Struct, frozen=True):
-    """A kind that changed is both removed and added."""
+    """Change of the registry. A modified kind is both removed and added."""
 
     added: tuple[Kind, ...]
     removed: tuple[Kind, ...]
@@ -29,32 +32,34 @@ V = TypeVar("V")
 
 class _ByResource(dict[str, Kind]):
     def __missing__(self, resource: str) -> Kind:
-        # What a request over HTTP would be answered: callers handle both alike.
+        # Same error as over HTTP, so that callers handle both alike.
         raise NotFound(f"the server could not find the requested resource ({resource})")
 
 
 class KindRegistry:
     def __init__(self, kinds: Iterable[Kind] = KINDS) -> None:
-        #: One more with every change.
+        #: Incremented with every change.
         self.generation = 0
-        #: Kinds whose objects are stored, in the order of discovery.
+        #: Kinds whose objects are stored, in discovery order.
         self.kinds: tuple[Kind, ...] = ()
-        #: These and the ones that are measured when somebody asks.
+        #: `kinds` plus the kinds that are measured on request.
         self.served: tuple[Kind, ...] = ()
         self.groups: tuple[str, ...] = ()
         self.group_versions: frozenset[tuple[str, str]] = frozenset()
         #: `jobs.batch` -> the kind under which its objects are stored. Raises NotFound for others.
         self.by_resource: dict[str, Kind] = _ByResource()
-        #: (group, version, plural)
+        #: By (group, version, plural).
         self.by_path: dict[tuple[str, str, str], Kind] = {}
-        #: (apiVersion, kind)
+        #: By (apiVersion, kind).
         self.by_kind: dict[tuple[str, str], Kind] = {}
         self._listeners: list[Listener] = []
         self._install(tuple(kinds))
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change, in the order of subscription; the returned function
-        ends that."""
+        """Call `listener` after every change, in the order of subscription.
+
+        Returns a function that ends the subscription.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -65,8 +70,11 @@ class KindRegistry:
         self.change(removed=kinds)
 
     def change(self, added: Iterable[Kind] = (), removed: Iterable[Kind] = ()) -> None:
-        """Take kinds away and put others in, as one change. Raises ValueError, and changes
-        nothing, if a path or a name would stand for two kinds."""
+        """Remove and add kinds as one change.
+
+        Raises:
+            ValueError: if a path or a name would refer to two kinds; nothing is changed then.
+        """
         change = KindsChanged(tuple(added), tuple(removed))
         gone = {_path(kind) for kind in change.removed}
         kept = tuple(kind for kind in self.kinds if _path(kind) not in gone)

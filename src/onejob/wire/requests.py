@@ -1,4 +1,4 @@
-"""What a request asks for, apart from transport: options of reads, writes and deletes."""
+"""Options and outcomes of API requests, independent of the transport."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ NOWHERE: Final = Key("", "", "")
 
 
 class User(Struct, frozen=True):
-    """Who asks."""
+    """Identity of the requesting user."""
 
     name: str
     uid: str = ""
@@ -27,7 +27,7 @@ INTERNAL = User("system:onejob", groups=("system:masters",))
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """The object, or the part of it, that a write is about."""
+    """Object, or subresource of an object, that a write applies to."""
 
     kind: Kind
     namespace: str
@@ -42,15 +42,15 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 class WriteOptions(Struct, frozen=True):
     user: User = INTERNAL
     dry_run: bool = False
-    #: "" means none was given; HTTP fills in the default from the User-Agent.
+    #: Empty if none was given; HTTP fills in the default from the User-Agent.
     field_manager: str = ""
     #: Strict, Warn or Ignore.
     field_validation: str = "Warn"
     force: bool = False
-    #: onejob's own writers: their documents are clean by construction, so pruning and schema
+    #: Set by onejob's own writers: their documents are clean by construction, so pruning and schema
     #: checks are skipped, and no managedFields are kept (both cost more than the write).
     trusted: bool = False
-    #: Asked before an apply creates what is not there; raises Forbidden. None allows it.
+    #: Called before an apply creates a missing object; raises Forbidden. None allows the creation.
     require_create: Callable[[], None] | None = None
 
 
@@ -70,7 +70,7 @@ class WatchOptions(Struct, frozen=True):
     resource_version: str = ""
     resource_version_match: str = ""
     allow_bookmarks: bool = False
-    #: None leaves it to the revision: what there is comes first if none is given.
+    #: None derives it from the revision: existing objects are sent first if no revision is given.
     send_initial_events: bool | None = None
     timeout_seconds: int | None = None
 
@@ -83,12 +83,13 @@ class DeleteOptions(Struct, frozen=True):
     grace_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    #: Delete an object whose document cannot be read, without regard to what may be in it.
+    #: True to delete an object whose document cannot be decoded, ignoring its finalizers and other
+    #: contents.
     despite_damage: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a write."""
+    """Response to a write."""
 
     code: int
     document: bytes
@@ -111,20 +112,20 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of a watch, filtered and typed for its watcher."""
 
     type: EventType
-    #: Where the object lives; `NOWHERE` for a BOOKMARK.
+    #: Key of the object; `NOWHERE` for a BOOKMARK.
     key: Key
     revision: int
-    #: The object; for DELETED its last state; for BOOKMARK nothing to rely on but its revision.
+    #: The object; its last state for DELETED; for BOOKMARK only the revision is meaningful.
     document: bytes
-    #: Calls for nothing: whoever keeps a cache may take it with the object's next change.
+    #: True if no reaction is required: caches may apply it together with the object's next change.
     quiet: bool = False
 
 
 class LogOptions(Struct, frozen=True):
-    """The options of `GET …/log`."""
+    """Options of `GET …/log`."""
 
     follow: bool = False
-    #: Of the instance before the last restart.
+    #: True for the log of the instance before the last restart.
     previous: bool = False
     timestamps: bool = False
     tail_lines: int | None = None

@@ -1,7 +1,9 @@
 """Label and field selectors: parse once, match many.
 
-matcher = parse_label_selector("app=web,tier in (a, b),!legacy")
-matcher.matches({"app": "web", "tier": "a"})
+Example:
+
+    matcher = parse_label_selector("app=web,tier in (a, b),!legacy")
+    matcher.matches({"app": "web", "tier": "a"})
 """
 
 import re
@@ -13,15 +15,15 @@ from msgspec import Struct
 
 from onejob.objects.meta import LabelSelector
 
-#: Terms, and values in parentheses, of one selector. Reading so many takes ten milliseconds, and a
-#: watch holds them for as long as it is open.
+#: Maximum number of terms, plus values in parentheses, of one selector. Parsing that many takes ten
+#: milliseconds, and a watch holds them for as long as it is open.
 MAX_TERMS: Final = 1000
-#: A term and the comma behind it have so many tokens; parentheses have two of their own.
+#: Maximum number of tokens of a term and its comma; parentheses have two of their own.
 _TOKENS_PER_TERM: Final = 4
 
 
 class SelectorError(ValueError):
-    """The text is no selector; the message says why, as a client shall read it."""
+    """Invalid selector; the message is sent to the client."""
 
 
 class LabelTerm(Struct, frozen=True):
@@ -34,17 +36,17 @@ class LabelTerm(Struct, frozen=True):
 class LabelMatcher:
     """Conjunction of terms; without any, everything matches.
 
-    Terms are merged by key when it is made: how long `matches` takes depends on the labels of the
-    object, not on the selector, which a watch evaluates for every change.
+    Terms are merged by key at construction: the cost of `matches` depends on the labels of the
+    object, not on the size of the selector, which a watch evaluates for every change.
     """
 
     __slots__ = ("_above", "_allowed", "_below", "_denied", "_forbidden", "_required")
 
     def __init__(self, terms: Iterable[LabelTerm] = ()) -> None:
         required: set[str] = set()
-        #: Keys that no label may have.
+        #: Keys that must be absent.
         self._forbidden: set[str] = set()
-        #: By key: values of which the label has one, those it has not, and exclusive bounds.
+        #: By key: allowed values, denied values, and exclusive bounds.
         self._allowed: dict[str, frozenset[str]] = {}
         self._denied: dict[str, set[str]] = {}
         self._above: dict[str, int] = {}
@@ -75,7 +77,7 @@ class LabelMatcher:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         keys = labels.keys()
-        # From here on, whatever requires a key is about labels that are there.
+        # All required keys are present from here on.
         if not keys >= self._required:
             return False
         if self._forbidden and not self._forbidden.isdisjoint(keys):
@@ -97,7 +99,7 @@ class FieldTerm(Struct, frozen=True):
 
 
 class FieldSelector:
-    """Conjunction of terms, merged by field for the same reason."""
+    """Conjunction of terms, merged by field for the same reason as in `LabelMatcher`."""
 
     __slots__ = ("_allowed", "_denied", "terms")
 
@@ -112,7 +114,7 @@ class FieldSelector:
     def matches(self, fields: Mapping[str, str]) -> bool:
         """Return whether all terms hold. A field that is not set equals the empty string."""
         return all(
-            # No field has two values.
+            # A field has one value, so two required values never match.
             {fields.get(field, "")} == values
             for field, values in self._allowed.items()
         ) and not any(fields.get(field, "") in values for field, values in self._denied.items())
@@ -128,7 +130,11 @@ _DOCUMENT_OPERATORS: Final[Mapping[str, str]] = {
 
 
 def matcher_of(selector: LabelSelector) -> LabelMatcher:
-    """The matcher of a `spec.selector`. An empty selector matches everything."""
+    """Return the matcher of a `spec.selector`. An empty selector matches everything.
+
+    Raises:
+        SelectorError: for an unknown operator.
+    """
     terms = [LabelTerm(key, "=", frozenset({v})) for key, v in selector.match_labels.items()]
     for expression in selector.match_expressions:
         operator = _DOCUMENT_OPERATORS.get(expression.operator)
@@ -139,13 +145,13 @@ def matcher_of(selector: LabelSelector) -> LabelMatcher:
 
 
 def parse_label_selector(text: str) -> LabelMatcher:
-    """Raises SelectorError."""
+    """Parse a label selector of a query. Raises `SelectorError`."""
     _require_few_terms(text)
     return LabelMatcher(_LabelParser(text).terms())
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    """Raises SelectorError."""
+    """Parse a field selector of a query. Raises `SelectorError`."""
     _require_few_terms(text)
     terms = []
     for piece in _split_unescaped(text):
@@ -259,7 +265,7 @@ class _LabelParser:
                 values.add(_checked_value(text))
                 kind, text = self._next()
             else:
-                # `(a,)` and `()` hold the empty value, as upstream reads them.
+                # `(a,)` and `()` contain the empty value, as in upstream's parser.
                 values.add("")
             if kind == ")":
                 return frozenset(values)
@@ -292,7 +298,7 @@ def _tokens(text: str) -> list[_Token]:
         assert word is not None, "neither space nor symbol, so a word"
         tokens.append(("word", word.group()))
         if len(tokens) > MAX_TERMS * _TOKENS_PER_TERM:
-            # No selector: without commas, there are too many words.
+            # Invalid in any case: so many words without commas are no selector.
             break
         at = word.end()
     tokens.append(("end", ""))
@@ -310,7 +316,7 @@ def _checked_value(text: str) -> str:
 
 
 def _compare(value: str, bound: int, holds: Callable[[int, int], bool]) -> bool:
-    """Compare a label's value. One that is no integer never matches."""
+    """Compare a label's value with a bound. A value that is not an integer never matches."""
     return _INTEGER.fullmatch(value) is not None and holds(int(value), bound)
 
 
@@ -320,7 +326,7 @@ _FIELD_OPERATOR: Final = re.compile("!=|==?")
 
 
 def _split_unescaped(text: str) -> list[str]:
-    """At commas that no backslash protects; nothing between two commas is no piece."""
+    """Split at commas not escaped by a backslash; empty pieces are dropped."""
     return re.findall(r"(?:\\.|[^,\\])+|\\$", text, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Points in time as API documents have them: RFC 3339, UTC, whole seconds or microseconds."""
+"""Timestamps of API documents: RFC 3339, UTC, whole seconds or microseconds."""
 
 import re
 from datetime import UTC, datetime
@@ -15,16 +15,16 @@ _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 
 
 class BadTime(ValueError):
-    """The text is no RFC 3339 time; the message is close to upstream's."""
+    """Invalid RFC 3339 time; the message is close to upstream's."""
 
 
 def canonical_time(text: str) -> str:
-    """The same moment cut to whole seconds of UTC."""
-    # Long texts are not remembered: whoever sends them shall not fill our memory.
+    """Return the time in UTC, truncated to whole seconds. Raises `BadTime`."""
+    # Long texts are not cached, so that a client cannot fill the memory.
     return _canonical_time(text) if len(text) <= 64 else _canonical_time.__wrapped__(text)
 
 
-@lru_cache(maxsize=1024)  # One document names the same moment many times.
+@lru_cache(maxsize=1024)  # One document repeats the same time often.
 def _canonical_time(text: str) -> str:
     moment = _parse(text, _LAYOUT)
     # Not strftime: it does not pad years before 1000.
@@ -32,7 +32,7 @@ def _canonical_time(text: str) -> str:
 
 
 def canonical_micro_time(text: str) -> str:
-    """The same moment with exactly six digits after the second."""
+    """Return the time in UTC with exactly six fractional digits. Raises `BadTime`."""
     moment = _parse(text, _MICRO_LAYOUT)
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
@@ -44,7 +44,7 @@ def _parse(text: str, layout: str) -> datetime:
             raise ValueError
         fraction = match["fraction"] or ""
         seconds = text[: match.start("zone") - len(fraction)]
-        # Up to nanoseconds are allowed on the wire; fromisoformat refuses some lengths.
+        # The wire format allows up to nanoseconds; fromisoformat rejects some lengths.
         return datetime.fromisoformat(f"{seconds}.{fraction[1:7]:0<6}{match['zone']}").astimezone(
             UTC
         )

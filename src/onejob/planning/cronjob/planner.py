@@ -154,7 +154,7 @@ def _plan_start(
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = warning("UnparseableSchedule", text)
         return StartPlan(current, now, (*events, event), note=event.message)
-    # Slots are compared with the time at which this CronJob starts them, that is, minus its jitter.
+    # Compare slots with this CronJob's own time, which lags behind by its jitter.
     judged_at = now - start_delay(cronjob)
     recent = due_slot(cronjob, status, judged_at, schedule, future_times)
     if recent.error is not None:
@@ -232,8 +232,7 @@ def reschedule(
     local_zone: str = "UTC",
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> tuple[float | None, Event | None]:
-    """Return the delay in seconds until the sync after an update, and an Event to emit. None means
-    no sync.
+    """Return the seconds until the sync after an update (or None), and an Event to emit.
 
     A changed schedule must not start the slot that the new schedule puts just before now.
     """

@@ -43,8 +43,10 @@ def _lists_as_active(cronjob: CronJob, job: Job) -> bool:
 
 
 def _observed_state(job: Job | None) -> object:
-    """Return the part of a Job that a sync depends on. For a running Job this is only that it
-    runs."""
+    """Return the part of a Job that a sync depends on.
+
+    For a running Job this is only that it runs.
+    """
     if job is None:
         return None
     owner, condition = job.metadata.controller_ref, job.finished_condition

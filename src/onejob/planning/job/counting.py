@@ -218,7 +218,7 @@ def new_finished_pods(job: Job, pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], t
 
 
 def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet]:
-    """Return the completed indexes in the status, without and with those of these Pods."""
+    """Return the recorded completed indexes, and the same plus the ones these Pods complete."""
     recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
     return recorded, recorded.with_indexes(
         index

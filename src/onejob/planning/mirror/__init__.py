@@ -1,2 +1,4 @@
-"""Decisions about Jobs that run on a remote cluster: what to do next with the copy, what its status
-means here. `planner` decides; `copying`, `status` and `stand_ins` make the documents."""
+"""Mirroring of Jobs to a remote cluster: next step for the copy, and the resulting local status.
+
+`planner` decides; `copying`, `status` and `stand_ins` build the documents.
+"""

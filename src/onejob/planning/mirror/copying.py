@@ -1,4 +1,4 @@
-"""The copy of a Job on the remote side, and how it is kept in step with the Job here."""
+"""Remote copy of a mirrored Job, and its synchronization with the local Job."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -12,14 +12,14 @@ from onejob.planning.names import LAST_APPLIED
 
 Document = dict[str, Any]
 
-#: What the API server generates into templates of Jobs: the remote one has its own.
+#: Labels that the API server generates into a Job's template; the remote server generates its own.
 _GENERATED_LABELS: Final = (
     "batch.kubernetes.io/controller-uid",
     "batch.kubernetes.io/job-name",
     "controller-uid",
     "job-name",
 )
-#: Annotations of the Job here that mean nothing there.
+#: Annotations of the local Job that have no meaning on the remote cluster.
 _OWN_ANNOTATIONS: Final = (
     names.TARGET,
     names.NAMESPACE,
@@ -29,8 +29,8 @@ _OWN_ANNOTATIONS: Final = (
     names.RECORD,
     LAST_APPLIED,
 )
-#: Fields of the spec that may change while a Job exists. Of these the first ones have defaults:
-#: absent here may be present there.
+#: Spec fields that may change while a Job exists. The first group has defaults: a field absent here
+#: may be present there.
 _DEFAULTED: Final = (
     "parallelism", "completions", "suspend", "backoffLimit", "podReplacementPolicy",
 )  # fmt: skip
@@ -38,8 +38,11 @@ _OPTIONAL: Final = ("activeDeadlineSeconds", "maxFailedIndexes")
 
 
 def copy_of(job: Document, record: Record) -> Document:
-    """Suspended: it may start once its UID is on record here. Without a TTL: what happened must be
-    seen from here before it goes."""
+    """Return the copy to create, suspended and without a TTL.
+
+    It may start only once its UID is recorded here, and its outcome must be observed from here
+    before it is deleted.
+    """
     metadata, spec = job["metadata"], dict(job["spec"])
     for field in ("managedBy", "ttlSecondsAfterFinished"):
         spec.pop(field, None)
@@ -88,7 +91,7 @@ def template_digest(job: Document) -> str:
 
 
 def needed_spec(copy: Document) -> Document:
-    """The spec without defaults that say what servers which do not know the field do anyway."""
+    """Return the spec without defaults that match the behaviour of servers unaware of the field."""
     spec = dict(copy["spec"])
     if spec.get("podReplacementPolicy") == "TerminatingOrFailed":
         del spec["podReplacementPolicy"]
@@ -96,8 +99,10 @@ def needed_spec(copy: Document) -> Document:
 
 
 def dropped_fields(sent: Any, stored: Any, path: str = "spec") -> Iterator[str]:
-    """What a server did not keep of what it was sent: it does not know those fields. Values that
-    are empty or zero say nothing, and may be left out."""
+    """Yield the paths of fields that a server dropped from `sent` as unsupported.
+
+    Empty and zero values carry no information, and may be omitted by the server.
+    """
     if isinstance(sent, dict) and isinstance(stored, dict):
         for name, value in sent.items():
             if name in stored:
@@ -127,8 +132,10 @@ def _shown(value: Any) -> str:
 
 
 def changes(job: Document, copy: Document) -> list[Change]:
-    """What must be changed in the spec of the copy. A template can only be changed while the Job
-    is suspended, here as well as there."""
+    """Return the changes to apply to the copy's spec.
+
+    A template can be changed only while the Job is suspended, on both sides.
+    """
     here, there = job["spec"], copy["spec"]
     wanted = [(field, here[field]) for field in _DEFAULTED if field in here]
     if "suspend" not in here:
@@ -150,13 +157,16 @@ def _same(field: str, there: Any, here: Any) -> bool:
     if field == "suspend":
         return bool(there) == bool(here)
     if field == "podReplacementPolicy" and there is None:
-        # Not known there; anything but the default was refused before the copy was started.
+        # Not supported there; any value but the default was rejected before the copy was started.
         return True
     return bool(there == here)
 
 
 def changed_copy(job: Document, copy: Document, what: list[Change]) -> Document:
-    """The copy as it shall be; with its UID and resourceVersion, so that no other is changed."""
+    """Return the updated copy.
+
+    It keeps UID and resourceVersion, so that no other object is changed.
+    """
     spec, metadata = dict(copy["spec"]), dict(copy["metadata"])
     metadata.pop("managedFields", None)
     for field, _, value in what:
@@ -184,7 +194,7 @@ def _with_generated_labels(job: Document, copy: Document) -> Document:
 
 
 class ConfigRef(NamedTuple):
-    """A ConfigMap or Secret that a template names."""
+    """ConfigMap or Secret referenced by a template."""
 
     #: `configmaps` or `secrets`
     resource: str
@@ -193,7 +203,7 @@ class ConfigRef(NamedTuple):
 
 
 def named_config(template: Mapping[str, Any]) -> list[ConfigRef]:
-    """Each once; one that is needed somewhere is not optional."""
+    """Return each reference once; it is optional only if all its uses are."""
     needed: dict[tuple[str, str], bool] = {}
     for resource, name, optional in _references(template.get("spec", {})):
         if name:
@@ -231,7 +241,10 @@ def _selected(source: Mapping[str, Any], ending: str) -> Iterator[tuple[str, str
 
 
 def config_copy(document: Document, namespace: str, copy: Document) -> Document:
-    """A ConfigMap or Secret for the remote side. It goes with the last copy that uses it."""
+    """Return a ConfigMap or Secret for the remote cluster.
+
+    It is deleted with the last copy that uses it.
+    """
     kept = ("apiVersion", "kind", "data", "binaryData", "type", "immutable")
     return {
         **{field: document[field] for field in kept if field in document},

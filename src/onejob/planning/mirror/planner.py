@@ -1,18 +1,18 @@
-"""What to do next for a mirrored Job: what is wanted here, what is there, what is on record → one
-step. Pure. The controller observes, takes the step, and asks again.
+"""Mirror planner: from the desired state here, the observed copy and the record to one step. Pure.
 
-The order of writes makes it safe to die between any two of them:
+The controller observes, executes the step, and plans again. The order of writes makes it safe to
+crash between any two of them:
 
-1. `Claim`: the Job here gets its finalizer and a record of where its copy will be.
+1. `Claim`: the local Job gets its finalizer and a record of where its copy will be.
 2. `CreateCopy`: under a name that only one Job can have, suspended, labelled with our UID. Whether
-   a request was carried out is found out by reading.
-3. `Link`: the copy's UID goes on record.
-4. `ChangeCopy` with `start`: only a copy whose UID is on record is ever resumed. One that turns up
-   late stays suspended, and no process is ever started twice.
+   a request took effect is determined by reading.
+3. `Link`: the copy's UID is recorded.
+4. `ChangeCopy` with `starts`: only a copy whose UID is recorded is ever resumed. A copy that
+   appears late stays suspended, and no process is ever started twice.
 
-A record is replaced (`Relocate`) only once the copy that it names is proven gone: the API server
-there says that the Job does not exist and that none of its Pods runs. Or after the time that the
-Job itself states, which is said in an event.
+A record is replaced (`Relocate`) only once the copy that it names is proven gone: the remote API
+server reports that the Job does not exist and that none of its Pods runs. The alternative is the
+timeout that the Job itself sets, whose expiry is reported in an Event.
 """
 
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ from onejob.planning.mirror.wishes import BadWish, Record, Wish, read_wish, reco
 Document = dict[str, Any]
 
 
-# --- what was observed --------------------------------------------------------------------------
+# --- observations -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A Job has the copy's name. Whose it is, is for the planner to say."""
+    """A Job with the copy's name exists. The planner determines whether it is the copy."""
 
     document: Document
-    #: Pods of the copy on record that have not ended; asked for if this is not that copy.
+    #: Number of unfinished Pods of the recorded copy; queried if this Job is not that copy.
     pods_left: int = 0
     server: str = ""
 
@@ -61,7 +61,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The remote API server says that there is no such Job."""
+    """The remote API server reports that the Job does not exist."""
 
     pods_left: int = 0
     server: str = ""
@@ -69,17 +69,17 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class OutOfReach:
-    """The remote side could not be asked, or did not let us."""
+    """The remote cluster was unreachable or denied access."""
 
     reason: str
     message: str
-    #: For how long by now; 0 if only for this moment.
+    #: Duration of the outage so far; 0 if it concerns only this request.
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """Nothing needs to be known of the remote side yet."""
+    """The remote state is not needed yet."""
 
 
 Remote: TypeAlias = Found | Absent | OutOfReach | NotAsked
@@ -90,11 +90,11 @@ class Facts:
     job: Job
     document: Document
     remote: Remote
-    #: Somebody deletes the Job and keeps its Pods.
+    #: True if the Job is being deleted with orphan propagation, so that its Pods stay.
     orphaning: bool = False
 
 
-# --- what follows -------------------------------------------------------------------------------
+# --- steps --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Put something on record, before what shows it is gone."""
+    """Update the record, before the evidence for it disappears."""
 
     record: Record
 
@@ -123,7 +123,7 @@ class Remember:
 class ChangeCopy:
     copy: Document
     changes: list[Change]
-    #: Pods may be started after this: what they need must be there.
+    #: True if the change may start Pods: the ConfigMaps and Secrets they need must exist.
     starts: bool
 
 
@@ -135,10 +135,10 @@ class RemoveCopy:
 
 @dataclass(frozen=True, slots=True)
 class Relocate:
-    """The copy on record is gone, or given up: the next one may be made."""
+    """The recorded copy is gone or abandoned: the next one may be created."""
 
     record: Record
-    #: For an event.
+    #: Message of the Event to emit.
     message: str
     abandoned: bool = False
 
@@ -151,21 +151,24 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The Job here may go. `message` says what was left behind, if anything."""
+    """Remove the finalizer of the local Job.
+
+    `message` lists leftovers on the remote side, if any.
+    """
 
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Nothing is to be done but to say how it stands."""
+    """Only update the local status from the copy."""
 
     copy: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It cannot go on; says why, and what would help."""
+    """The mirror is blocked; gives the reason and a remedy."""
 
     reason: str
     message: str
@@ -173,7 +176,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The mirror has no business with this Job (any more)."""
+    """The mirror has nothing (more) to do for this Job."""
 
 
 Step: TypeAlias = (
@@ -183,7 +186,7 @@ Step: TypeAlias = (
 
 
 def place_to_ask(job: Job) -> Record | None:
-    """Where the planner wants to know what there is; None: nothing needs to be asked."""
+    """Return the location to query before planning; None if no query is needed."""
     if job.finished and not job.metadata.deleting:
         return None
     if job.metadata.deleting:
@@ -233,7 +236,7 @@ def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
     if not record.uid:
         return _link(facts, record, found)
     if found.uid != record.uid:
-        # It came late, after the one on record was gone. It has never run.
+        # A late copy, created after the recorded one was gone. It has never run.
         return RemoveCopy(found.uid)
     if found.deleting:
         return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
@@ -258,7 +261,7 @@ def _link(facts: Facts, record: Record, found: Found) -> Step:
 
 
 def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
-    """The copy on record is not there any more, and not because we wanted it so."""
+    """Return the step after the recorded copy disappeared without our doing."""
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
         return waiting
@@ -271,7 +274,7 @@ def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
 
 
 def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
-    """Another target is asked for: first the copy must be gone from the one before."""
+    """Return the step after the target was changed: the old copy must be gone first."""
     after = Record(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
     match facts.remote:
         case OutOfReach(reason, message, seconds):
@@ -329,7 +332,7 @@ def _leaving(facts: Facts) -> Step:
 
 
 def _last_record(job: Job) -> Record | None:
-    """Where to look for the copy of a Job that is deleted, also if somebody removed the record."""
+    """Return the location of a deleted Job's copy, even if a user removed the record."""
     if names.FINALIZER not in job.metadata.finalizers:
         return None
     record = record_of(job)
@@ -343,7 +346,7 @@ def _last_record(job: Job) -> Record | None:
 
 
 def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
-    """Why it cannot be said yet that the copy on record is gone; None if it can."""
+    """Return why the recorded copy cannot be considered gone yet; None if it can."""
     if not record.uid:
         return None
     if server != record.server:
@@ -364,7 +367,7 @@ def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
 
 
 def _decided(job: Job) -> bool:
-    """Whether the Job's end is settled: it is too late to start over."""
+    """Return whether the Job's outcome is decided, so that it is too late to start over."""
     return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
 
 

@@ -1,8 +1,8 @@
-"""Pods here that stand in for the remote ones: same name, same status, no process of ours.
+"""Local stand-in Pods for remote Pods: same name, same status, no local process.
 
-They carry what `kubectl get`, `describe` and `logs` show. They are bound to a node that is
-nobody's, so that no kubelet runs them, and are controlled by the Job here, so that they are found
-by its selector and go with it.
+They carry the fields that `kubectl get`, `describe` and `logs` show. They are bound to a virtual
+node, so that no kubelet runs them, and are controlled by the local Job, so that its selector finds
+them and they are deleted with it.
 """
 
 from typing import Any, Final
@@ -28,7 +28,7 @@ def stand_in_key(job: Document, pod: Document) -> Key:
 
 
 def stand_in(job: Document, pod: Document, target: str) -> Document:
-    """Without its status, which is written on its own."""
+    """Return the stand-in Pod without its status, which is written separately."""
     ours, theirs = job["metadata"], pod["metadata"]
     labels = dict(theirs.get("labels", {}))
     for label, field in _OWN_LABELS.items():
@@ -86,14 +86,14 @@ def _init_containers(spec: Document) -> Document:
 
 
 def stand_in_status(pod: Document) -> Document:
-    """The remote status, but for what this API server keeps itself."""
+    """Return the remote status without fields that the local API server manages itself."""
     left_out = ("qosClass", "observedGeneration")
     status = {name: value for name, value in pod.get("status", {}).items() if name not in left_out}
     return {"phase": "Pending", **status}
 
 
 def local_event(event: Document, about: Document, target: str) -> Document:
-    """An event of the remote side, told of the object here."""
+    """Return a remote Event as an Event about the local object."""
     kept = (
         "reason", "message", "firstTimestamp", "lastTimestamp", "count", "type", "action",
         "eventTime", "series",

@@ -1,5 +1,8 @@
-"""The status of a mirrored Job: the copy's, such that it passes the validation of the API server
-here whatever the remote one says and whatever was missed in between."""
+"""Status of a mirrored Job, derived from its copy.
+
+The result passes the validation of the local API server regardless of the remote status and of
+updates missed in between.
+"""
 
 from datetime import datetime
 from typing import Any, Final
@@ -10,13 +13,16 @@ Status = dict[str, Any]
 _Condition = dict[str, Any]
 
 _FINISHED: Final = ("Complete", "Failed")
-#: What each terminal condition must be accompanied by.
+#: Condition that must accompany each terminal condition.
 _TARGETS: Final = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 _STICKY: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
 
 
 def mirrored_status(spec: dict[str, Any], old: Status, remote: Status, now: datetime) -> Status:
-    """What the copy's status makes of ours. Our own condition is kept as it was."""
+    """Return the local status for the copy's status.
+
+    The MirrorReady condition is kept as it was.
+    """
     conditions = _conditions(spec, old, remote)
     status = _counts(spec, old, remote)
     start = _start_time(spec, old, remote, conditions)
@@ -49,7 +55,7 @@ def _counts(spec: dict[str, Any], old: Status, remote: Status) -> Status:
     elastic = indexed and spec.get("completions") == spec.get("parallelism")
     for field in ("succeeded", "failed"):
         count = remote.get(field) or 0
-        # A copy that was made anew counts from zero; what was reported stays reported.
+        # A new copy counts from zero, but reported counts must not shrink.
         may_shrink = elastic and field == "succeeded"
         counts[field] = count if may_shrink else max(count, old.get(field) or 0)
     status.update(
@@ -70,11 +76,11 @@ def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Cond
     }
     here = {one.get("type"): one for one in old.get("conditions") or ()}
     if spec.get("suspend") is not True and "Suspended" not in here:
-        # Copies are suspended until they may start, which is not this Job's business.
+        # Copies are suspended until they may start; the local Job is not affected by that.
         there.pop("Suspended", None)
     for finished, target in _TARGETS.items():
         if finished in there and _is_true(there[finished]) and target not in there:
-            # Servers before 1.31 have no such condition for all Jobs.
+            # Servers before 1.31 do not set this condition for all Jobs.
             there[target] = {**there[finished], "type": target}
     if _still_at_work(remote):
         for finished in _FINISHED:
@@ -87,8 +93,11 @@ def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Cond
 
 
 def _keep_one_verdict(there: dict[str, _Condition], here: dict[str, _Condition]) -> None:
-    """A copy that was made anew may end otherwise than the one before began to; what was said
-    first stands. A server's own verdicts never contradict each other."""
+    """Remove the conditions of the outcome that came second.
+
+    A new copy may end differently from the outcome that the previous one announced; the first
+    outcome stands. Conditions set by one server never contradict each other.
+    """
     success, failure = ("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")
     failed_first = any(kind in here and _is_true(here[kind]) for kind in failure)
     succeeded_first = any(kind in here and _is_true(here[kind]) for kind in success)
@@ -112,7 +121,7 @@ def _still_at_work(remote: Status) -> bool:
 def _start_time(
     spec: dict[str, Any], old: Status, remote: Status, conditions: list[_Condition]
 ) -> str | None:
-    """Once set it stays, but for Jobs that are or were suspended."""
+    """Return the startTime. Once set it stays, except for Jobs that are or were suspended."""
     before, there = old.get("startTime"), remote.get("startTime")
     if not before or spec.get("suspend") is True or _resumes(old, conditions):
         return there
@@ -131,7 +140,7 @@ def _resumes(old: Status, conditions: list[_Condition]) -> bool:
 def failed_status(
     spec: dict[str, Any], old: Status, reason: str, message: str, now: datetime
 ) -> Status:
-    """The end of a Job whose copy is gone. What its Pods had decided before stands."""
+    """Return the final status of a Job whose copy is gone. An outcome already decided stands."""
     moment = time_text(now)
     end: Status = {**old, "active": 0, "ready": 0, "terminating": 0}
     end.pop("uncountedTerminatedPods", None)
@@ -164,7 +173,10 @@ def failed_status(
 def with_condition(
     status: Status, *, ready: bool, reason: str, message: str, now: datetime
 ) -> Status:
-    """Our own condition set; its time is that of the last change between True and False."""
+    """Return the status with MirrorReady set.
+
+    Its lastTransitionTime changes only between True and False.
+    """
     state = "True" if ready else "False"
     others = [one for one in status.get("conditions") or () if one.get("type") != names.READY]
     before = ready_condition(status)

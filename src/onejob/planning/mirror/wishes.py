@@ -1,4 +1,4 @@
-"""What the annotations of a mirrored Job ask for, and what the mirror noted there itself."""
+"""Mirror annotations of a Job: the user's settings and the mirror's own record."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from onejob.planning.go_duration import DurationError, parse_duration
 from onejob.planning.mirror import names
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-#: A node's name, made of the target's, must be short enough for a label.
+#: Maximum length of a target's name; the virtual node's name, which contains it, is used as a
+#: label.
 _LONGEST_TARGET: Final = 63 - len(names.NODE_SUFFIX)
 _CONFIG_KINDS: Final = ("configmaps", "secrets")
 _SECOND: Final = 10**9
@@ -19,22 +20,22 @@ _SECOND: Final = 10**9
 
 class Wish(msgspec.Struct, frozen=True):
     target: str = ""
-    #: On the remote cluster.
+    #: Namespace on the remote cluster.
     namespace: str = ""
-    #: Which of `configmaps` and `secrets` are copied.
+    #: Resources to copy: `configmaps`, `secrets` or both.
     copied: frozenset[str] = frozenset()
-    #: After so many seconds without contact the copy counts as gone; None: never.
+    #: Seconds without contact after which the copy is considered gone; None means never.
     lost_after: float | None = None
-    #: Whether a new copy is made when somebody deletes the copy, and the Job does not fail.
+    #: True to create a new copy, instead of failing the Job, when the copy is deleted.
     restart: bool = False
 
 
 class BadWish(ValueError):
-    """An annotation does not make sense; the message names it and says what would."""
+    """Invalid annotation; the message names it and the valid values."""
 
 
 def read_wish(job: Job) -> Wish:
-    """Raises BadWish."""
+    """Parse the user's annotations. Raises `BadWish`."""
     given = job.metadata.annotations
     return Wish(
         target=_target(given),
@@ -100,19 +101,22 @@ def _restart(given: Mapping[str, str]) -> bool:
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the copy is. Written before it is made, so that it is found again after a crash; a
-    copy runs only once its UID is in here, so no other ever runs."""
+    """Location of the copy.
+
+    Written before the copy is created, so that the copy is found again after a crash. A copy runs
+    only once its UID is recorded here, so no other copy ever runs.
+    """
 
     target: str
     namespace: str
     name: str
-    #: The remote server's URL when the copy was linked.
+    #: URL of the remote server at the time the copy was linked.
     server: str = ""
-    #: "" until the copy is linked.
+    #: Empty until the copy is linked.
     uid: str = ""
-    #: Which copy this is; more than 1 after earlier ones were gone.
+    #: Number of this copy; more than 1 if earlier ones are gone.
     attempt: int = 1
-    #: The Job is deleted, and its Pods shall stay.
+    #: True if the Job is deleted and its Pods must stay.
     orphaned: bool = False
 
 
@@ -120,7 +124,10 @@ _read_record = msgspec.json.Decoder(Record).decode
 
 
 def record_of(job: Job) -> Record | None:
-    """None as well if somebody made the annotation unreadable: the copy is found by its name."""
+    """Return the record; None also if a user made the annotation unreadable.
+
+    The copy is then found by its name.
+    """
     text = job.metadata.annotations.get(names.RECORD, "")
     try:
         return _read_record(text) if text else None

@@ -1,2 +1,5 @@
-"""Decides who is notified of what: which annotation counts, which event a change is, what the
-message says, when a message is given up. Pure."""
+"""Notification decisions.
+
+Pure: which annotation applies, which event a change represents, the text of the message, and when a
+message is dropped.
+"""

@@ -1,4 +1,4 @@
-"""Which event the end of a Job is, and when a Job or CronJob is late."""
+"""Notification events: the event of a Job's end, and lateness of Jobs and CronJobs."""
 
 from collections.abc import Set
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def ended_at(job: Job) -> datetime | None:
-    """None while it has not ended."""
+    """Return the time at which the Job finished; None if it has not."""
     condition = job.finished_condition
     if condition is None:
         return None
@@ -34,7 +34,7 @@ def has_failed(job: Job) -> bool:
 
 
 def series_of(job: Job) -> str:
-    """Jobs that are attempts at the same thing: those of one CronJob, or those of one name."""
+    """Return the key shared by Jobs that repeat the same work: one CronJob's, or of one name."""
     owner = job.metadata.controller_ref
     kind, name = "job", job.metadata.name
     if owner is not None and owner.kind == "CronJob":
@@ -43,14 +43,14 @@ def series_of(job: Job) -> str:
 
 
 def end_event(job: Job, *, was_failing: bool, wish: Wish, usual: Set[str]) -> str | None:
-    """The one event that a target gets of a Job's end: the most telling that it wants."""
+    """Return the most specific event that the target subscribes to for a Job's end, or None."""
     first = FAILED if has_failed(job) else RECOVERED
     telling = (first, FINISHED) if has_failed(job) or was_failing else (FINISHED,)
     return next((event for event in telling if wish.wants(event, usual)), None)
 
 
 def job_late_at(job: Job) -> datetime | None:
-    """None if it may last as long as it likes, or has ended."""
+    """Return the time from which the Job is late; None without a limit, or if it has finished."""
     seconds = annotated_number(job.metadata, LATE_AFTER_ANNOTATION)
     created = job.metadata.creation_timestamp
     if not seconds or created is None or job.finished or job.metadata.deleting:
@@ -59,14 +59,17 @@ def job_late_at(job: Job) -> datetime | None:
 
 
 class Lateness(Struct, frozen=True):
-    #: The first time of the schedule since the last success.
+    #: First scheduled time since the last success.
     slot: datetime
-    #: From then on it is late.
+    #: Time from which the CronJob is late.
     at: datetime
 
 
 def cronjob_lateness(cronjob: CronJob, local_zone: str) -> Lateness | None:
-    """None if it cannot be late: nobody asked, it is suspended, or its schedule has no time."""
+    """Return when the CronJob is late, or None.
+
+    None if no limit is set, the CronJob is suspended, or its schedule has no further time.
+    """
     seconds = annotated_number(cronjob.metadata, LATE_AFTER_ANNOTATION)
     created = cronjob.metadata.creation_timestamp
     if not seconds or created is None or cronjob.spec.suspend or cronjob.metadata.deleting:

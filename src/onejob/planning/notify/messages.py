@@ -1,4 +1,4 @@
-"""What a notification says, in a form that every kind of target can use, and when to give it up."""
+"""Notification messages, independent of the kind of target, and their expiry."""
 
 import base64
 import hashlib
@@ -21,15 +21,15 @@ _VERBS: Final = {FAILED: "failed", FINISHED: "finished", RECOVERED: "succeeded a
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One event for one target."""
+    """Notification of one event for one target."""
 
-    #: The same whenever this event is sent to this target, so that receivers can tell repetitions.
+    #: Deduplication key: identical whenever this event is sent to this target.
     id: str
     event: str
     target: str
-    #: When it happened, or was noticed.
+    #: Time of the event, or of its detection.
     at: datetime
-    #: One line for people.
+    #: One line for humans.
     text: str
     kind: str = "Job"
     namespace: str = ""
@@ -127,13 +127,19 @@ def trial_message(target: str, now: datetime) -> Message:
 
 
 def is_too_old(message: Message, now: datetime, give_up_after: timedelta) -> bool:
-    """The clock may have been set back: what is from the future is not old."""
+    """Return whether the message has expired.
+
+    A time in the future (the clock was set back) is not old.
+    """
     return now - message.at > give_up_after
 
 
 def to_give_up(waiting: Sequence[Message], new: Message) -> Message:
-    """Which one, where there is no room for one more: the newest of the namespace that has most of
-    them, so that nobody crowds others out."""
+    """Return the message to drop when the queue is full.
+
+    That is the newest of the namespace with the most messages, so that no namespace crowds out
+    others.
+    """
     counts = Counter(message.namespace for message in (*waiting, new))
     most = max(counts.values())
     if counts[new.namespace] == most:
@@ -142,7 +148,10 @@ def to_give_up(waiting: Sequence[Message], new: Message) -> Message:
 
 
 def signature(secret: bytes, message: str, timestamp: int, body: bytes) -> str:
-    """As https://www.standardwebhooks.com has it: over the id, the time of sending and the body."""
+    """Return the signature over the ID, the time of sending and the body.
+
+    Defined by https://www.standardwebhooks.com.
+    """
     signed = b"%s.%d.%s" % (message.encode(), timestamp, body)
     digest = hmac.new(secret, signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
@@ -155,7 +164,7 @@ def _verb(job: Job, event: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """One line without control characters: it ends up in mails, chats and terminals."""
+    """Return one line without control characters, safe for mail, chat and terminals."""
     shown = "".join(character if character.isprintable() else " " for character in text)
     shown = " ".join(shown.split())
     return shown if len(shown) <= _LONGEST_MESSAGE else f"{shown[: _LONGEST_MESSAGE - 1]}…"

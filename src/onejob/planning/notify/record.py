@@ -1,5 +1,7 @@
-"""What has been notified of, and how that changes with an event: decided here, kept on disk by
-`controllers/notify/outbox.py`."""
+"""Notification state, and its change with each event.
+
+Decided here, and stored on disk by `controllers/notify/outbox.py`.
+"""
 
 from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
@@ -25,20 +27,20 @@ from onejob.planning.notify.messages import (
 )
 from onejob.planning.notify.wishes import LATE, Wish
 
-#: What `Record.seen` says of a Job whose end was looked at.
+#: Value in `Record.seen` for a Job whose end has been processed.
 ENDED: Final = "ended"
-#: Names of Jobs may be made up anew each time: no more of those that failed are remembered.
+#: Maximum number of failing series remembered, since Job names may be new each time.
 _MOST_FAILING: Final = 10_000
 
 
 class Record(Struct):
-    """All that is remembered, beside the messages that wait."""
+    """Notification state except for the pending messages."""
 
-    #: What happened before this is not notified of: nobody had asked for it then.
+    #: Events before this time are not notified: notifications were not enabled then.
     since: datetime
-    #: UID -> what was last looked at: the end of a Job, or that it is late.
+    #: By UID, the event processed last: the end of a Job, or its lateness.
     seen: dict[str, str] = field(default_factory=dict)
-    #: Series whose last Job failed, oldest first. The values mean nothing.
+    #: Series whose last Job failed, oldest first. The values are unused.
     failing: dict[str, None] = field(default_factory=dict)
 
     def apply(self, change: "Change") -> None:
@@ -53,9 +55,12 @@ class Record(Struct):
 
 
 class Change(Struct, frozen=True):
-    """Written to disk as one, so that a crash neither loses nor repeats a part of it."""
+    """Atomic change of the record.
 
-    #: None: the object is gone.
+    Written to disk as one, so that a crash neither loses nor repeats a part of it.
+    """
+
+    #: None as a value: the object is gone.
     seen: Mapping[str, str | None] = field(default_factory=dict)
     failing: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()
@@ -70,12 +75,14 @@ def job_ended(
     now: datetime,
     give_up_after: timedelta,
 ) -> Change | None:
-    """None if it was looked at before, or is too old to matter. `usual` are the events of each
-    target there is."""
+    """Return the change for a finished Job; None if it was processed before or is too old.
+
+    `usual` maps each configured target to its events.
+    """
     uid, at = job.metadata.uid, ended_at(job)
     if at is None or record.seen.get(uid) == ENDED:
         return None
-    # Times of conditions are whole seconds.
+    # Condition times have whole seconds.
     if at < record.since.replace(microsecond=0) or now - at > give_up_after:
         return None
     series = series_of(job)
@@ -119,7 +126,10 @@ def cronjob_is_late(
     usual: Mapping[str, Set[str]],
     now: datetime,
 ) -> Change | None:
-    """Once for each first time that was missed since a success."""
+    """Return the change for a late CronJob, or None.
+
+    A CronJob is reported once per first scheduled time missed since a success.
+    """
     uid, slot = cronjob.metadata.uid, lateness.slot.isoformat()
     if record.seen.get(uid) == slot:
         return None

@@ -1,7 +1,7 @@
-"""Who wants to be notified of what, as annotations say it.
+"""Notification annotations: targets and events.
 
-The annotation of the Job counts, else that of its CronJob, else that of its namespace. It only
-names targets: what a target is, the server's configuration says.
+The Job's annotation takes precedence over its CronJob's, and that over its namespace's. It only
+names targets, which are defined in the server's configuration.
 """
 
 from collections.abc import Mapping, Set
@@ -12,10 +12,10 @@ from msgspec import Struct
 from onejob.wire.names import label_errors
 
 NOTIFY_ANNOTATION: Final = "onejob.dev/notify"
-#: On the same object: only these events, instead of those of the target.
+#: Annotation of the same object: only these events, instead of the target's.
 NOTIFY_ON_ANNOTATION: Final = "onejob.dev/notify-on"
-#: On a Job: it is late if it has not finished so long after its creation. On a CronJob: if none of
-#: its Jobs has succeeded so long after a time of its schedule.
+#: Seconds. On a Job: it is late if it has not finished this long after its creation. On a CronJob:
+#: it is late if none of its Jobs has succeeded this long after a scheduled time.
 LATE_AFTER_ANNOTATION: Final = "onejob.dev/late-after-seconds"
 
 FAILED: Final = "failed"
@@ -23,7 +23,7 @@ FINISHED: Final = "finished"
 LATE: Final = "late"
 RECOVERED: Final = "recovered"
 EVENTS: Final = (FAILED, FINISHED, LATE, RECOVERED)
-#: What a target gets that says nothing else.
+#: Events of a target that configures none.
 USUAL_EVENTS: Final = frozenset((FAILED, LATE, RECOVERED))
 
 _MOST_TARGETS: Final = 10
@@ -32,9 +32,9 @@ _LONGEST_SHOWN: Final = 63
 
 class Wish(Struct, frozen=True):
     targets: tuple[str, ...] = ()
-    #: None: those that each target is configured for.
+    #: None: use the events configured for each target.
     events: frozenset[str] | None = None
-    #: What cannot be used of the annotations, in words.
+    #: Human-readable errors in the annotations.
     problems: tuple[str, ...] = ()
 
     def wants(self, event: str, usual: Set[str]) -> bool:
@@ -42,8 +42,10 @@ class Wish(Struct, frozen=True):
 
 
 def nearest_wish(*annotations: Mapping[str, str]) -> Wish | None:
-    """Of the annotations of a Job, its CronJob and its namespace, in this order. An empty value
-    is a wish for nothing, so that one Job can be left out."""
+    """Return the settings of the first of these annotations (Job, CronJob, namespace) that has any.
+
+    An empty value disables notifications, so that a single Job can be excluded.
+    """
     for found in annotations:
         if NOTIFY_ANNOTATION in found:
             return read_wish(found)
@@ -79,7 +81,10 @@ def unknown_targets(wish: Wish, known: Set[str]) -> tuple[str, ...]:
 
 
 def _items(text: str) -> list[str]:
-    """Separated by commas; each once. A line break is no separator: it makes a bad name."""
+    """Split at commas and remove duplicates.
+
+    A line break does not separate; it makes the name invalid.
+    """
     return list(dict.fromkeys(item.strip(" ") for item in text.split(",") if item.strip(" ")))
 
 

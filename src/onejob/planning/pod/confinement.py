@@ -113,8 +113,10 @@ def read_confinement(
 def _read_pair(
     annotations: Mapping[str, str], default: str, allowed: str, errors: list[FieldError]
 ) -> tuple[int | None, Ids | None]:
-    """Return the default ID and the allowed IDs. If only the default is set, it alone is
-    allowed."""
+    """Return the default ID and the allowed IDs.
+
+    If only the default is set, it alone is allowed.
+    """
     ids: Ids | None = None
     if allowed in annotations:
         try:

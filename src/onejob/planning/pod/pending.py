@@ -30,8 +30,10 @@ def pending_deadline(pod: Pod) -> datetime | None:
 
 
 def failure_patch(document: Mapping[str, Any], now: datetime) -> bytes:
-    """Return a strategic merge patch for `/status`. The server rejects it if the Pod has
-    changed."""
+    """Return a strategic merge patch for `/status`.
+
+    The server rejects it if the Pod has changed.
+    """
     text = f"it did not start in time: {waits_for(document)}"
     condition = {
         "type": CONDITION,

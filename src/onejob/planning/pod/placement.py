@@ -106,8 +106,10 @@ Need = tuple[tuple[str, int], ...]
 
 
 def need_of(candidate: Candidate) -> Need:
-    """Return the nonzero resource demand in canonical order. Pods with equal demand share a
-    queue."""
+    """Return the nonzero resource demand in canonical order.
+
+    Pods with equal demand share a queue.
+    """
     return tuple(sorted(item for item in candidate.demand.items() if item[1]))
 
 

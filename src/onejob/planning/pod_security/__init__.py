@@ -1,5 +1,5 @@
-"""Pod Security levels: which Pods a namespace's labels allow, as upstream's admission decides it.
+"""Pod Security Standards: the Pods that a namespace's labels allow, as in upstream's admission.
 
-`labels` reads the labels of a Namespace, `baseline` and `restricted` have the checks, `evaluation`
-says which of them a level and version stand for and puts their answers together.
+`labels` parses the labels of a Namespace, `baseline` and `restricted` define the checks,
+`evaluation` selects the checks of a level and version and combines their results.
 """

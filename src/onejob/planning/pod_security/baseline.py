@@ -1,4 +1,4 @@
-"""The checks of the baseline level: what gives a Pod known ways out of its confinement."""
+"""Checks of the baseline level: known privilege escalations of a Pod."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ from onejob.planning.pod_security.violations import (
 _APP_ARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_PREFIX: Final = "container.seccomp.security.alpha.kubernetes.io/"
-#: Annotations that checks read.
+#: Annotations that the checks read.
 READ_ANNOTATIONS: Final = (_APP_ARMOR_PREFIX, _SECCOMP_POD, _SECCOMP_PREFIX)
 _PROFILES: Final = ("RuntimeDefault", "Localhost")
 
@@ -236,7 +236,7 @@ def seccomp_annotations(annotations: Annotations, spec: Spec) -> Violation | Non
 
 
 def bad_seccomp(context: Mapping[str, Any]) -> str | None:
-    """A profile that confines nothing; None if there is none, or a good one."""
+    """Return the type of a forbidden seccomp profile; None if the profile is unset or allowed."""
     profile = context.get("seccompProfile")
     if profile is None or profile.get("type") in _PROFILES:
         return None
@@ -287,7 +287,8 @@ def host_process(annotations: Annotations, spec: Spec) -> Violation | None:
     )
 
 
-#: By name, in the order of the answers: the check and the minor version that it is from.
+#: By name, in the order of the results: each version of the check, and the minor Kubernetes version
+#: that introduced it.
 BASELINE_CHECKS: Final[Mapping[str, tuple[tuple[int, Check], ...]]] = {
     "appArmorProfile": ((0, app_armor_profile),),
     "capabilities_baseline": ((0, capabilities),),

@@ -1,4 +1,4 @@
-"""What a level and version say of a Pod, and of the Pods that a namespace has."""
+"""Evaluation of a Pod Security level and version, for one Pod or all Pods of a namespace."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -9,14 +9,14 @@ from onejob.planning.pod_security.labels import BASELINE, PRIVILEGED, LevelVersi
 from onejob.planning.pod_security.restricted import OVERRIDES, RESTRICTED_CHECKS
 from onejob.planning.pod_security.violations import Annotations, Check, Spec, Violation
 
-#: The version with the newest check: all later ones are the same.
+#: Minor version with the newest check; all later versions are identical.
 _NEWEST: Final = max(
     minor
     for checks in (BASELINE_CHECKS, RESTRICTED_CHECKS)
     for versions in checks.values()
     for minor, _ in versions
 )
-#: As many Pods of a namespace are looked at when its level changes.
+#: Maximum number of Pods checked when the level of a namespace changes.
 MAX_PODS_CHECKED: Final = 3000
 
 
@@ -31,7 +31,7 @@ def explained(found: Iterable[Violation]) -> str:
 
 
 def refusal(policy: Policy, annotations: Annotations, spec: Spec) -> str:
-    """Why a Pod may not be created; "" if it may."""
+    """Return why a Pod may not be created; "" if it may."""
     found = violations(policy.enforce, annotations, spec)
     return f'violates PodSecurity "{policy.enforce}": {explained(found)}' if found else ""
 
@@ -42,7 +42,7 @@ def warning(level: LevelVersion, annotations: Annotations, spec: Spec) -> str:
 
 
 def must_look_at_pods(new: Policy, old: Policy) -> bool:
-    """Whether a changed policy may refuse Pods that run by now."""
+    """Return whether a changed policy may reject Pods that are already running."""
     if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
         return False
     return new.enforce.minor != old.enforce.minor or stricter(new.enforce.level, old.enforce.level)
@@ -54,7 +54,10 @@ def existing_warnings(
     pods: Sequence[tuple[str, Annotations, Spec]],
     total: int,
 ) -> list[str]:
-    """About those Pods (name, annotations, spec) of `total` that a new level would refuse."""
+    """Return warnings about existing Pods that the new level would reject.
+
+    `pods` holds (name, annotations, spec) of the Pods checked, out of `total`.
+    """
     names: dict[str, list[str]] = {}
     for name, annotations, spec in pods:
         found = violations(level, annotations, spec)

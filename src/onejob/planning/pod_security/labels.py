@@ -1,4 +1,4 @@
-"""The `pod-security.kubernetes.io/` labels of a Namespace, as the policy that they stand for."""
+"""`pod-security.kubernetes.io/` labels of a Namespace, parsed into a policy."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _VERSION: Final = re.compile(r"v1\.(0|[1-9][0-9]*)")
 
 class LevelVersion(Struct, frozen=True):
     level: str = PRIVILEGED
-    #: The minor version of Kubernetes whose checks count; None for the newest.
+    #: Minor Kubernetes version whose checks apply; None for the newest.
     minor: int | None = None
 
     def __str__(self) -> str:
@@ -39,15 +39,18 @@ def stricter(level: str, other: str) -> bool:
 
 
 def read_policy(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
-    """A policy is always returned: what cannot be read enforces the strictest level, and neither
-    warns nor audits."""
+    """Return the policy and the errors in the labels.
+
+    A policy is always returned: an unreadable label enforces the strictest level, and neither warns
+    nor audits.
+    """
     errors: list[FieldError] = []
     enforce = _read_mode(labels, "enforce", RESTRICTED, errors)
     audit = _read_mode(labels, "audit", PRIVILEGED, errors)
     warn = _read_mode(labels, "warn", PRIVILEGED, errors)
     enforced = labels.get(PREFIX + "enforce")
     if PREFIX + "warn" not in labels and enforced in LEVELS and stricter(enforced, warn.level):
-        # Whoever enforces a level is warned of it, too: on Jobs, which are not refused.
+        # Enforcing a level implies warnings for it: they also cover Jobs, which are not rejected.
         minor = warn.minor if PREFIX + "warn-version" in labels else enforce.minor
         warn = LevelVersion(enforce.level, minor)
     return Policy(enforce, audit, warn), errors

@@ -1,4 +1,4 @@
-"""The checks of the restricted level: a Pod must give up what it does not need."""
+"""Checks of the restricted level: a Pod must drop privileges that it does not need."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,7 +23,7 @@ _VOLUMES: Final = frozenset(
     ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim",
      "projected", "secret")
 )  # fmt: skip
-#: In the order in which upstream looks for them.
+#: In the order in which upstream checks them.
 _OTHER_VOLUMES: Final = (
     "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi",
     "glusterfs", "rbd", "flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile",
@@ -136,16 +136,16 @@ def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def _but_windows(check: Check) -> Check:
-    """Windows has no such thing, and Pods that say so need not say more."""
+    """Skip the check for Windows Pods, which have no such feature and need not configure it."""
     return lambda annotations, spec: None if is_windows(spec) else check(annotations, spec)
 
 
 def _of_host_users(check: Check) -> Check:
-    """Users of a namespace of their own are nobody on the host."""
+    """Skip the check for Pods with a user namespace, whose users have no rights on the host."""
     return lambda annotations, spec: None if has_user_namespace(spec) else check(annotations, spec)
 
 
-#: As in `baseline`.
+#: Same structure as `BASELINE_CHECKS`.
 RESTRICTED_CHECKS: Final[Mapping[str, tuple[tuple[int, Check], ...]]] = {
     "allowPrivilegeEscalation": (
         (8, privilege_escalation),
@@ -158,7 +158,7 @@ RESTRICTED_CHECKS: Final[Mapping[str, tuple[tuple[int, Check], ...]]] = {
     "runAsUser": ((23, run_as_user), (35, _of_host_users(run_as_user))),
     "seccompProfile_restricted": ((19, seccomp_profile), (25, _but_windows(seccomp_profile))),
 }
-#: The checks of baseline that these take the place of.
+#: Baseline checks that the restricted ones replace.
 OVERRIDES: Final = {
     "capabilities_restricted": "capabilities_baseline",
     "procMount_restricted": "procMount",

@@ -1,4 +1,4 @@
-"""What a check answers, and how checks read a Pod."""
+"""Result type of Pod Security checks, and accessors of a Pod's fields."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ def containers(spec: Spec) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def contexts(spec: Spec) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The securityContext of each container, by its name."""
+    """Yield the name and securityContext of each container."""
     for name, container in containers(spec):
         yield name, container.get("securityContext") or {}
 
@@ -53,11 +53,11 @@ def plural(singular: str, several: str, count: int) -> str:
 
 
 def named(names: list[str], kind: str = "container") -> str:
-    """`container "a"`, `containers "a", "b"`."""
+    """Return `container "a"` or `containers "a", "b"`."""
     return f"{plural(kind, kind + 's', len(names))} {quoted(names)}"
 
 
 def setters(pod: bool, names: list[str]) -> list[str]:
-    """Who set something: the Pod, some containers, or both."""
+    """Return the origin of a setting for messages: the Pod, some containers, or both."""
     found = ["pod"] if pod else []
     return [*found, named(names)] if names else found

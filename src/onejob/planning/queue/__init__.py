@@ -1,5 +1,5 @@
-"""The queue of Jobs: how many may run at once, and which of those that wait is next.
+"""Job queue: concurrency limits, and the order in which waiting Jobs start.
 
-`limits` reads what is allowed, `line` decides who may start, `standing` reads a Job's part in it,
-`forecast` estimates for people when a Job may start.
+`limits` parses the limits, `line` decides which Jobs start, `standing` reads a Job's queue state,
+`forecast` estimates start times for users.
 """

@@ -1,7 +1,7 @@
-"""The queue as people see it: who runs, who waits for what, and when each may start.
+"""Queue overview for users: running and waiting Jobs, reasons, and estimated start times.
 
-When a Job may start is an estimate: Jobs are taken to last as long as half of those that have
-finished under the same limits did.
+The estimate assumes that a Job lasts as long as the median of the finished Jobs under the same
+limits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from onejob.planning.queue.standing import Priorities, Standing, entered_at, sta
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One limit, and how far it is used."""
+    """A limit and its current usage."""
 
     name: str
     limit: int
@@ -28,18 +28,18 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One Job in the queue."""
+    """A Job in the queue."""
 
     job: Job
     state: Standing
     priority: int
-    #: The limits that apply to it.
+    #: Limits that apply to the Job.
     scopes: Scopes
-    #: Its place among those that wait, from 1; 0 for one that runs.
+    #: Position among waiting Jobs, from 1; 0 for a running Job.
     place: int = 0
-    #: A limit that is reached, or "" if others under the same limits are to start before it.
+    #: A limit that is reached; "" if other Jobs under the same limits start first.
     waits_for: str = ""
-    #: An estimate; None if nothing has finished yet to judge by.
+    #: Estimated start; None if no finished Job provides a duration.
     may_start_at: datetime | None = None
 
 
@@ -58,7 +58,7 @@ def scopes(entries: Iterable[Entry], limits: Limits) -> Sequence[Scope]:
 def forecast(
     jobs: Iterable[Job], limits: Limits, priorities: Priorities, now: datetime
 ) -> Sequence[Entry]:
-    """Those that run first, then those that wait, in order."""
+    """Return the running Jobs, followed by the waiting ones in queue order."""
     jobs = [*jobs]
     in_queue = {job.metadata.uid: job for job in jobs if _is_in_queue(job, limits)}
     line, ranks = Line(limits), dict[str, Rank]()
@@ -91,7 +91,10 @@ def forecast(
 
 
 def _is_in_queue(job: Job, limits: Limits) -> bool:
-    """Also one that waits for limits that are gone by now: it is about to be let go."""
+    """Return whether the Job is in the queue.
+
+    This includes Jobs held by a limit that no longer exists, which are about to be released.
+    """
     return _standing(job) != "absent" and (job.spec.suspend or bool(limits.scopes_of(job)))
 
 
@@ -100,7 +103,7 @@ def _standing(job: Job) -> Standing:
 
 
 class _Durations:
-    """How long Jobs last, by those that have finished."""
+    """Median duration of finished Jobs, by the limits that apply."""
 
     def __init__(self, jobs: Iterable[Job], limits: Limits) -> None:
         self._limits = limits
@@ -127,14 +130,14 @@ def _starts(
     jobs: Mapping[str, Job],
     now: datetime,
 ) -> Mapping[str, datetime]:
-    """Play it through: let each Job end when it is expected to, and see who starts then."""
+    """Simulate the queue: end each Job at its expected time, and record which Jobs start then."""
     starts: dict[str, datetime] = {}
     ends: list[tuple[datetime, str]] = []
 
     def expect_end(uid: str, begin: datetime) -> None:
         lasts = durations.of(jobs[uid])
         if lasts is not None:
-            # One that lasts longer than most may end at any moment.
+            # A Job that exceeds the median may end at any moment.
             heappush(ends, (max(begin + lasts, now), uid))
 
     for entry in running:

@@ -1,4 +1,4 @@
-"""How many Jobs may run at once: over all, in a namespace, in a queue."""
+"""Concurrency limits of Jobs: overall, per namespace and per queue."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from onejob.objects.job import Job
 
 QUEUE_LABEL: Final = "onejob.dev/queue"
 
-#: The ConfigMap with the limits of a server, and the key of its data that holds them.
+#: ConfigMap with the limits of a server, and the key of its data that holds them.
 LIMITS_NAMESPACE: Final = "kube-system"
 LIMITS_NAME: Final = "onejob-queues"
 LIMITS_KEY: Final = "limits"
@@ -22,11 +22,11 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class BadLimits(ValueError):
-    """The text cannot be used; the message says why."""
+    """Invalid limits; the message has the reason."""
 
 
 class Limits(Struct, frozen=True):
-    """By scope, as it is written: `*`, `namespace/NAME`, or the name of a queue."""
+    """Limits by scope, in the written form: `*`, `namespace/NAME`, or the name of a queue."""
 
     by_scope: Mapping[str, int] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Limits(Struct, frozen=True):
         return bool(self.by_scope)
 
     def scopes_of(self, job: Job) -> tuple[str, ...]:
-        """The scopes with a limit that the Job is in."""
+        """Return the scopes of the Job that have a limit."""
         if not self.by_scope:
             return ()
         return tuple(scope for scope in _possible_scopes(job) if scope in self.by_scope)
@@ -44,8 +44,10 @@ class Limits(Struct, frozen=True):
 
 
 def parse_limits(items: Iterable[str]) -> Limits:
-    """Reads `*=5`, `namespace/team-a=3`, `gpu=2`; of a scope that is given twice the last counts.
-    Raises BadLimits."""
+    """Parse `*=5`, `namespace/team-a=3`, `gpu=2`; the last value for a scope wins.
+
+    Raises `BadLimits`.
+    """
     limits: dict[str, int] = {}
     for item in filter(None, map(str.strip, items)):
         scope, equals, number = (part.strip() for part in item.partition("="))
@@ -60,12 +62,12 @@ def parse_limits(items: Iterable[str]) -> Limits:
 
 
 def read_limits(text: str) -> Limits:
-    """Of the ConfigMap: separated by commas or lines. Raises BadLimits."""
+    """Parse the ConfigMap's value, separated by commas or lines. Raises `BadLimits`."""
     return parse_limits(re.split(r"[,\n]", text))
 
 
 def scope_text(scope: str) -> str:
-    """For people."""
+    """Return the scope's description for messages."""
     if scope == _ALL:
         return "all Jobs"
     if scope.startswith(_NAMESPACE):

@@ -1,7 +1,7 @@
-"""Who runs, who waits, and who of those may start now.
+"""Queue of running and waiting Jobs, and selection of the next ones to start.
 
-Jobs that are subject to the same limits wait in one lane. Only the first of each lane can be the
-next to start, so a decision looks at as many Jobs as there are lanes, however many wait.
+Jobs subject to the same limits wait in one lane. Only the first Job of each lane can be the next to
+start, so a decision examines one Job per lane, regardless of the number of waiting Jobs.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ Scopes: TypeAlias = tuple[str, ...]
 
 
 class Rank(NamedTuple):
-    """Smaller is earlier."""
+    """Sort key of a waiting Job; smaller starts earlier."""
 
-    #: Negated, so that the highest is first.
+    #: Negated priority, so that the highest sorts first.
     lowered_by_priority: int
-    #: When it entered the queue, as a revision of the store.
+    #: Time of entering the queue, as a revision of the store.
     entered: int
 
     @property
@@ -37,16 +37,18 @@ class _Waiting(NamedTuple):
 
 
 class Line:
-    """Jobs by their UID. Made anew when the limits change: the scopes of a Job are those with a
-    limit."""
+    """Queue of Jobs by UID.
+
+    Create a new one when the limits change, because a Job's scopes are the ones with a limit.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits.by_scope
         self._running: dict[str, Scopes] = {}
         self._taken: Counter[str] = Counter()
         self._waiting: dict[str, _Waiting] = {}
-        #: Heaps. Entries of Jobs that have left, or have another rank by now, stay in their heap
-        #: until they come to its top.
+        #: Heaps. Entries of Jobs that have left, or whose rank has changed, stay in their heap
+        #: until they reach its top.
         self._lanes: dict[Scopes, list[tuple[Rank, str]]] = {}
 
     def runs(self, uid: str) -> bool:
@@ -56,11 +58,11 @@ class Line:
         return uid in self._waiting
 
     def rank_of(self, uid: str) -> Rank:
-        """Of one that waits."""
+        """Return the rank of a waiting Job. Raises KeyError if it is not waiting."""
         return self._waiting[uid].rank
 
     def put_running(self, uid: str, scopes: Scopes) -> None:
-        """It runs, whether there is room for it or not."""
+        """Record a running Job, even if it exceeds a limit."""
         if self._running.get(uid) == scopes:
             return
         self.drop(uid)
@@ -79,7 +81,10 @@ class Line:
         self._taken.subtract(self._running.pop(uid, ()))
 
     def start(self) -> Sequence[str]:
-        """Let all start that may, in order; they count as running from now on."""
+        """Start all Jobs that may start and return them, in order.
+
+        They count as running from now on.
+        """
         started: list[str] = []
         while (uid := self._next()) is not None:
             self.put_running(uid, self._waiting[uid].scopes)
@@ -87,14 +92,14 @@ class Line:
         return started
 
     def full_scope(self, uid: str) -> str:
-        """One of the limits that keep a Job waiting; empty if none does."""
+        """Return one of the limits that block a waiting Job; empty if none does."""
         for scope in self._waiting[uid].scopes:
             if self._taken[scope] >= self._limits[scope]:
                 return scope
         return ""
 
     def taken(self, scope: str) -> int:
-        """How many Jobs of it run."""
+        """Return the number of running Jobs in a scope."""
         return self._taken[scope]
 
     def _next(self) -> str | None:

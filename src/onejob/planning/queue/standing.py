@@ -1,4 +1,4 @@
-"""What a Job's document says of its part in the queue."""
+"""Queue state of a Job, read from its document."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -10,8 +10,8 @@ from msgspec import Struct
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta, View
 
-#: On a Job that the queue has suspended: when it entered the queue, as a revision. Without it a
-#: suspended Job was suspended by somebody else, and is none of the queue's business.
+#: Annotation of a Job suspended by the queue: the revision at which it entered. A suspended Job
+#: without it was suspended by a user or another component, and the queue ignores it.
 QUEUED_ANNOTATION: Final = "onejob.dev/queued"
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
@@ -20,8 +20,11 @@ Standing: TypeAlias = Literal["absent", "waiting", "running"]
 
 
 def standing(job: Job, *, has_pods: Callable[[Job], bool]) -> Standing:
-    """`has_pods` says whether it has Pods that have not ended. A Job that was let start has them a
-    moment before its status says so."""
+    """Return the Job's queue state.
+
+    `has_pods` reports whether the Job has unfinished Pods; a released Job has them slightly before
+    its status shows it.
+    """
     if job.finished or job.metadata.deleting:
         return "absent"
     if job.spec.suspend:
@@ -35,8 +38,11 @@ def is_queued(job: Job) -> bool:
 
 
 def entered_at(job: Job) -> int:
-    """The revision at which it entered the queue, by its annotation or, if it has just come, its
-    own. A value that somebody else wrote and that is no number counts as just now."""
+    """Return the revision at which the Job entered the queue.
+
+    Taken from its annotation or, for a new Job, from its own resourceVersion. A malformed
+    annotation, written by another client, counts as having just entered.
+    """
     text = job.metadata.annotations.get(QUEUED_ANNOTATION, "")
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
@@ -47,7 +53,7 @@ def entered_at(job: Job) -> int:
 
 
 class PriorityClass(View, frozen=True):
-    """A PriorityClass, as far as the queue reads it."""
+    """PriorityClass, reduced to the fields that the queue reads."""
 
     metadata: Meta = Meta()
     value: int = 0
@@ -56,7 +62,7 @@ class PriorityClass(View, frozen=True):
 
 read_priority_class = msgspec.json.Decoder(PriorityClass).decode
 
-#: Those that every cluster has, whether or not there are objects for them.
+#: Built-in classes of every cluster, whether or not objects exist for them.
 _SYSTEM_CLASSES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -64,7 +70,7 @@ _SYSTEM_CLASSES: Final[Mapping[str, int]] = {
 
 
 class Priorities(Struct, frozen=True):
-    """Of the classes by name, and of Jobs that name none."""
+    """Priorities by class name, and the default for Jobs without a class."""
 
     by_class: Mapping[str, int]
     default: int = 0
@@ -80,7 +86,7 @@ class Priorities(Struct, frozen=True):
         return cls(known, default)
 
     def of_job(self, job: Job) -> int:
-        """By the class that its Pods name; a class that there is not counts as none."""
+        """Return the priority of the class its Pods name; an unknown class counts as none."""
         name = priority_class_of(job)
         return self.by_class.get(name, self.default) if name else self.default
 
@@ -106,7 +112,7 @@ def _read_class(template: bytes) -> str:
 
 
 def hold_patch(job: Job, entered: int) -> bytes:
-    """Suspend a Job that has to wait. A merge patch, refused if the Job is another one by now."""
+    """Return a merge patch that suspends a waiting Job; rejected if the UID has changed."""
     return _patch(job, suspend=True, annotation=str(entered))
 
 

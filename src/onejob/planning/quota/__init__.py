@@ -1,2 +1,4 @@
-"""What a namespace may use: LimitRanges (each container, each Pod) and ResourceQuotas (all
-together), as upstream's admission plugins decide it."""
+"""Resource limits of a namespace, as in upstream's admission plugins.
+
+LimitRanges apply to each container and Pod, ResourceQuotas to all objects together.
+"""

@@ -1,14 +1,14 @@
-"""The requests and limits of a whole Pod."""
+"""Total resource requests and limits of a Pod."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from onejob.wire.quantity import Quantity, parse_quantity
 
-#: By the resource's name.
+#: Quantity by resource name.
 Amounts: TypeAlias = dict[str, Quantity]
 
-#: What a Pod's own `resources` may say; the rest is the sum of its containers.
+#: Resources that a Pod's own `resources` may set; all others are summed over its containers.
 OF_PODS: Final = ("cpu", "memory")
 ZERO: Final = Quantity(0)
 
@@ -18,7 +18,7 @@ def read_amounts(amounts: Mapping[str, Any] | None) -> Amounts:
 
 
 def plus(a: Quantity, b: Quantity) -> Quantity:
-    """Written as the first of them, if that is not nothing."""
+    """Return the sum, in the format of the first operand unless that is zero."""
     return Quantity(a.nanos + b.nanos, a.format if a.nanos else b.format)
 
 
@@ -52,8 +52,11 @@ def _pod_total(spec: Mapping[str, Any], field: str) -> Amounts:
 
 
 def containers_total(spec: Mapping[str, Any], field: str) -> Amounts:
-    """Containers run together, init containers one after the other, next to the sidecars that
-    were started before them."""
+    """Return the total of all containers.
+
+    Regular containers run together; init containers run one after the other, together with the
+    sidecars that were started before them.
+    """
     total = added(container_amounts(each, field) for each in spec.get("containers") or ())
     sidecars: Amounts = {}
     most: Amounts = {}

@@ -1,4 +1,4 @@
-"""LimitRanges: defaults for containers that ask for nothing, and bounds for what is asked for."""
+"""LimitRanges: default requests and limits of containers, and bounds on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -42,8 +42,10 @@ def read_limits(limit_range: Mapping[str, Any]) -> tuple[Limit, ...]:
 
 
 def set_defaults(limits: Sequence[Limit], spec: dict[str, Any]) -> str:
-    """Give containers the requests and limits that they do not have. Returns what was set, for an
-    annotation; "" if nothing."""
+    """Set the missing requests and limits of containers.
+
+    Returns a description of the defaults set, for an annotation; "" if there were none.
+    """
     requests: Amounts = {}
     maximums: Amounts = {}
     for limit in limits:
@@ -69,7 +71,7 @@ def _fill(container: dict[str, Any], field: str, values: Amounts) -> list[str]:
 
 
 def pod_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
-    """Why the Pod is out of bounds; "" if it is not."""
+    """Return why the Pod is out of bounds; "" if it is not."""
     said: list[str] = []
     for limit in limits:
         if limit.type == "Container":
@@ -102,7 +104,7 @@ def claim_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
 
 
 def _aggregate(said: Sequence[str]) -> str:
-    """As upstream puts several errors into one; each is said once."""
+    """Combine errors into one message as upstream does, without duplicates."""
     texts = list(dict.fromkeys(said))
     return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
 

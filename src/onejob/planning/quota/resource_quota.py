@@ -1,4 +1,4 @@
-"""ResourceQuotas: what an object uses, which quotas count it, and when there is too little left."""
+"""ResourceQuotas: usage of an object, matching quotas, and the admission check."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -21,10 +21,10 @@ PODS: Final = "pods"
 SERVICES: Final = "services"
 CLAIMS: Final = "persistentvolumeclaims"
 
-#: Older names of counts.
+#: Older names of object counts.
 _ALIASES: Final = ("configmaps", "resourcequotas", "replicationcontrollers", "secrets")
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
-#: Where a quota has one of these, every container must say how much it wants.
+#: If a quota limits one of these, every container must specify it.
 _MUST_BE_GIVEN: Final = frozenset(
     ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 )
@@ -47,14 +47,14 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class ObjectUsage(msgspec.Struct, frozen=True):
-    """What one object takes of quotas, and by what scopes choose it."""
+    """Quota usage of one object, and the attributes that quota scopes match."""
 
     amounts: Amounts
     is_pod: bool = False
     terminating: bool = False
     best_effort: bool = False
     priority_class: str = ""
-    #: Affinity to Pods of other namespaces.
+    #: True with affinity to Pods of other namespaces.
     crosses_namespaces: bool = False
 
 
@@ -92,7 +92,7 @@ def usage_of(resource: str, document: Mapping[str, Any]) -> ObjectUsage:
 
 
 def counted(resource: str) -> ObjectUsage:
-    """Of a kind of which only the number counts."""
+    """Return the usage of a resource for which only the number of objects counts."""
     amounts = {count_name(resource): ONE}
     if resource in _ALIASES:
         amounts[resource] = ONE
@@ -100,7 +100,7 @@ def counted(resource: str) -> ObjectUsage:
 
 
 def pod_usage(spec: Mapping[str, Any], *, ended: bool) -> ObjectUsage:
-    """A Pod that has ended is an object, but takes nothing of the machine."""
+    """Return the usage of a Pod. An ended Pod counts as an object but uses no compute resources."""
     requests, limits = pod_requests(spec, overhead=True), pod_limits(spec, overhead=True)
     amounts = {count_name(PODS): ONE}
     if not ended:
@@ -168,7 +168,7 @@ def _claim_amounts(spec: Mapping[str, Any]) -> Amounts:
 
 
 def counts(quota: Quota, usage: ObjectUsage) -> bool:
-    """Whether the object is one of those that the quota is about."""
+    """Return whether the quota's scopes match the object."""
     return all(_in_scope(scope, usage) for scope in quota.scopes)
 
 
@@ -205,7 +205,7 @@ def _has_class(scope: Scope, name: str) -> bool:
 
 
 def unstated(quota: Quota, spec: Mapping[str, Any]) -> str:
-    """What containers of a Pod must say because the quota has a bound on it; "" if they do."""
+    """Return the missing resource settings that the quota makes mandatory; "" if none."""
     shared = spec.get("resources") or {}
     if shared.get("requests") or shared.get("limits"):
         return ""
@@ -228,8 +228,14 @@ def refusal(
     spec: Mapping[str, Any] | None,
     before: ObjectUsage | None = None,
 ) -> str:
-    """Why an object may not come in, given the quotas of its namespace and what is used of each;
-    "" if it may. `spec` is that of a Pod, `before` what an object used that is changed."""
+    """Return why an object may not be created or updated; "" if it may.
+
+    Args:
+        quotas: The quotas of its namespace, each with its current usage.
+        usage: Usage of the new object.
+        spec: The Pod's spec; None for other resources.
+        before: Usage of the object before an update.
+    """
     concerned = [
         (quota, used)
         for quota, used in quotas
@@ -255,12 +261,12 @@ def refusal(
 
 
 def _names(usage: ObjectUsage) -> frozenset[str]:
-    """Of everything that a quota may bound for such an object, asked for or not."""
+    """Return all names that a quota may limit for this kind of object, requested or not."""
     return frozenset(usage.amounts) | (_OF_PODS if usage.is_pod else frozenset())
 
 
 def _more(usage: ObjectUsage, before: ObjectUsage | None) -> Amounts:
-    """What is asked for on top of what is used by now; nothing is asked for in zeros."""
+    """Return the usage requested in addition to `before`; zero and negative amounts are omitted."""
     old = {} if before is None else before.amounts
     more = {
         name: Quantity(amount.nanos - old.get(name, ZERO).nanos, amount.format)
@@ -274,7 +280,7 @@ def _listed(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:
 
 
 def change(used: Amounts, usage: ObjectUsage, hard: Mapping[str, Quantity], sign: int) -> None:
-    """Count an object in what is used of a quota, or no longer."""
+    """Add an object's usage to a quota's, or subtract it, depending on `sign`."""
     for name, amount in usage.amounts.items():
         if name in hard:
             used[name] = plus(used.get(name, ZERO), Quantity(sign * amount.nanos, amount.format))

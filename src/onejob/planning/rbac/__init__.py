@@ -1,4 +1,5 @@
-"""Role-based access control: what rules allow, who has which, which every server starts with.
+"""Role-based access control: rules, bindings, and the default roles of a server.
 
-Pure: documents in, decisions out. `api/access` asks, `controllers/access.py` keeps it up to date.
+Pure: documents in, decisions out. `api/access` calls it, `controllers/access.py` keeps it up to
+date.
 """

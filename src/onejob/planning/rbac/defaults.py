@@ -1,8 +1,8 @@
-"""The roles and bindings that every server has, and how they are kept.
+"""Default roles and bindings of a server, and their reconciliation.
 
-The names and what they allow are Kubernetes', as far as onejob serves the resources; so is the way
-they are kept: at every start missing rules and subjects are added, what people added stays, and the
-annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` leaves an object alone.
+Names and rules are those of Kubernetes, as far as onejob serves the resources. The reconciliation
+follows Kubernetes, too: at every start missing rules and subjects are added, additions by users
+stay, and the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` exempts an object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,10 @@ _ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "
 
 
 def _on(groups: str, resources: str, verbs: Sequence[str]) -> Document:
-    """A rule; `groups` and `resources` are words, `core` is the group without a name."""
+    """Return a rule.
+
+    `groups` and `resources` are separated by spaces; `core` is the unnamed group.
+    """
     names = ["" if group == "core" else group for group in groups.split()]
     return {"apiGroups": names, "resources": resources.split(), "verbs": list(verbs)}
 
@@ -60,7 +63,7 @@ _VIEW: Final = (
         _READ,
     ),
     _on("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
-    # The Pods of a Job in one request are onejob's own.
+    # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
     _on("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
     _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
     _on("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
@@ -187,7 +190,7 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("system:monitoring", "system:monitoring"),
     _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
     _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
-    # As upstream's: nobody is bound to it. A node has these rights by what it is.
+    # As upstream: the binding has no subjects. A node has these rights by its identity.
     _binding(inside.NODE_ROLE),
     _bound(
         inside.CONTROLLER_MANAGER,
@@ -198,8 +201,10 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
 
 
 def reconciled(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document | None:
-    """What a default object shall become; None if it may stay as it is. Nothing that people added
-    is taken away."""
+    """Return the updated default object; None if it needs no change.
+
+    Additions by users are never removed.
+    """
     annotations = found["metadata"].get("annotations", {})
     if annotations.get(AUTO_UPDATE) == "false":
         return None

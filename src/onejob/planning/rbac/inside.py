@@ -1,9 +1,9 @@
-"""What the parts of the server itself may do: each controller and the node under its own name.
+"""Identities and roles of the server's own components: each controller, and the node.
 
-The names and the roles are Kubernetes'. What onejob's parts do in another way is added: they patch
-where Kubernetes' update, the namespace controller also makes what its service-account controller
-and root-ca-cert-publisher make, and the node binds Pods by itself. The controllers of queues,
-mirrors and pending deadlines are onejob's own.
+Names and roles are those of Kubernetes, extended where onejob's components work differently: they
+patch where Kubernetes' update, the namespace controller also creates the objects of Kubernetes'
+service-account controller and root-ca-cert-publisher, and the node binds Pods itself. The
+controllers of queues, mirrors and pending deadlines are specific to onejob.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ Document = dict[str, Any]
 
 
 def _rule(groups: str, resources: str, verbs: str) -> Document:
-    """All are words; `core` is the group without a name."""
+    """Return a rule; all arguments are separated by spaces, `core` is the unnamed group."""
     names = ["" if group == "core" else group for group in groups.split()]
     return {"apiGroups": names, "resources": resources.split(), "verbs": verbs.split()}
 
 
 _EVENTS: Final = _rule("core events.k8s.io", "events", "create patch update")
 
-#: Service account of kube-system -> the name of its role and what that allows.
+#: By service account in kube-system: name and rules of its role.
 CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
     "job-controller": (
         "job-controller",
@@ -49,7 +49,7 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
         "ttl-after-finished-controller",
         (
             _rule("batch", "jobs", "delete get list watch"),
-            # Of Pods, and of custom resources whose definition says when they are finished.
+            # For Pods, and custom resources whose definition specifies when they are finished.
             _rule("*", "*", "delete get list watch"),
             _EVENTS,
         ),
@@ -125,15 +125,16 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _rule("batch", "jobs/status", "update"),
             _rule("core", "pods", "create delete list"),
             _rule("core", "pods/status", "patch"),
-            # What its Jobs use is copied to the other cluster, and a Secret says where that is.
+            # Objects used by its Jobs are copied to the other cluster; a Secret holds the address
+            # of that.
             _rule("core", "configmaps secrets", "get"),
             _EVENTS,
         ),
     ),
 }
 
-#: Whoever fills the caches that all controllers share, as in Kubernetes. Of the role by this name
-#: only what that takes.
+#: Identity that fills the caches shared by all controllers, as in Kubernetes. Of the role of this
+#: name, only the rules required for that are included.
 CONTROLLER_MANAGER: Final = "system:kube-controller-manager"
 CONTROLLER_MANAGER_RULES: Final[Sequence[Document]] = (_rule("*", "*", "list watch"),)
 
@@ -154,7 +155,7 @@ NODE: Final[Sequence[Document]] = (
     _rule("core", "configmaps secrets", "get list watch"),
     _rule("coordination.k8s.io", "leases", "create delete get patch update"),
     _rule("core", "serviceaccounts/token", "create"),
-    # There is no scheduler beside it.
+    # onejob has no separate scheduler.
     _rule("core", "pods/binding", "create"),
 )
 
@@ -164,7 +165,10 @@ def manager_user() -> User:
 
 
 def server_user() -> User:
-    """The API server itself, which keeps roles, definitions and Events; Kubernetes' name."""
+    """Return the API server's own identity, which maintains roles, definitions and Events.
+
+    The name is Kubernetes'.
+    """
     return User("system:apiserver", groups=("system:masters", "system:authenticated"))
 
 

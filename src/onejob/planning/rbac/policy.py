@@ -1,4 +1,4 @@
-"""Who has which rules: bindings and the roles that they name."""
+"""RBAC policy: bindings, the roles they reference, and access decisions."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,7 +16,7 @@ CLUSTER_ROLE_BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
 RBAC_RESOURCES = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 
 GROUP = "rbac.authorization.k8s.io"
-#: Who may do everything, whatever the roles say: nobody can lock themselves out.
+#: Group with unrestricted access, regardless of roles: an administrator cannot be locked out.
 MASTERS = "system:masters"
 
 
@@ -56,20 +56,20 @@ read_binding = msgspec.json.Decoder(Binding).decode
 
 
 class Granted(Struct, frozen=True):
-    """A rule that somebody has, and from where."""
+    """Rule granted to a user, and the binding it comes from."""
 
     rule: Rule
     reason: str
 
 
 class Policy(Struct):
-    """All roles and bindings of a server. Changed in place by whoever keeps it up to date."""
+    """All roles and bindings of a server. Updated in place by the access controller."""
 
-    #: (namespace, name); "" for ClusterRoles.
+    #: By (namespace, name); the namespace is "" for ClusterRoles.
     roles: dict[tuple[str, str], Role] = field(default_factory=dict)
     #: By namespace; "" for ClusterRoleBindings.
     bindings: dict[str, dict[str, Binding]] = field(default_factory=dict)
-    #: Called after every change.
+    #: Callbacks invoked after every change.
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def put_role(self, role: Role) -> None:
@@ -93,11 +93,11 @@ class Policy(Struct):
             notify()
 
     def granted(self, user: str, groups: Iterable[str], namespace: str) -> Iterator[Granted]:
-        """What somebody may do in a namespace; with "" in the cluster as a whole."""
+        """Yield the rules granted to a user in a namespace, or cluster-wide if it is ""."""
         groups = frozenset(groups)
         places = ("", namespace) if namespace else ("",)
         for place in places:
-            # All at once: it may be another thread that changes them.
+            # Copy first: another thread may change the bindings.
             for binding in tuple(self.bindings.get(place, {}).values()):
                 subject = next(
                     (who for who in binding.subjects if _is(who, place, user, groups)), None
@@ -109,14 +109,17 @@ class Policy(Struct):
                     yield Granted(rule, reason)
 
     def rules_of(self, ref: RoleRef, namespace: str) -> tuple[Rule, ...]:
-        """Of the role that a binding in `namespace` names; none if there is no such role."""
+        """Return the rules of the role that a binding in `namespace` references.
+
+        Empty if there is no such role.
+        """
         role = self.roles.get(("" if ref.kind == "ClusterRole" else namespace, ref.name))
         return role.rules if role is not None else ()
 
     def decide(
         self, user: str, groups: Iterable[str], namespace: str, question: Question
     ) -> str | None:
-        """Why somebody may do something; None if nothing allows it."""
+        """Return the reason why a request is allowed; None if it is denied."""
         for granted in self.granted(user, groups, namespace):
             if allows(granted.rule, question):
                 return granted.reason
@@ -125,7 +128,7 @@ class Policy(Struct):
     def concerning(
         self, user: str, groups: Iterable[str], namespace: str, question: Question
     ) -> tuple[Granted, ...]:
-        """What allows somebody this for some name at least, in the order in which it is asked."""
+        """Return the grants that allow the request for at least one name, in evaluation order."""
         granted = self.granted(user, groups, namespace)
         return tuple(item for item in granted if allows_some(item.rule, question))
 
@@ -155,8 +158,11 @@ def _reason(binding: Binding, subject: Subject) -> str:
 
 
 def aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, ...]:
-    """What a ClusterRole with an aggregation rule has: the rules of all whose labels match, in the
-    order of their names, each once."""
+    """Return the effective rules of a ClusterRole.
+
+    With an aggregation rule these are the rules of all ClusterRoles whose labels match, ordered by
+    role name, without duplicates.
+    """
     if role.aggregation_rule is None:
         return role.rules
     found: dict[Rule, None] = {}

@@ -1,4 +1,4 @@
-"""Rules of roles: what they allow, and whether some rules are within others."""
+"""RBAC rules: matching of requests, and coverage of rules by other rules."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -19,7 +19,7 @@ class Rule(View, frozen=True, kw_only=False):
     non_resource_urls: tuple[str, ...] = msgspec.field(name="nonResourceURLs", default=())
 
     def __str__(self) -> str:
-        """As upstream prints it in errors."""
+        """Return the format of upstream's error messages."""
         fields = (
             ("APIGroups", self.api_groups),
             ("Resources", self.resources),
@@ -36,14 +36,14 @@ def _quoted(values: Sequence[str]) -> str:
 
 
 class Question(View, frozen=True, kw_only=False):
-    """May somebody do this? To a resource, or to a path that is none."""
+    """Attributes of an access request, for a resource or a non-resource path."""
 
     verb: str
     group: str = ""
     resource: str = ""
     subresource: str = ""
     name: str = ""
-    #: Of a request that is not about a resource; "" otherwise.
+    #: Path of a non-resource request; "" otherwise.
     path: str = ""
 
 
@@ -52,7 +52,7 @@ def allows(rule: Rule, question: Question) -> bool:
 
 
 def allows_some(rule: Rule, question: Question) -> bool:
-    """Whether a rule allows this for some name at least."""
+    """Return whether the rule allows the request for at least one name."""
     if not _has(rule.verbs, question.verb):
         return False
     if question.path:
@@ -67,8 +67,11 @@ def allows_name(rule: Rule, name: str) -> bool:
 
 
 def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The parts of `wanted` that no rule of `owned` allows: somebody who may do what `owned` says
-    must not be able to give these to anybody."""
+    """Return the parts of `wanted` that no rule of `owned` allows.
+
+    Basis of the privilege-escalation check: a user with the rights `owned` must not be able to
+    grant these parts to any subject.
+    """
     return [
         part
         for rule in wanted
@@ -78,7 +81,7 @@ def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def _parts(rule: Rule) -> Iterator[Rule]:
-    """Rules with one verb, one group, one resource and at most one name, or one URL."""
+    """Yield the rule split by verb, group, resource and name, or by verb and URL."""
     for group in rule.api_groups:
         for resource in rule.resources:
             for verb in rule.verbs:
@@ -92,7 +95,10 @@ def _parts(rule: Rule) -> Iterator[Rule]:
 
 
 def _covers(own: Rule, part: Rule) -> bool:
-    """`part` is as `_parts` makes them. A wildcard is only within a wildcard."""
+    """Return whether `own` allows `part`, a result of `_parts`.
+
+    Only a wildcard covers a wildcard.
+    """
     if not _has(own.verbs, part.verbs[0]):
         return False
     if part.non_resource_urls:
@@ -109,7 +115,7 @@ def _covers(own: Rule, part: Rule) -> bool:
 
 
 def merged(rules: Iterable[Rule]) -> list[Rule]:
-    """Fewer rules that say the same, for people to read: verbs of one resource go together."""
+    """Return fewer, equivalent rules for display, with the verbs of one resource combined."""
     together: dict[Rule, list[str]] = {}
     for rule in rules:
         key = Rule((), rule.api_groups, rule.resources, rule.resource_names, rule.non_resource_urls)
