@@ -18,8 +18,8 @@ class NamesInUse(Struct, frozen=True):
 
     resources: frozenset[str] = field(default_factory=frozenset)
     kinds: frozenset[str] = field(default_factory=frozenset)
-    #: Names of the server's own resources. A definition loses them even if it had them before the
-    #: server did.
+    #: Names of built-in resources. A definition loses them even if it had them before the server
+    #: did.
     built_in: frozenset[str] = field(default_factory=frozenset)
 
 

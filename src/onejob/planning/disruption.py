@@ -14,8 +14,7 @@ from onejob.wire.selectors import SelectorError, matcher_of
 
 _CONDITION: Final = "DisruptionAllowed"
 _SYNC_FAILED: Final = "SyncFailed"
-#: Time for which a Pod counts as evicted after its eviction was granted; afterwards it is assumed
-#: to stay.
+#: Time for which a Pod counts as evicted after the grant; afterwards it is assumed to stay.
 DELETION_TIMEOUT: Final = timedelta(minutes=2)
 #: Maximum number of granted evictions that were not observed to happen.
 _MOST_PENDING: Final = 2000

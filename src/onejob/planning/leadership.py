@@ -14,8 +14,7 @@ import msgspec
 
 from onejob.objects.meta import Meta, View
 
-#: Safety margin between the end of a write and the earliest time the lease could pass to another
-#: replica.
+#: Safety margin between the end of a write and the earliest takeover by another replica.
 _MARGIN_SECONDS = 0.5
 
 

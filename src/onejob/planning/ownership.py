@@ -34,7 +34,7 @@ class Orphan(Struct, frozen=True):
 
 
 class ForeignOwner(Struct, frozen=True):
-    """Task: report an owner in another namespace, which does not count as an owner."""
+    """Task: report a reference to an owner in another namespace, which does not count."""
 
     uid: str
     owner: OwnerReference
@@ -126,7 +126,7 @@ class OwnerGraph:
             self.forget(uid)
 
     def missing(self, resource: str, uids: Set[str]) -> Sequence[str]:
-        """Return the UIDs of objects in the graph that are not among `uids`.
+        """Return the UIDs of a resource's objects in the graph that are not among `uids`.
 
         `uids` must be the UIDs of all existing objects of that resource, each of them observed
         before.
@@ -142,7 +142,7 @@ class OwnerGraph:
         ]
 
     def is_settled(self, uid: str) -> bool:
-        """Return whether, as far as cached, all owners exist and none is in foreground deletion.
+        """Return whether the graph has all owners, and none of them in foreground deletion.
 
         Examining such an object would have no effect.
         """

@@ -83,8 +83,7 @@ class DeleteOptions(Struct, frozen=True):
     grace_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    #: True to delete an object whose document cannot be decoded, ignoring its finalizers and other
-    #: contents.
+    #: True to delete an object whose document is unreadable, regardless of its contents.
     despite_damage: bool = False
 
 

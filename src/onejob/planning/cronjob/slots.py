@@ -19,8 +19,7 @@ from onejob.planning.names import JITTER_ANNOTATION
 
 Missed: TypeAlias = Literal["none", "few", "many"]
 
-#: Number of missed slots above which an Event is emitted: the clock is wrong, or the server was
-#: down.
+#: Number of missed slots above which an Event is emitted: a wrong clock, or a server that was down.
 MANY_MISSED = 100
 #: Syncing slightly after the slot instead of before it avoids a second sync.
 LOOK_AFTER_SLOT = timedelta(milliseconds=100)

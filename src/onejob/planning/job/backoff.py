@@ -49,8 +49,7 @@ class PastEnds:
 
     def __init__(self) -> None:
         self._succeeded_at: datetime | None = None
-        #: Failure times after the latest success, by UID because a Pod may be observed more than
-        #: once.
+        #: Failure times after the latest success; by UID, as a Pod may be observed repeatedly.
         self._failed_at: dict[str, datetime] = {}
 
     def note(self, uid: str, finished_at: datetime, *, succeeded: bool) -> None:

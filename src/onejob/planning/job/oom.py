@@ -25,8 +25,7 @@ from onejob.wire.quantity import BadQuantity, Quantity, parse_quantity
 
 OOM_KILLED: Final = "OOMKilled"
 LARGEST_FACTOR: Final = 100
-#: Upper bound of the stored count. With a factor of 100, the largest quantity is exceeded long
-#: before.
+#: Upper bound of the stored count. A factor of 100 exceeds the largest quantity long before.
 _MOST_RETRIES: Final = 64
 _THOUSAND: Final = 1000
 #: Largest memory quantity, in nano-units, rounded down to whole KiB.
@@ -46,8 +45,7 @@ class MemoryGrowth(Struct, frozen=True):
     def of(self, amount: Quantity) -> Quantity:
         """Return the grown amount; at least `amount`, even if that exceeds the maximum."""
         nanos = -(-amount.nanos * self.factor**self.retries // _THOUSAND**self.retries)
-        # Round up to whole bytes, or to KiB if the template uses binary units, but not beyond the
-        # maximum.
+        # Round up to bytes, or KiB if the template uses binary units, but not beyond the maximum.
         step = (1024 if amount.format == "binary" else 1) * 10**9
         most = _LARGEST_MEMORY if self.maximum is None else self.maximum.nanos
         nanos = min(-(-nanos // step), most // step) * step
@@ -161,8 +159,7 @@ def _grow(resources: dict[str, Any], growth: MemoryGrowth) -> None:
         if "memory" in amounts:
             grown = growth.of(parse_quantity(amounts["memory"]))
             if limit is not None and grown.nanos > limit.nanos:
-                # A request in KiB is rounded up further than a limit in bytes, and must not exceed
-                # it.
+                # A request in KiB is rounded up further than a limit in bytes; cap it at the limit.
                 grown = limit
             amounts["memory"] = str(grown)
             limit = grown

@@ -88,8 +88,7 @@ class PodDeletion(Struct, frozen=True, gc=False):
     ready: bool
     #: True to remove the tracking finalizer first, so that the Pod is never counted as failed.
     remove_finalizer_first: bool
-    #: Version on which the decision is based. A Pod that has ended since must not be released
-    #: uncounted.
+    #: Version that the decision is based on. A Pod that ended since must not be released uncounted.
     resource_version: str
 
 
@@ -137,8 +136,7 @@ class Plan(Struct, frozen=True):
     #: Events to emit immediately.
     events: tuple[Event, ...] = ()
     notes: tuple[Note, ...] = ()
-    #: Failed Pods beyond the number to keep. They are counted already, so failed deletions are
-    #: harmless.
+    #: Failed Pods beyond the number to keep. All are counted, so failed deletions are harmless.
     prunings: tuple[PodRef, ...] = ()
     deletions: tuple[PodDeletion, ...] = ()
     creations: tuple[PodSeed, ...] = ()
@@ -202,8 +200,7 @@ class Accounting(Struct, frozen=True):
     #: True if more Pods have ended than one status may list; the next sync accounts for the rest.
     capped: bool = False
     metrics: tuple[Metric, ...] = ()
-    #: Error of the Pod changes. The sync is retried, but only after all Pods have been accounted
-    #: for.
+    #: Error of the Pod changes. The sync is retried, but only after accounting for all Pods.
     error: str | None = None
 
 

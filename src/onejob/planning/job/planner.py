@@ -75,8 +75,7 @@ def plan_job(
     runs_since = None if start_time is None else future_times.counts_from(start_time)
     if _is_being_resumed(job):
         # Time spent suspended must not count against the deadline. The new start time is written
-        # together with the end of the suspension and in no other update, because the API would
-        # reject it.
+        # together with the end of the suspension and in no other update: the API would reject it.
         runs_since = whole_second(now)
     against_limit = books.against_limit(job, tally)
     fate = decide_fate(job, census, against_limit, runs_since, now, legacy=legacy)

@@ -76,8 +76,7 @@ def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Met
     metrics: list[Metric] = []
     succeeded = after.succeeded - before.succeeded
     if job.indexed:
-        # Counted within the current completions: indexes removed by scaling down do not decrease
-        # it.
+        # Count within the current completions: scaling down must not decrease the metric.
         succeeded = _grown(job, before.completed_indexes, after.completed_indexes)
         per_index = job.spec.backoff_limit_per_index is not None
         limit = ("backoffLimit", "perIndex" if per_index else "global")

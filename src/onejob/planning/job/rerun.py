@@ -24,8 +24,7 @@ from onejob.planning.queue.standing import QUEUED_ANNOTATION
 #: Job annotations: name and UID of the Job that this one repeats.
 RERUN_OF: Final = "onejob.dev/rerun-of"
 RERUN_OF_UID: Final = "onejob.dev/rerun-of-uid"
-#: Job annotation: the indexes of the lineage's first Job that this Job's indexes correspond to, in
-#: order.
+#: Job annotation: for each index of this Job, in order, the index in the first Job of its lineage.
 RERUN_INDEXES: Final = "onejob.dev/rerun-indexes"
 #: Label on every rerun of a Job: the name of the original Job.
 LINEAGE: Final = "onejob.dev/lineage"

@@ -72,8 +72,7 @@ def change_pods(
 def wanted_active(job: Job, tally: Tally) -> int:
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
-        # Work queue: the first success means that the queue is running empty. Leave running Pods
-        # alone.
+        # Work queue: the first success means that the queue runs empty. Leave active Pods alone.
         return tally.active if tally.succeeded else parallelism
     return max(0, min(job.spec.completions - tally.succeeded, parallelism))
 

@@ -7,8 +7,7 @@ from onejob.planning.names import BUILT_IN_MANAGER, TRACKING
 
 
 class Settings(Struct, frozen=True):
-    #: Value of `spec.managedBy` that selects this controller; the built-in one also takes Jobs
-    #: without.
+    #: `spec.managedBy` of Jobs for this controller; the built-in name also takes Jobs without one.
     manager: str = BUILT_IN_MANAGER
     #: False: ignore `managedBy` and reconcile every Job.
     respect_managed_by: bool = True

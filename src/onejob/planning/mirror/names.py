@@ -14,8 +14,7 @@ COPY_CONFIG: Final = "onejob.dev/mirror-copy"
 LOST_AFTER: Final = "onejob.dev/mirror-lost-after"
 WHEN_COPY_DELETED: Final = "onejob.dev/mirror-when-copy-deleted"
 
-#: Annotation that the mirror writes on mirrored Jobs: location of the copy, and its UID once
-#: linked.
+#: Annotation written by the mirror on mirrored Jobs: location of the copy, and its UID once linked.
 RECORD: Final = "onejob.dev/mirror-record"
 #: Label with the local Job's UID: on the copy, its Pods, and the local stand-in Pods.
 ORIGIN: Final = "onejob.dev/mirror-origin"

@@ -11,8 +11,7 @@ from onejob.planning.go_duration import DurationError, parse_duration
 from onejob.planning.mirror import names
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-#: Maximum length of a target's name; the virtual node's name, which contains it, is used as a
-#: label.
+#: Maximum length of a target's name, since the virtual node's name must fit into a label.
 _LONGEST_TARGET: Final = 63 - len(names.NODE_SUFFIX)
 _CONFIG_KINDS: Final = ("configmaps", "secrets")
 _SECOND: Final = 10**9

@@ -43,7 +43,7 @@ class Ids(msgspec.Struct, frozen=True):
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """Restrictions of one namespace. An attribute that is None allows everything."""
+    """Restrictions of one namespace. An attribute that is None does not restrict Pods."""
 
     user: int | None = None
     group: int | None = None

@@ -22,7 +22,7 @@ _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The facts kept about a Pod that has ended."""
+    """Record of a Pod that has ended, reduced to the facts that garbage collection needs."""
 
     key: Key
     uid: str

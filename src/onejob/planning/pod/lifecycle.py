@@ -70,7 +70,8 @@ class ContainerSeen(Struct, frozen=True, gc=False):
     ready: bool = False
     #: True if a liveness or startup probe failed for this attempt, or its postStart hook did.
     unhealthy: bool = False
-    #: True if the process runs; it is reported as running only when its postStart hook is done.
+    #: True once the postStart hook has begun: the process has started, but is reported as running
+    #: only when the hook is done.
     post_start_began: bool = False
     stopping: bool = False
     #: Grace period of the stop in progress, in seconds.

@@ -125,8 +125,7 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _rule("batch", "jobs/status", "update"),
             _rule("core", "pods", "create delete list"),
             _rule("core", "pods/status", "patch"),
-            # Objects used by its Jobs are copied to the other cluster; a Secret holds the address
-            # of that.
+            # Objects used by its Jobs are copied to the remote cluster; a Secret holds its address.
             _rule("core", "configmaps secrets", "get"),
             _EVENTS,
         ),
