@@ -7,7 +7,7 @@ from onejob.planning.job import rerun
 from sim.mutants.planting import Plant, edit
 
 MUTANTS: Mapping[str, Plant] = {
-    "run resumed while it is under way": edit(runs.is_under_way, ("return True", "return False")),
+    "run resumed while it is under way": edit(runs._is_locked, ("return True", "return False")),
     "succeeded items run again": edit(
         rerun._unfinished, ('job.get("status", {}).get("completedIndexes", "")', '""')
     ),
@@ -30,14 +30,14 @@ MUTANTS: Mapping[str, Plant] = {
         rerun._note_origin, ("if before is not None:", "if False:")
     ),
     "namespace of the run forgotten": edit(
-        resuming._manifests,
+        resuming._again,
         (
             'document["metadata"]["namespace"] = namespace',
             'document["metadata"]["namespace"] = "default"',
         ),
     ),
     "configuration of the run left out": edit(
-        resuming._manifests,
-        ("map(BY_RESOURCE.__getitem__, _NEEDED)", "map(BY_RESOURCE.__getitem__, _NEEDED[:1])"),
+        resuming.manifests_of_run,
+        ("for resource in PREREQUISITES", "for resource in PREREQUISITES[:1]"),
     ),
 }

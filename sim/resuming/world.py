@@ -14,12 +14,13 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.run.resuming import manifests_of_run
-from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_id
+from onejob.cli.run.runs import RanJob, Run, RunFolder, claim_run, create_folder, new_run_id
 from onejob.client.base import Create
 from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, NAMESPACES, Key
+from onejob.objects.pod import Pod
 from onejob.planning.job.parameter_rows import put_rows
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.base import StoreError
@@ -81,7 +82,7 @@ class _World:
         run_id = new_run_id(NOON, f"r{number}")
         folder = create_folder(self._runs / run_id)
         jobs = [RanJob(*_place(one)) for one in documents if one["kind"] == "Job"]
-        folder.record(Run(run_id, NOON, tuple(jobs)))
+        folder.record(Run(run_id, NOON, tuple(jobs), runtime="simulated"))
         history, machine = History(), Machine(self._seed * 10 + number, self._dice)
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             self._trace.note = partial(_note, self._trace, runner.get_loop())  # type: ignore[method-assign]
@@ -149,9 +150,9 @@ class _World:
     # --- resuming
 
     def _try_early(self, folder: RunFolder, run_id: str) -> None:
-        """Its process is still there."""
+        """Try to resume the run while its process lives."""
         try:
-            manifests_of_run(folder.path.parent, run_id, failed_only=True, settings={})
+            claim_run(folder.path)
         except CommandError:
             return
         self._problems.add(UNDER_WAY, f"{run_id} was resumed all the same")
@@ -159,12 +160,14 @@ class _World:
     def _resume(
         self, run_id: str, documents: Sequence[Document], history: History
     ) -> Sequence[Document]:
-        _, manifests = manifests_of_run(self._runs, run_id, failed_only=True, settings={})
+        claim = claim_run(self._runs / run_id)
+        manifests = manifests_of_run(claim, failed_only=True, settings={})
+        claim.release()
         fresh = [_decoded(manifest.document) for manifest in manifests]
         last = {
             version.key: version.subject
             for version in history.in_order()
-            if isinstance(version.subject, Job) and not version.gone
+            if isinstance(version.subject, Job | Pod) and not version.gone
         }
         left = False
         for document in documents:
@@ -188,11 +191,12 @@ class _World:
             return False
         found = [one for one in fresh if one["kind"] == "Job" and _place(one) == (namespace, name)]
         items = items_of(document, documents)
+        pods = [subject for subject in last.values() if isinstance(subject, Pod)]
         if items is None:
-            wanted: object = max(completions_left(job), 0)
+            wanted: object = max(completions_left(job, pods), 0)
             has: object = found[0]["spec"].get("completions", 1) if found else 0
         else:
-            wanted = left_of(job, items)
+            wanted = left_of(job, pods, items)
             has = items_of(found[0], fresh) if found else []
         if has != wanted:
             self._problems.add(LEFT, f"job {namespace}/{name} has {has} instead of {wanted}")
