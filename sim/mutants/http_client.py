@@ -31,7 +31,7 @@ MUTANTS: Mapping[str, Plant] = {
     "write repeated after a gateway error": edit(
         HttpClient._answer,
         (
-            "patient = status in (429, 503) and retry_after.isdigit()",
+            "patient = status in (429, 503) and _is_seconds(retry_after)",
             'retry_after, patient = retry_after or "1", status == 429 or status >= 500',
         ),
     ),

@@ -18,12 +18,11 @@ TTL: Mapping[str, Plant] = {
 GARBAGE: Mapping[str, Plant] = {
     "verdict kept after the owners changed": edit(
         GarbageCollector._delete,
-        ("if newest.owner_references != metadata.owner_references:", "if False:"),
+        ("if newest.owner_references != metadata.owner_references or not", "if not"),
     ),
     "garbage deleted without preconditions": edit(
         GarbageCollector._delete,
-        ("uid=node.uid,", ""),
-        ("resource_version=metadata.resource_version,", ""),
+        (", uid=node.uid, resource_version=version)", ")"),
     ),
     "owner released before its blocking dependents": edit(
         GarbageCollector._release, ("if not blocking:", "if True:")
