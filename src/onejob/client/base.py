@@ -1,7 +1,8 @@
-"""The client interface, with two implementations: in this process and over HTTPS.
+"""API client interface: the seam between onejob's components and an API server.
 
-Documents cross it as bytes. Everything that uses the API, controllers and node agent and
-command line alike, knows only this module, so it runs unchanged against a real cluster.
+There are two implementations: `local` in the server's process and `http` over HTTPS. Objects cross
+the interface as JSON bytes. All users of the API (controllers, node agent, command line) depend
+only on this module, so they run unchanged against a real cluster.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -18,23 +19,23 @@ from onejob.wire.requests import WatchEvent as WatchEvent
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
 Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]
 
-# What there is one of per write or event is a Struct: a frozen dataclass takes eight times as
-# long to build.
+# Types created once per write or event are Structs: a frozen dataclass takes eight times as long to
+# build.
 
 
 class Create(msgspec.Struct, frozen=True, gc=False):
     resource: str
     namespace: str
     document: bytes
-    #: Whether a stored object of this name is replaced if it cannot be read: for objects that a
-    #: server makes by itself. Without effect on the server of somebody else.
+    #: Replace a stored object of this name if it is damaged and cannot be decoded. For objects that
+    #: the server creates by itself; no effect on other API servers.
     replaces_damaged: bool = False
 
 
 class Replace(msgspec.Struct, frozen=True, gc=False):
     key: Key
     document: bytes
-    #: "" or "status"
+    #: "" or "status".
     subresource: str = ""
 
 
@@ -49,7 +50,7 @@ class Delete(msgspec.Struct, frozen=True, gc=False):
     key: Key
     propagation: Propagation = ""
     grace_seconds: int | None = None
-    #: Preconditions: refused with Conflict if the live object differs.
+    #: Preconditions: the server responds with Conflict if the live object differs.
     uid: str = ""
     resource_version: str = ""
 
@@ -71,10 +72,12 @@ Op: TypeAlias = Create | Replace | Patch | Delete | Bind | Evict
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """What a write left behind. A cache that has reached `revision` shows the write: over HTTP
-    the revision of a Bind, an Evict or an immediate Delete may be that of a later write.
-    `document` is the object as stored (for a Delete that removed it at once, the last version;
-    may be empty over HTTP)."""
+    """Result of a successful write.
+
+    A cache that has reached `revision` includes the write. Over HTTP, the revision of a Bind, an
+    Evict or an immediate Delete may be that of a later write. `document` is the object as stored;
+    for a Delete that removed it at once, its last version. It may be empty over HTTP.
+    """
 
     revision: int
     document: bytes
@@ -86,12 +89,13 @@ Result: TypeAlias = Written | ApiError
 class Listing(Struct, frozen=True):
     documents: Sequence[bytes]
     revision: int
-    #: Opaque; pass it back to get the next page.
+    #: Opaque; pass it to `list` to get the next page. "" on the last page.
     continue_token: str = ""
 
 
 class Selection(Struct, frozen=True):
-    """Which objects of a resource: namespace "" means all; selectors in Kubernetes' syntax."""
+    """Selection of a resource's objects. Namespace "" means all; selectors use Kubernetes'
+    syntax."""
 
     resource: str
     namespace: str = ""
@@ -100,21 +104,45 @@ class Selection(Struct, frozen=True):
 
 
 class Client(Protocol):
-    """Failures are `ApiError`s. A watch raises `Expired` when its revision is too old (then
-    list again) and ends normally when the server closes it (then watch again)."""
+    """Access to one API server.
+
+    Guarantees:
+        A write that returned is durable. Writes return the revision at which caches include them.
+        `get` returns the newest version. All pages of a list have the same revision.
+
+    Requirements:
+        The caller continues a list with `limit` by passing back `Listing.continue_token`. It
+        follows a list by a watch after `Listing.revision`.
+
+    Errors:
+        All failures are `ApiError`s. A watch raises `Expired` if its revision is too old (then list
+        again) and ends normally when the server closes it (then watch again).
+
+    Concurrency:
+        All methods may be called concurrently from tasks of one event loop. Cancelling a write does
+        not undo it.
+    """
 
     async def get(self, key: Key) -> bytes: ...
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing: ...
 
     def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Changes after a revision, in batches. Closing the iterator ends the watch."""
+        """Yield batches of changes after revision `after`. Closing the iterator ends the watch."""
 
     async def write(self, op: Op) -> Written:
-        """One write; raises its error."""
+        """Perform one write and return its result.
+
+        Raises:
+            ApiError: if the server refuses the write, or cannot be reached.
+        """
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        """Independent writes, one result each; those of one object are tried in order. Locally
-        they share commits. Not a transaction: some may fail while others succeed."""
+        """Perform independent writes and return one result each, in order.
+
+        Writes to the same object are attempted in order. Not a transaction: some may fail while
+        others succeed, and errors are returned rather than raised. A local client commits several
+        writes together.
+        """
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The cache of one resource: typed views by key, with indexes. One writer, many readers."""
+"""Indexed object cache of one resource: typed views by key. One writer, many readers."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
@@ -9,16 +9,17 @@ from onejob.objects.meta import Key
 
 V = TypeVar("V")
 
-#: The name of an index, and the value under which a view is found in it.
+#: Index name and the value under which the index contains a view.
 IndexEntry: TypeAlias = tuple[str, Hashable]
 IndexFunction = Callable[[V], Sequence[IndexEntry]]
 
 
 class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """One change of a cache: `old` is None for an added object, `new` for a deleted one.
+    """One change of a cache: `old` is None for an added object, `new` is None for a deleted one.
 
-    `old` may also be None for an object that the cache does not keep. `document` is the whole
-    object that `new` (of a deletion: `old`) is a view of, where it is known.
+    `old` is also None if the cache did not keep the object's earlier state. `document` is the
+    complete JSON of the object that `new` (for a deletion: `old`) is a view of, or b"" if
+    unavailable.
     """
 
     key: Key
@@ -28,9 +29,11 @@ class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Cache(Generic[V]):
-    """Views by key. `index_entries` returns the index entries of a view. `keep` leaves out what no
-    reader will ask for again (for instance finished Pods that are counted), so that memory use
-    depends on the live objects and not on all that ever existed.
+    """Views by key, with secondary indexes.
+
+    `index_entries` returns the index entries of a view. `keep` is a filter: views for which it
+    returns False are reported in deltas but not stored (for instance counted, finished Pods), so
+    that memory use depends on the live objects and not on all objects that ever existed.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class Cache(Generic[V]):
         self._keep = keep
         self._index_entries = index_entries
         self._indexed: dict[IndexEntry, dict[Key, V]] = {}
-        #: The cache has all changes up to this revision, except deferred ones.
+        #: Revision up to which the cache contains all changes, except deferred ones.
         self.revision = 0
         #: Revision of the last complete list, which includes all changes up to it.
         self.listed_revision = 0
@@ -61,15 +64,16 @@ class Cache(Generic[V]):
         return self._views.keys()
 
     def find(self, index: str, value: Hashable) -> Iterable[V]:
-        """All views with this value in the named index; do not write while iterating."""
+        """Return all views with this value in the named index; do not write while iterating."""
         found = self._indexed.get((index, value))
         return found.values() if found else ()
 
     def put(
         self, key: Key, view: V, document: bytes = b"", revision: int | None = None
     ) -> Delta[V]:
-        """Add or update an object; `revision` is that of a watch event, None for a list."""
-        # An older event would undo what the list brought, and revive objects that it lacks.
+        """Add or update an object and return the change. `revision` is that of the watch event, or
+        None if the object comes from a list."""
+        # An older event would undo the state from the list, and revive objects deleted before it.
         assert revision is None or revision > self.listed_revision, f"stale event for {key}"
         old = self._views.get(key)
         if self._keep is None or self._keep(view):
@@ -82,7 +86,8 @@ class Cache(Generic[V]):
         return Delta(key, old, view, document)
 
     def remove(self, key: Key, last: V | None = None, document: bytes = b"") -> Delta[V]:
-        """Drop a deleted object; `last` is its final state, which handlers get as `old`."""
+        """Remove a deleted object and return the change. `last` is the object's final state, which
+        handlers receive as `old`; it defaults to the cached view."""
         old = self._views.pop(key, None)
         if old is not None:
             self._remove_from_indexes(key, old)
@@ -92,7 +97,7 @@ class Cache(Generic[V]):
         self, key: Key, old: V | None, new: V, index_entries: IndexFunction[V]
     ) -> None:
         after = index_entries(new)
-        # Most updates leave the index entries as they are: then nothing has to be removed.
+        # Most updates leave the index entries unchanged, and nothing has to be removed.
         if old is not None and index_entries(old) != after:
             self._remove_from_indexes(key, old)
         for entry in after:

@@ -1,9 +1,8 @@
-"""Changes marked `quiet` are deferred: the next change of the same object mostly comes soon and
-supersedes them.
+"""Event coalescing: delay watch events marked `quiet` until a later event supersedes them.
 
 A short Pod is bound, runs and ends within milliseconds, and only its end makes a controller act, so
-the changes before it need not be decoded. Deferred changes are delivered once no other change has
-arrived for a tenth of a second, and after a second at the latest.
+the events before it need not be decoded. Deferred events are delivered once no other event has
+arrived for a tenth of a second, and after one second at the latest.
 """
 
 import asyncio
@@ -18,13 +17,17 @@ _LONGEST_SECONDS = 1.0
 
 
 class DeferredEvents:
-    """The newest deferred change of each object. `deliver` is called when nothing else arrives,
-    again and again until it has taken all of them."""
+    """Newest deferred event of each object.
+
+    `deliver` is called when the watch is idle, or after `_LONGEST_SECONDS`, once per turn of the
+    event loop until it has taken all deferred events.
+    """
 
     def __init__(self, deliver: Callable[[], None]) -> None:
         self._deliver = deliver
         self._events: dict[Key, WatchEvent] = {}
-        #: Until nothing arrives, or for long enough: only then something may have to be superseded.
+        #: Whether a delivery timer is pending. Only then can there be a deferred event to
+        #: supersede.
         self.waiting = False
         self._busy = False
 
@@ -39,7 +42,8 @@ class DeferredEvents:
             self._wait(loop, loop.time() + _LONGEST_SECONDS)
 
     def supersede(self, key: Key) -> None:
-        """Another change of this object is delivered now and includes the deferred one."""
+        """Drop the deferred event of this object: a newer event, which includes it, is delivered
+        now."""
         self._busy = True
         self._events.pop(key, None)
 
@@ -47,7 +51,7 @@ class DeferredEvents:
         self._events.clear()
 
     def take(self, count: int) -> Sequence[WatchEvent]:
-        """The oldest, at most so many."""
+        """Remove and return the oldest deferred events, at most `count`."""
         taken = list(islice(self._events.values(), count))
         for event in taken:
             del self._events[event.key]
@@ -66,7 +70,7 @@ class DeferredEvents:
     def _deliver_in_turns(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._events:
             self._deliver()
-            # One batch per turn of the loop, so that other callbacks are not held up.
+            # One batch per turn of the loop, so that other callbacks are not delayed.
             loop.call_soon(self._deliver_in_turns, loop)
         else:
             self.waiting = False

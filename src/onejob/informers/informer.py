@@ -1,4 +1,7 @@
-"""Keeps a cache up to date with the API and calls handlers with each change."""
+"""Informer: list and watch one resource, maintain its cache and call handlers with each change.
+
+The list-watch state machine is in `watcher`; this module performs its steps.
+"""
 
 import asyncio
 import logging
@@ -31,17 +34,31 @@ V = TypeVar("V")
 Handler = Callable[[Sequence[Delta[V]]], None]
 RelistHandler = Callable[[Mapping[Key, V]], None]
 
-#: Objects in a page of a list.
+#: Objects per page of a list.
 PAGE = 1000
-#: Events handled before others on the event loop get their turn: a few milliseconds' worth.
+#: Events handled before yielding to the event loop; a few milliseconds of work.
 _EVENTS_PER_TURN = 100
-#: A watch that ends sooner, and without an event, counts as failed.
+#: Seconds. A watch that ends sooner, and without an event, counts as failed.
 _SHORT_WATCH_SECONDS = 1.0
 
 
 class Informer(Generic[V]):
-    """`read` turns a document into a view, `key_of` says where a view lives. Of the first list,
-    documents are read by `read_first`, if there is one: it may know a shorter way to the same."""
+    """List-watch loop of one resource, with its cache.
+
+    `read` decodes a document into a view and `key_of` returns the key of a view. `read_first`, if
+    given, decodes the documents of the first list instead of `read`; it must return equal views but
+    may take a shortcut.
+
+    Guarantees:
+        Handlers receive the changes of each object in order, after the cache contains them.
+        Intermediate changes may be missing: a relist reports only the difference, and an event
+        marked `quiet` is delayed, or dropped if a later one supersedes it (see `deferred`). Failed
+        lists and watches are logged and retried with back-off.
+
+    Concurrency:
+        For one event loop. A relist updates the cache without yielding, so readers never see a
+        mixture of old and new objects.
+    """
 
     def __init__(
         self,
@@ -70,21 +87,27 @@ class Informer(Generic[V]):
         self.cache: Cache[V] = Cache(keep=keep, index_entries=index_entries)
 
     def on_change(self, handler: Handler[V]) -> None:
-        """Call `handler` with each batch of differences, after the cache has them."""
+        """Call `handler` with each batch of changes, after the cache contains them."""
         self._handlers.append(handler)
 
     def on_relist(self, handler: RelistHandler[V]) -> None:
-        """Call `handler` with all objects of each list, after its differences: for those who
-        remember objects that the cache does not keep, and would not hear that they are gone."""
+        """Call `handler` with all objects of each list, after the list's changes.
+
+        For handlers that remember objects the cache does not keep: a list reports no deletion of
+        these.
+        """
         self._relist_handlers.append(handler)
 
     async def begin(self) -> None:
-        """Before `run`: ask for the first page of the first list. All of that list will be of the
-        revision of this page, so that nobody misses a change that comes after it."""
+        """Fetch the first page of the first list; call before `run`.
+
+        The whole list has the revision of this page, so `run` reports every change made after
+        `begin` returned. A failure is logged and left to `run`.
+        """
         try:
             self._first_page = await self._page("")
         except (ApiError, OSError) as error:
-            # `run` asks again, as often as it takes.
+            # `run` lists again until it succeeds.
             log.warning("%s: %s", self._what.resource, error)
 
     async def synced(self) -> None:
@@ -92,11 +115,11 @@ class Informer(Generic[V]):
         await self._synced.wait()
 
     def caught_up_to(self, revision: int) -> bool:
-        """Whether the cache has all changes up to `revision`, except deferred ones."""
+        """Return whether the cache contains all changes up to `revision`, except deferred ones."""
         return self.cache.revision >= revision
 
     async def reached(self, revision: int) -> None:
-        """Wait until the cache has all changes up to `revision`, except deferred ones."""
+        """Wait until the cache contains all changes up to `revision`, except deferred ones."""
         if self.cache.revision >= revision:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -105,21 +128,21 @@ class Informer(Generic[V]):
 
     @property
     def has_deferred(self) -> bool:
-        """Whether some changes are not in the cache yet because they are deferred."""
+        """Return whether deferred changes are missing from the cache."""
         return bool(self._deferred)
 
     async def flush_deferred(self) -> None:
-        """Apply all deferred changes: for a caller that needs the newest version of each object."""
+        """Apply all deferred changes, for a caller that needs the newest version of each object."""
         while self._deferred:
             self._deliver_deferred()
             await asyncio.sleep(0)
 
     async def run(self) -> None:
-        """Follow the API until cancelled."""
+        """List and watch until cancelled."""
         try:
             await self._follow()
         finally:
-            # The handlers may be gone by the time deferred changes would be delivered.
+            # The handlers may no longer exist when deferred changes would be delivered.
             self._deferred.clear()
 
     async def _follow(self) -> None:
@@ -145,7 +168,7 @@ class Informer(Generic[V]):
         return Failed()
 
     async def _list(self) -> Listed:
-        """Replace the cache by a list; objects that are missing in it are reported as deleted."""
+        """Replace the cache's contents by a list; report objects missing from it as deleted."""
         present: dict[Key, V] = {}
         if self._synced.is_set():
             deltas, revision = await self._list_again(present)
@@ -163,8 +186,12 @@ class Informer(Generic[V]):
         return Listed(revision)
 
     async def _list_first(self, present: dict[Key, V]) -> int:
-        """A few at a time: there may be a hundred thousand, of which only views are kept, and a
-        server that answers meanwhile. Nobody acts by the cache before all are there."""
+        """Apply the first list in chunks, with yields to the event loop; return its revision.
+
+        There may be a hundred thousand objects, from which only views are kept, and the same
+        process serves requests meanwhile. A partly filled cache is safe here: no controller acts on
+        it before `synced`.
+        """
         page, self._first_page = self._first_page, None
         if page is None:
             page = await self._page("")
@@ -180,8 +207,11 @@ class Informer(Generic[V]):
             page = await self._page(page.continue_token)
 
     async def _list_again(self, present: dict[Key, V]) -> tuple[list[Delta[V]], int]:
-        """All in one turn: whoever reads the cache shall not find some objects as they are and
-        others as they were."""
+        """Apply a further list without yielding; return the changes and the list's revision.
+
+        Unlike the first list, this one updates a cache in use: with a yield, readers would find
+        some objects in their new state and others in their old one.
+        """
         pages = [await self._page("")]
         while pages[-1].continue_token:
             pages.append(await self._page(pages[-1].continue_token))
@@ -220,7 +250,8 @@ class Informer(Generic[V]):
                     fruitless = False
         except (ApiError, OSError) as error:
             return step(watching, self._failure(error))
-        # A server that ends every watch at once would be asked again without a pause.
+        # Without the back-off of a failure, a server that ends every watch at once would be sent a
+        # new watch request without a pause.
         at_once = fruitless and loop.time() - begun < _SHORT_WATCH_SECONDS
         return step(watching, Failed() if at_once else Closed())
 

@@ -1,4 +1,5 @@
-"""Workers that reconcile the keys of a queue; failures are retried with back-off."""
+"""Reconcile workers: take keys from a work queue, reconcile them and retry failures with
+back-off."""
 
 import asyncio
 import logging
@@ -11,8 +12,9 @@ from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
-#: In a row, of what is expected to fail at times: a change that comes in between makes a key due
-#: at once, so that the second may follow before the caches have what the first one lacked.
+#: Expected failures in a row that are logged at INFO only. Two, because a change in between makes a
+#: key due at once, so that the second attempt may start before the caches contain the object that
+#: the first one lacked.
 _USUAL_FAILURES: Final = 2
 
 K = TypeVar("K", bound=Hashable)
@@ -26,7 +28,7 @@ class Retry(Exception):
 
 
 class ReportedRetry(Retry):
-    """The same, of what was logged where it happened."""
+    """A `Retry` whose cause has been logged where it occurred; never logged as a warning."""
 
 
 async def work(
@@ -37,7 +39,12 @@ async def work(
     name: str,
     uid_of: Callable[[K], str] = str,
 ) -> None:
-    """Run `workers` workers until cancelled. `uid_of` is asked only where somebody traces."""
+    """Run `workers` workers until cancelled.
+
+    `reconcile` may raise anything: `Retry` and `ApiError` are logged and retried with the queue's
+    back-off, and so are bugs, with a traceback. `uid_of` returns the UID that a span belongs to; it
+    is called only if tracing is on.
+    """
     if (tracer := tracing.current()) is not None:
         reconcile = _traced(reconcile, tracer, name, uid_of)
     async with asyncio.TaskGroup() as group:
@@ -63,9 +70,11 @@ def _traced(
 
 
 def _level(error: Exception, failures: int) -> int:
-    """What failed for a reason of its own is worth knowing, and so is what keeps failing. That
-    somebody else was faster, or a cache is late, happens all the time, also twice in a row.
-    `failures` are those before this one."""
+    """Return the log level of a failed reconcile after `failures` earlier ones in a row.
+
+    Unexpected errors and repeated failures are warnings. Conflicts with other writers and late
+    caches are routine, also twice in a row, and are logged at INFO.
+    """
     if isinstance(error, ReportedRetry):
         return logging.INFO
     expected = isinstance(error, Retry | Conflict | NotFound)
@@ -92,5 +101,5 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
         finally:
             queue.done(key)
         if queue:
-            # Thousands of keys with nothing to do must not hold the event loop.
+            # Thousands of keys with nothing to do must not block the event loop.
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What work queues export, under the names of Kubernetes' controllers."""
+"""Work queue metrics, under the names that Kubernetes' controllers use."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,10 @@ Queues = Mapping[str, WorkQueue[Any]]
 
 
 def export_queues(metrics: Metrics, queues: Callable[[], Iterable[Queues]]) -> None:
-    """`queues` are asked for whenever somebody looks; those of one name are added up."""
+    """Register depth, adds and retries of work queues as metrics.
+
+    `queues` is called at each scrape. Figures of queues with the same name are added up.
+    """
 
     def export(name: str, figure: Callable[[WorkQueue[Any]], int]) -> None:
         def read() -> Mapping[tuple[str, ...], float]:

@@ -1,4 +1,4 @@
-"""One informer per resource, shared by all controllers: each change is decoded once."""
+"""Shared informers: one per resource for all controllers, so that each change is decoded once."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,13 +18,14 @@ from onejob.objects.pod import Pod, read_pod
 from onejob.objects.service import Service, read_service
 from onejob.planning.job.pod_facts import is_tracked
 
-#: Where a page is no request over a network: so few that what was decoded to judge them is still in
-#: the processor's cache when it is read.
+#: Page size for a client in the server's process, where a page is not a network request: small
+#: enough that views decoded for the damage check are still in the processor's cache when they are
+#: read.
 _NEAR_PAGE = 200
 
 
 class AnyObject(View, frozen=True):
-    """What is common to all kinds."""
+    """View of the fields common to all kinds."""
 
     metadata: Meta = Meta()
 
@@ -33,11 +34,17 @@ _read_any = msgspec.json.Decoder(AnyObject).decode
 
 
 class SharedInformers:
-    """Informers by resource, made when first asked for: before `start`, or by `metadata` for a
-    kind that is served only since then.
+    """Informers by resource, created on first access.
 
-    The Pod cache keeps only what a controller may still act on: Pods that have not ended, or
-    that are not counted yet. A controller that needs finished Pods reads them from the deltas.
+    Informers are accessed before `start`; later only through `metadata`, for a kind that the API
+    server has begun to serve since.
+
+    The Pod cache keeps only Pods on which a controller may still act: Pods that have not ended,
+    that are not counted yet, or that have no controller. A controller that needs finished Pods
+    reads them from the deltas.
+
+    Errors:
+        An informer task that ends before `stop` is a failure; see `tasks`.
     """
 
     def __init__(
@@ -46,8 +53,11 @@ class SharedInformers:
         namespace: str = "",
         known_view: Callable[[bytes], Any] | None = None,
     ) -> None:
-        """Of one namespace, or of all. `known_view`, in the process of the server, has views of
-        documents of a first list that were decoded just before, to judge them."""
+        """Create informers for one namespace, or for all if it is "".
+
+        `known_view`, given in the server's process, returns the view of a document of a first list
+        if the document was decoded just before, by the server's check for damaged objects.
+        """
         self._client = client
         self._known_view = known_view or (lambda document: None)
         self._page = PAGE if known_view is None else _NEAR_PAGE
@@ -106,8 +116,11 @@ class SharedInformers:
         return self._register(SERVICES, informer)
 
     def metadata(self, resource: str) -> "Informer[Any]":
-        """An informer whose views have at least `metadata`; for those who treat all kinds alike.
-        Jobs, Pods, CronJobs and Services share theirs with everybody else."""
+        """Return an informer whose views have at least `metadata`.
+
+        For controllers that treat all kinds alike. Jobs, Pods, CronJobs and Services use the
+        informers that all controllers share.
+        """
         match resource:
             case "pods":
                 return self.pods
@@ -131,14 +144,16 @@ class SharedInformers:
                 return self._informers[resource]
 
     async def begin(self) -> None:
-        """Before `start`, if others may write meanwhile: no change from here on is missed."""
+        """Fetch the first page of each first list, so that no change from here on is missed. Call
+        before `start` if others may write in between."""
         for informer in self._informers.values():
             await informer.begin()
 
     async def start(self) -> None:
-        """Run every informer that was asked for, and wait until each has listed once."""
+        """Run every informer created so far, and wait until each has listed once."""
         self._started = True
-        # Owners before what they own: nobody has to keep a Pod in mind until its Job is known.
+        # Owners before dependents: otherwise controllers would have to remember Pods until their
+        # Jobs are cached.
         if JOBS in self._informers:
             await self._list_once([JOBS])
         await self._list_once([name for name in self._informers if name not in self._tasks])
@@ -150,7 +165,7 @@ class SharedInformers:
             synced = asyncio.ensure_future(informer.synced())
             await asyncio.wait((task, synced), return_when=asyncio.FIRST_COMPLETED)
             if not synced.done():
-                # It ended before its first list: waiting for that would never end.
+                # The informer ended before its first list, so that `synced` would never return.
                 synced.cancel()
                 await task
                 raise RuntimeError(f"{task.get_name()} ended")
@@ -169,18 +184,18 @@ class SharedInformers:
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """They run until `stop`. One that ends by itself is a failure: its handlers would never
-        be called again."""
+        """Tasks of the running informers. A task that ends before `stop` is a failure: its handlers
+        would never be called again."""
         return tuple(self._tasks.values())
 
     def on_task(self, call: "Callable[[asyncio.Task[None]], None]") -> None:
-        """Call with each task that is there, and with each that begins later."""
+        """Call `call` with each running task, and with each task started later."""
         self._on_task = call
         for task in self._tasks.values():
             call(task)
 
     def drop(self, resource: str) -> None:
-        """Its kind is served no more."""
+        """Stop and remove the informer of a kind that is no longer served."""
         self._informers.pop(resource, None)
         task = self._tasks.pop(resource, None)
         if task is not None:

@@ -1,5 +1,8 @@
-"""Jobs as their cache keeps them. Most are finished: their templates and labels are not needed any
-more and are dropped, and repeated strings are shared, to save memory."""
+"""Memory-saving views of Jobs for the informer cache.
+
+Most Jobs are finished. Their templates and labels are no longer needed and are dropped, and
+repeated strings are shared.
+"""
 
 from functools import lru_cache
 from sys import intern
@@ -15,16 +18,19 @@ _NO_LABELS: dict[str, str] = {}
 
 
 def read_slim_job(document: bytes) -> Job:
-    """The view of a finished Job keeps no part of its document alive: it has no labels, and of the
-    template only the restartPolicy, which decides how Pods are counted."""
+    """Decode a Job; if it is finished, return a view that keeps no part of the document alive.
+
+    The view of a finished Job has no labels, and of the template only the restartPolicy, which
+    decides how Pods are counted. Unfinished Jobs are returned complete.
+    """
     return slim(read_job(document))
 
 
 def slim(job: Job) -> Job:
-    """`read_slim_job` of a document that was decoded already."""
+    """Return the view that `read_slim_job` would, for a Job that was decoded already."""
     if not job.finished:
         return job
-    # After a restart there may be a hundred thousand of these: few calls, and none of our own.
+    # After a restart this runs for a hundred thousand Jobs: few calls, and no helper functions.
     metadata, spec, status = job.metadata, job.spec, job.status
     selector = spec.selector
     if selector is not None:
@@ -35,8 +41,8 @@ def slim(job: Job) -> Job:
             for label, value in selector.match_labels.items()
         }
         selector = LabelSelector(wanted, selector.match_expressions)
-    # The last times of a Job are mostly equal: share the object. They are compared, as to find
-    # them by their hash takes ten times as long.
+    # The last times of a Job are mostly equal: share the object. They are compared in sequence
+    # because a lookup by hash takes ten times as long.
     end = status.completion_time
     if end == status.start_time:
         end = status.start_time

@@ -1,11 +1,11 @@
-"""List, then watch, as a state machine: the next step depends only on the last result.
+"""List-watch state machine: the next step depends only on the last result.
 
     NeedsList ──listed──► Watching(revision) ──events──► Watching(newer revision)
         ▲                        │  │
         └──────── gone (410) ────┘  └── closed, failed ──► Watching(same revision), later
 
-The driver in `informer` performs the step a state asks for and feeds back what happened, so
-410s, disconnects and bookmarks are rows of a test table rather than sleeps.
+The driver in `informer` performs the request that belongs to a state and passes the result to
+`step`, so 410s, disconnects and bookmarks are rows of a test table rather than sleeps.
 """
 
 from collections.abc import Sequence
@@ -44,18 +44,18 @@ class Closed(Struct, frozen=True):
 
 
 class Gone(Struct, frozen=True):
-    """The revision to continue from is no longer kept."""
+    """The server no longer keeps the history after this revision (410)."""
 
 
 class Failed(Struct, frozen=True):
-    """No answer, or an error that says nothing about the revision."""
+    """No response, or an error that does not concern the revision."""
 
 
 WatchResult: TypeAlias = Listed | Events | Closed | Gone | Failed
 
 
 def step(state: State, result: WatchResult) -> State:
-    """The state after something happened. Events are applied to the cache by the driver."""
+    """Return the state after `result`. Events are applied to the cache by the driver."""
     match result:
         case Listed(revision=revision):
             return Watching(revision)
@@ -73,7 +73,8 @@ def step(state: State, result: WatchResult) -> State:
 
 
 def delay_before(state: State) -> float:
-    """How long to wait before the state's next attempt; 0 unless attempts failed."""
+    """Return the seconds to wait before the state's next attempt: exponential back-off, 0 without
+    failures."""
     if not state.failures:
         return 0.0
     return float(min(_FIRST_DELAY * 2 ** (state.failures - 1), _LONGEST_DELAY))

@@ -1,8 +1,9 @@
-"""A queue of keys: each at most once, each worked on by one worker at a time.
+"""Deduplicating work queue with delays and per-key back-off, after client-go.
 
-A key that is added while it is being worked on is worked on once more afterwards, however
-often it was added: work is coalesced exactly while the worker is busy, and starts at once
-when it is idle. The queue does not record why a key is due.
+Each key is queued at most once and processed by one worker at a time. A key added while it is being
+processed is processed once more afterwards, however often it was added: work is coalesced exactly
+while the worker is busy, and starts at once when it is idle. The queue does not record why a key is
+due.
 """
 
 import asyncio
@@ -15,18 +16,19 @@ K = TypeVar("K", bound=Hashable)
 
 class WorkQueue(Generic[K]):
     def __init__(self, *, first_delay: float = 1.0, longest_delay: float = 60.0) -> None:
-        """The delays are those of `retry`: doubled at each failure of a key."""
+        """`retry` waits `first_delay` seconds, doubled at each failure of a key, up to
+        `longest_delay`."""
         self._first_delay = first_delay
         self._longest_delay = longest_delay
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._working: set[K] = set()
-        #: When each is due, and its timer. The time is kept beside it because the handle that
-        #: uvloop returns for a timer that is due at once has no `when`.
+        #: Due time (loop time) and timer of each delayed key. The time is stored separately because
+        #: the handle that uvloop returns for a timer that is due at once has no `when`.
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
-        #: Since the beginning, for metrics.
+        #: Counters since the queue was created, for metrics.
         self.adds = 0
         self.retries = 0
 
@@ -35,11 +37,11 @@ class WorkQueue(Generic[K]):
 
     @property
     def idle(self) -> bool:
-        """Nothing is due now and nothing is being worked on."""
+        """Return whether no key is due and none is being processed. Delayed keys do not count."""
         return not self._waiting and not self._working
 
     def add(self, key: K) -> None:
-        """Work on the key as soon as possible."""
+        """Queue the key for immediate processing, unless it is queued already."""
         if key in self._waiting:
             return
         self._waiting.add(key)
@@ -49,7 +51,7 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Work on the key in `seconds`, or earlier if it was asked for earlier."""
+        """Queue the key in `seconds`, unless it is already due earlier."""
         if seconds <= 0:
             self.add(key)
             return
@@ -63,43 +65,44 @@ class WorkQueue(Generic[K]):
         self._timers[key] = due, loop.call_at(due, self._on_timer, key)
 
     def make_delayed_due(self) -> None:
-        """Make all delayed keys due now: after a jump of the clock their delays may be wrong."""
+        """Queue all delayed keys now: after a jump of the clock their delays may be wrong."""
         timers, self._timers = self._timers, {}
         for key, (_, timer) in timers.items():
             timer.cancel()
             self.add(key)
 
     def retry(self, key: K) -> None:
-        """Work on the key again after its back-off."""
+        """Queue the key again after its back-off."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.retries += 1
         self.add_after(key, min(self._first_delay * 2**failures, self._longest_delay))
 
     def failures(self, key: K) -> int:
-        """How often it failed in a row."""
+        """Return the number of failures of the key in a row."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure starts with the first delay again."""
+        """Reset the key's back-off after a success."""
         self._failures.pop(key, None)
 
     def drop(self, key: K) -> None:
-        """The object of the key is gone: cancel its delay and forget its failures."""
+        """Cancel the delay and reset the back-off of a key whose object no longer exists."""
         self.forget(key)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer[1].cancel()
 
     async def get(self) -> K:
-        """The next due key; call `done` with it afterwards."""
+        """Wait for the next due key and return it. The caller must call `done` with it
+        afterwards."""
         while not self._ready:
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
                 await getter
             except asyncio.CancelledError:
-                # The wake-up may have been meant for us: pass it on rather than lose it.
+                # The wake-up may have been meant for this getter: pass it on rather than lose it.
                 if getter.done() and not getter.cancelled() and self._ready:
                     self._wake_one()
                 raise
