@@ -1,5 +1,6 @@
-"""The client interface (`base.Client`) and its two implementations: in this process and over HTTPS.
+"""API client: the interface `base.Client`, an in-process implementation and one over HTTPS.
 
-Controllers, the node agent and commands use the API only through it, so they run unchanged against
-a real cluster. `kubeconfig` and `credentials` say where a server is and how to log in to it.
+Controllers, the node agent and commands use the API only through this interface, so they run
+unchanged against a real cluster. `kubeconfig` finds a server's address and trust anchors,
+`credentials` provides and renews tokens and client certificates.
 """

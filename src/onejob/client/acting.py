@@ -1,9 +1,9 @@
-"""In-process client with an identity: enforces its roles and counts its requests.
+"""In-process client with an identity: enforces RBAC and counts requests.
 
-The parts of the server use the API in its process, without HTTP. Whether one of them may do
-something is decided once for each verb and resource, until the roles change; after that it costs
-a look at a dict. Single requests are also timed; batches and staged writes, of which there are
-several per Pod, cost one counter increment each.
+The server's own components use the API in its process, without HTTP. Authorization is decided once
+for each verb and resource and cached until the roles change; after that it costs a dict lookup.
+Single requests are also timed; batches and staged writes, of which there are several per Pod, cost
+one counter increment each.
 """
 
 import asyncio
@@ -40,30 +40,31 @@ _VERBS: Final[dict[type[Op], str]] = {
     Replace: "update",
     Delete: "delete",
 }
-#: What is written for a Pod by other means than its document.
+#: Operations that are requests to a subresource of a Pod rather than writes of its document.
 _SUBRESOURCES: Final[dict[type[Op], str]] = {Bind: "binding", Evict: "eviction"}
 
 
 class Rights(Protocol):
     def allows(self, user: User, question: Question) -> bool:
-        """Whether somebody may do something in the whole cluster."""
+        """Return whether `user` may perform the request in the whole cluster."""
 
     def on_change(self, notify: Callable[[], None]) -> None:
-        """Call it whenever what is allowed may have changed."""
+        """Call `notify` whenever the permissions may have changed."""
 
 
 class AllRights:
-    """Of the API server itself."""
+    """Unrestricted permissions, of the API server itself."""
 
     def allows(self, user: User, question: Question) -> bool:
         return True
 
     def on_change(self, notify: Callable[[], None]) -> None:
-        """Never."""
+        """Do nothing: these permissions never change."""
 
 
 class _Requests:
-    """Count of one kind of request by the code of the answer, and durations of single ones."""
+    """Request metrics of one verb and resource: counts by response code, durations of single
+    requests."""
 
     __slots__ = ("_by_code", "_counts", "_labels", "_metrics")
 
@@ -81,7 +82,7 @@ class _Requests:
         self._counts[place] = self._counts.get(place, 0) + 1
 
     async def timed(self, request: Awaitable[T], success: int) -> T:
-        """Await one request; count and time its answer, whatever it is."""
+        """Await one request; count and time its response, also if it is an error."""
         time = asyncio.get_running_loop().time
         sent_at = time()
         try:
@@ -98,7 +99,10 @@ class _Requests:
 
 
 class ActingClient:
-    """Implements `onejob.client.base.Client`, and what a `StagedWrites` needs."""
+    """Implementation of `onejob.client.base.Client` for one user; supports `StagedWrites`.
+
+    Raises Forbidden for requests that the user's roles do not allow.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class ActingClient:
         self._rights = rights
         self._kinds = kinds
         self._metrics = metrics
-        #: What was found to be allowed since the roles changed last.
+        #: Requests found to be allowed since the roles last changed.
         self._allowed: dict[tuple[object, str, str], _Requests] = {}
         rights.on_change(self._allowed.clear)
         self.durable: Callable[[int], Awaitable[None]] = client.durable
@@ -172,7 +176,7 @@ class ActingClient:
         await self._client.close()
 
     def _requests(self, op: Op) -> _Requests:
-        """Raises Forbidden."""
+        """Return the metrics of a write. Raises Forbidden if the user may not perform it."""
         kind = type(op)
         if isinstance(op, Create):
             return self._require(kind, op.resource)
@@ -181,7 +185,7 @@ class ActingClient:
         return self._require(kind, op.key.resource)
 
     def _require(self, what: "type[Op] | str", resource: str, subresource: str = "") -> _Requests:
-        """Raises Forbidden."""
+        """Return the metrics of a request. Raises Forbidden if the user may not perform it."""
         place = (what, resource, subresource)
         requests = self._allowed.get(place)
         if requests is None:

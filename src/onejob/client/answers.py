@@ -1,4 +1,4 @@
-"""What servers answer, as values. Pure: bytes in; documents, events and errors out."""
+"""Response decoding: bytes to documents, watch events and errors. Pure functions."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -14,39 +14,39 @@ from onejob.wire.errors import ApiError, Expired, from_status
 T = TypeVar("T")
 
 _NOWHERE: Final = Key("", "", "")
-#: A Status is short; longer bodies of errors are shown as text.
+#: A Status is short; longer error bodies are shown as text.
 _MAX_STATUS_BYTES: Final = 64 * 1024
 #: Revisions have up to 64 bits.
 _MAX_DIGITS: Final = 20
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):
-    """Bounds on what a server may answer. Zero values means any number of them."""
+    """Bounds on the size of responses. 0 values means unlimited."""
 
-    #: Of a list, or of whatever a path has.
+    #: Bounds of a list, or of the response to `get_raw`.
     list_bytes: int = MAX_BODY_BYTES
     list_values: int = 0
-    #: Of a single object, or of one event of a watch.
+    #: Bounds of a single object, or of one watch event.
     object_bytes: int = 16 * 2**20
     object_values: int = 0
 
 
-#: For servers whose address and credentials come from users of ours: what these answer must not
-#: take more than a few milliseconds and megabytes, however it is built. As large as objects of a
-#: Kubernetes server can be.
+#: For servers whose address and credentials are chosen by users: decoding a response must not take
+#: more than a few milliseconds and megabytes, however it is built. Large enough for any object of a
+#: Kubernetes server.
 UNTRUSTED: Final = AnswerLimits(
     list_bytes=16 * 2**20, list_values=200_000, object_bytes=4 * 2**20, object_values=100_000
 )
 
 
 class Unreachable(ApiError):
-    """No answer came. Whether the request was carried out is not known."""
+    """No response arrived. The server may or may not have performed the request."""
 
     code, reason = 503, "ServiceUnavailable"
 
 
 class Untrusted(Unreachable):
-    """The server's certificate is not what the connection asks for; nothing was sent."""
+    """The server's certificate is not trusted; no request was sent."""
 
 
 def unreachable(error: Exception, server: str = "the API server") -> Unreachable:
@@ -94,7 +94,11 @@ def written(document: bytes) -> Written:
 
 
 def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """A success that is not what was asked for comes from something in between."""
+    """Decode the body of a successful response.
+
+    Raises:
+        Unreachable: if it is not the expected JSON, which then comes from an intermediary.
+    """
     try:
         return decode(body)
     except msgspec.DecodeError as error:
@@ -102,7 +106,7 @@ def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 def require_values(body: bytes, most: int) -> None:
-    """Raises Unreachable if there are more values in a document than that, unless `most` is 0."""
+    """Raise Unreachable if a document contains more than `most` values; 0 means unlimited."""
     if most and has_more_values(body, most):
         raise Unreachable(
             f"this is not the answer of an API server: it holds more than {most} values"
@@ -110,7 +114,7 @@ def require_values(body: bytes, most: int) -> None:
 
 
 def error_of(code: int, body: bytes) -> ApiError:
-    """Return the error of an unsuccessful answer: a Status, or text from something in between."""
+    """Return the error of an unsuccessful response: a Status, or text from an intermediary."""
     status: Any = None
     try:
         status = msgspec.json.decode(body[:_MAX_STATUS_BYTES])
@@ -125,13 +129,14 @@ def error_of(code: int, body: bytes) -> ApiError:
 def _from_status(status: dict[str, Any]) -> ApiError:
     error = from_status(status)
     if error.code == 410 and not isinstance(error, Expired):
-        # Kubernetes has two reasons for one thing; callers know one.
+        # Kubernetes has two reasons for status 410; callers handle only Expired.
         return Expired(error.message, details=error.details)
     return error
 
 
 def watch_event(line: bytes, resource: str, limits: AnswerLimits) -> WatchEvent | ApiError:
-    """Return the event of one line of a watch. Raises Unreachable if it is none."""
+    """Decode one line of a watch into an event, or an error sent by the server. Raises Unreachable
+    for anything else."""
     require_values(line, limits.object_values)
     event = decoded(_read_event, line)
     document = bytes(event.object)
@@ -158,7 +163,7 @@ def head_of_items(kind: str, api_version: str) -> bytes:
 
 
 def whole_item(item: bytes, head: bytes) -> bytes:
-    """An item of a list with the apiVersion and kind that the list left out."""
+    """Return an item of a list with apiVersion and kind added if the list omitted them."""
     if item.startswith(head) or decoded(read_object, item).kind:
         return item
     return head + item[1:]

@@ -1,6 +1,7 @@
-"""A client under somebody's name whose requests are in the audit log, as those over HTTP are.
+"""In-process client that records its requests in the audit log, like requests over HTTP.
 
-Only on a server with an audit policy: elsewhere an `ActingClient` does, and pays nothing.
+Only on a server with an audit policy: elsewhere an `ActingClient` is used, which has no auditing
+overhead.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -36,7 +37,8 @@ class AuditedClient(ActingClient):
     ) -> None:
         super().__init__(client, user, rights, kinds, metrics)
         self._auditor = auditor
-        #: What is staged and not known to be on disk yet, oldest first.
+        #: Staged writes not known to be on disk yet: revision, audit record and outcome, oldest
+        #: first.
         self._staged: list[tuple[int, AuditedRequest, Outcome]] = []
         self.durable = self._durable
 
@@ -57,7 +59,7 @@ class AuditedClient(ActingClient):
         except ApiError as error:
             _fail(audited, error)
             raise
-        # Whole lists go to caches: they are not repeated in the log.
+        # Whole lists go to caches, and are not repeated in the log.
         audited.complete(200, None, b"")
         return found
 
@@ -107,8 +109,10 @@ class AuditedClient(ActingClient):
         return outcome
 
     async def _durable(self, revision: int) -> None:
-        """What was staged is recorded once it is known how it ended. A caller that is cancelled
-        leaves that to the next one."""
+        """Wait until a revision is durable, then record the staged writes up to it.
+
+        Each is recorded with its result. If the caller is cancelled, the next call records them.
+        """
         try:
             await self._client.durable(revision)
         except ApiError:
@@ -117,8 +121,11 @@ class AuditedClient(ActingClient):
         await self._record(revision)
 
     async def _record(self, revision: int) -> None:
-        """All up to there, which has ended. Each is asked for: what is rolled back with a commit
-        says nothing of what was on disk before."""
+        """Record all staged writes up to `revision`, each with its own result.
+
+        Each write is awaited separately, because the rollback of a commit does not affect writes
+        that were on disk before.
+        """
         ended = [entry for entry in self._staged if entry[0] <= revision]
         self._staged = [entry for entry in self._staged if entry[0] > revision]
         for own_revision, audited, outcome in ended:
@@ -171,7 +178,7 @@ async def _until_closed(
 
 
 def _scope(wanted: Attributes) -> Mapping[str, Any]:
-    """The request that a client elsewhere would have sent."""
+    """Return the ASGI scope of the equivalent HTTP request."""
     parts = ["apis", wanted.group] if wanted.group else ["api"]
     parts.append(wanted.version)
     if wanted.namespace:

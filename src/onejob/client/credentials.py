@@ -1,4 +1,4 @@
-"""How a client proves who it is, also when the proof expires: tokens, files, exec plugins."""
+"""Client credentials and their renewal: static tokens, files and exec plugins."""
 
 import asyncio
 import os
@@ -14,18 +14,19 @@ import msgspec
 from onejob.clock import Clock
 from onejob.wire.errors import Unauthorized
 
-#: Credentials are renewed this long before they expire, so none expires on its way.
+#: Credentials are renewed this long before they expire, so that none expires in flight.
 _RENEW_BEFORE: Final = timedelta(seconds=60)
-#: How long what was read from a file is believed.
+#: Seconds for which the contents of a credential file are cached.
 _FILE_SECONDS: Final = 60.0
-#: How long a plugin may take. It runs without a terminal, so nobody can answer its questions.
+#: Seconds that a plugin may take. It runs without a terminal, so interactive prompts cannot work.
 _PLUGIN_SECONDS: Final = 30.0
 _MAX_STDERR: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What goes into a request (`authorization`) or into TLS (certificate and key, PEM)."""
+    """Value of the Authorization header (`authorization`), client certificate and key (PEM); each
+    may be empty."""
 
     authorization: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
@@ -33,13 +34,14 @@ class Credential:
 
 
 class CredentialSource(Protocol):
-    """Failures are `Unauthorized`."""
+    """Source of credentials. All failures are `Unauthorized`."""
 
     async def current(self) -> Credential:
-        """A credential that is good for now; renewed first if it is about to expire."""
+        """Return a valid credential; renew it first if it is about to expire."""
 
     async def renewed(self, refused: Credential) -> Credential | None:
-        """Another one after the server refused this one; None if there is no other."""
+        """Return another credential after the server refused this one, or None if there is no
+        other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class FixedCredential:
 
 
 class CredentialFiles:
-    """A token, or a certificate and its key, in files that somebody else keeps fresh. What is
-    given as text instead stays as it is."""
+    """Token, or certificate and key, in files that another program keeps fresh. Values given as
+    text or bytes instead of paths are constant."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class PluginCommand:
     api_version: str
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: What the plugin is told about the cluster, if it asks (`provideClusterInfo`).
+    #: Cluster information passed to the plugin if its section has `provideClusterInfo`.
     cluster: Mapping[str, Any] | None = None
     install_hint: str = ""
 
@@ -132,9 +134,9 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class ExecPlugin:
-    """Runs a program for credentials: at first use, before they expire, and once per refusal.
+    """Credentials from an exec plugin, run at first use, before expiry and once per refusal.
 
-    Many requests may wait for the same run; nobody starts a second one.
+    Concurrent requests wait for the same run; a second process is never started.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class ExecPlugin:
 
     async def renewed(self, refused: Credential) -> Credential | None:
         async with self._running:
-            # Whoever waited while another request renewed it takes that one's.
+            # Another request may have renewed the credential while this one waited.
             if self._credential is not None and self._credential != refused:
                 return self._credential
             return await self._run()
@@ -196,7 +198,7 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # In a process group of its own, so that what it starts ends with it.
+                # In a process group of its own, so that its child processes are killed with it.
                 start_new_session=True,
             )
         except OSError as error:

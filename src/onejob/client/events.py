@@ -1,8 +1,8 @@
-"""Records Events: best effort, and rate limited.
+"""Event recorder: best effort, rate limited and deduplicated.
 
-Limits are upstream's recorder's: per source and object a burst of 25, then one per five
-minutes; an event like an earlier one raises that one's count; from the tenth on that are alike
-but for their message, with no ten minutes between them, all are combined into one.
+Limits are those of upstream's recorder: per source and object a burst of 25, then one per five
+minutes. An Event equal to an earlier one increases that one's count. From the tenth Event on that
+differs only in its message, without a gap of ten minutes, all are combined into one.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _REFILL_PER_SECOND = 1 / 300
 _SIMILAR_LIMIT = 10
 _SIMILAR_SECONDS = 600.0
 _REMEMBERED = 4096
-#: How long events wait that the disk has no room for.
+#: Seconds that Events wait when the disk is full.
 _RETRY_SECONDS = 5.0
 _COMBINED = "(combined from similar events): "
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class About(Struct, frozen=True):
-    """The object an event is about."""
+    """Reference to the object that an Event is about."""
 
     api_version: str
     kind: str
@@ -59,17 +59,17 @@ def about(api_version: str, kind: str, metadata: Meta) -> About:
 
 
 class _Identity(NamedTuple):
-    """Events that agree in this are one event that happened several times."""
+    """Deduplication key: Events equal in these fields are occurrences of one Event."""
 
     uid: str
     type: str
     reason: str
-    #: The same for all that are combined.
+    #: The same constant for all combined Events.
     message: str
 
 
 class _Written(Struct):
-    """An event that exists: where, how often it was seen, and since when."""
+    """Existing Event: its key, its number of occurrences and the time of the first."""
 
     key: Key
     count: int
@@ -77,11 +77,11 @@ class _Written(Struct):
 
 
 class _Due(Struct):
-    """What is still to be written of an event: its newest state, however often it happened."""
+    """Pending write of an Event: its newest state, however often it occurred."""
 
     what: About
     written: _Written
-    #: Whether it is there already, and only its count goes up.
+    #: Whether the Event exists already, and only its count goes up.
     repeated: bool
     count: int
     message: str
@@ -99,7 +99,7 @@ class _Similar(Struct):
 
 
 class _Recent(Generic[K, T]):
-    """A bounded memory: the least recently used is forgotten first."""
+    """Bounded LRU map."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[K, T] = OrderedDict()
@@ -122,7 +122,8 @@ class _Recent(Generic[K, T]):
 
 
 class EventRecorder:
-    """`record` never waits and never fails; a background task writes what was recorded."""
+    """Recorder of one component's Events. `record` never waits and never fails; the background task
+    `run` writes recorded Events."""
 
     def __init__(self, client: Client, component: str, clock: Clock, *, host: str = "") -> None:
         self._client = client
@@ -134,19 +135,20 @@ class EventRecorder:
         self._written: _Recent[_Identity, _Written] = _Recent()
         self._due: dict[_Identity, _Due] = {}
         self._wake = asyncio.Event()
-        #: Events were put back, because there was no room for them.
+        #: Whether Events were put back because the disk is full.
         self._held_up = False
         self._sequence = 0
 
     def record(self, what: About, type_: str, reason: str, message: str) -> None:
         if log.isEnabledFor(logging.INFO):
-            # Events are what is worth knowing of each object, and they expire.
+            # Events expire; the server's log keeps them for longer.
             log.info("%s %s/%s: %s: %s", what.kind, what.namespace, what.name, reason, message)
         moment = self._clock.monotonic()
         same, message = self._identify(what, type_, reason, message, moment)
         written = self._written.get(same)
         if written is not None:
-            # If this one is not written now, it is in the count of the next that is.
+            # An occurrence that is not written now is included in the count of the next one that
+            # is.
             written.count += 1
         if not self._allowed(what, moment):
             return
@@ -162,7 +164,7 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is recorded until cancelled."""
+        """Write recorded Events until cancelled."""
         while True:
             await self._wake.wait()
             await self.flush()
@@ -172,7 +174,7 @@ class EventRecorder:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def flush(self) -> None:
-        """Write what was recorded so far."""
+        """Write all Events recorded so far."""
         self._wake.clear()
         due, self._due = self._due, {}
         if not due:
@@ -182,7 +184,8 @@ class EventRecorder:
             await self._write(expired)
 
     async def _write(self, due: Mapping[_Identity, _Due]) -> dict[_Identity, _Due]:
-        """Returns what must be written afresh, since what it should have changed is gone."""
+        """Write Events; return those to be created afresh because the Event to be updated no longer
+        exists."""
         ops = [self._op(same, entry) for same, entry in due.items()]
         try:
             results = await self._client.write_many(ops)
@@ -203,7 +206,7 @@ class EventRecorder:
         return expired
 
     def _put_back(self, due: Mapping[_Identity, _Due]) -> None:
-        """They are still to be written, the oldest first; not more than are remembered anyway."""
+        """Put Events back for a later attempt, the oldest first, at most `_REMEMBERED`."""
         newer, self._due = self._due, dict(due)
         for same, entry in newer.items():
             if (before := self._due.pop(same, None)) is not None:
@@ -237,7 +240,7 @@ class EventRecorder:
     def _identify(
         self, what: About, type_: str, reason: str, message: str, moment: float
     ) -> tuple[_Identity, str]:
-        """What the event is counted with, and the message it is to have."""
+        """Return the deduplication key of an Event, and the message to store."""
         uid = what.uid or what.name
         key = (uid, type_, reason)
         similar = self._similar.get(key)

@@ -1,7 +1,7 @@
-"""The client for everybody else: the same verbs over HTTPS, to onejob or to Kubernetes.
+"""HTTPS API client, for onejob and Kubernetes servers.
 
-What a request may not do, and when it may be sent, is decided by its `Pace` and its `WritePermit`;
-here each is asked right before a request is sent.
+A `Pace` decides when a request may be sent, and a `WritePermit` whether a write may be sent and how
+long it may take; both are consulted right before a request is sent.
 """
 
 import asyncio
@@ -67,25 +67,27 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 _REQUEST_SECONDS: Final = 60.0
-#: Servers are asked to end watches now and then, so that none outlives a lost connection.
+#: Range of watch timeouts in seconds. Servers are requested to end watches now and then, so that
+#: none outlives a lost connection.
 _WATCH_SECONDS: Final = (300, 600)
 _TOO_BUSY_TRIES: Final = 5
-#: How often a create whose result is not known is looked for and, where absent, sent again.
+#: Attempts at a create with an unknown result: look the object up and, if absent, create it again.
 _CREATE_TRIES: Final = 7
-#: How many chosen names may be taken before that is somebody's fault.
+#: Generated names that may collide before AlreadyExists is raised.
 _NAME_TRIES: Final = 8
-#: Of an answer to a watch or a stream that is an error.
+#: Bytes read of the error response to a watch or a stream.
 _MAX_ERROR_BYTES: Final = 2**20
 #: Events decoded between two yields to the event loop.
 _LINES_PER_TURN: Final = 500
 _TRUSTED: Final = AnswerLimits()
-#: Certificates that are renewed leave connections behind; those of this many are kept.
+#: Renewed client certificates leave connections behind; those of this many certificates are kept.
 _MAX_TRANSPORTS: Final = 3
 
 
 class WritePermit(Protocol):
     def seconds(self) -> float:
-        """How long a write that is sent now may take. Raises an ApiError if none may be sent."""
+        """Return the seconds that a write sent now may take. Raises ApiError if none may be
+        sent."""
 
 
 class AlwaysPermitted:
@@ -94,7 +96,12 @@ class AlwaysPermitted:
 
 
 class HttpClient:
-    """Implements `onejob.client.base.Client`. Connections are kept and used again."""
+    """Implementation of `onejob.client.base.Client` over HTTPS. Connections are reused.
+
+    Retries: requests answered with 429 or 503 and Retry-After are sent again. A create with
+    generateName is retried under its chosen name if its result is unknown. Other writes whose
+    response is lost raise `Unreachable`; the server may have performed them.
+    """
 
     def __init__(
         self,
@@ -107,8 +114,8 @@ class HttpClient:
         request_seconds: float = _REQUEST_SECONDS,
         limits: AnswerLimits = _TRUSTED,
     ) -> None:
-        """`concurrency` bounds how many writes of one `write_many` are under way at once; `limits`
-        what the server may answer."""
+        """`concurrency` bounds the concurrent writes of one `write_many`; `limits` bounds the size
+        of responses."""
         self._connection = connection
         self._rng = rng
         self._concurrency = concurrency
@@ -120,9 +127,9 @@ class HttpClient:
         self._writes = 0
         self._no_writes = asyncio.Event()
         self._no_writes.set()
-        #: By the certificate that their connections present; the newest last.
+        #: Transports by the client certificate that their connections present; the newest last.
         self._transports: dict[tuple[bytes, bytes], Transport] = {}
-        #: How many requests were sent, for figures.
+        #: Number of requests sent, for statistics.
         self.requests = 0
 
     async def get(self, key: Key) -> bytes:
@@ -131,12 +138,14 @@ class HttpClient:
         return document
 
     async def get_raw(self, target: str) -> bytes:
-        """What the server has at a path, which begins with a slash."""
+        """Return the response body of a GET of `target`, a path that begins with a slash."""
         return await self._answer(HttpRequest("GET", target), most_bytes=self._limits.list_bytes)
 
     async def post_raw(self, target: str, body: bytes) -> bytes:
-        """For reviews and dry runs: whatever is sent is neither stored nor limited by the
-        permit to write."""
+        """Return the response body of a POST, for reviews and dry runs.
+
+        The write permit does not apply, because such requests store nothing.
+        """
         return await self._answer(HttpRequest("POST", target, body, "application/json"))
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
@@ -156,7 +165,8 @@ class HttpClient:
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         seconds = self._rng.randint(*_WATCH_SECONDS)
         request = watch_request(what, after, seconds)
-        # The server ends the watch; if it is gone without a word, we do, a little later.
+        # The server ends the watch after `seconds`; if it vanished silently, this client does so a
+        # little later.
         await self._wait_for_turn(1)
         sent_at = _loop_time()
         try:
@@ -203,12 +213,15 @@ class HttpClient:
         return [results[position] for position in range(len(ops))]
 
     async def no_writes(self) -> None:
-        """Wait until no write is under way."""
+        """Wait until no write is in flight."""
         await self._no_writes.wait()
 
     async def stream(self, target: str) -> AsyncGenerator[bytes, None]:
-        """The body of what a GET answers with, as it comes; logs that are followed may take days.
-        Raises what a refusal says before the first piece."""
+        """Yield the response body of a GET as it arrives; followed logs may take days.
+
+        Raises:
+            ApiError: before the first piece, if the server refuses the request.
+        """
         response = await self._send(HttpRequest("GET", target), lambda: None)
         try:
             if response.status != 200:
@@ -219,7 +232,7 @@ class HttpClient:
             response.close()
 
     async def web_socket(self, target: str, protocols: Sequence[str]) -> "ClientConnection":
-        """An open session with a Pod; the caller closes it. Raises what a refusal says."""
+        """Open a WebSocket session with a Pod. The caller closes it. Raises ApiError if refused."""
         from onejob.client.web_sockets import open_web_socket
 
         credential = await self._connection.credentials.current()
@@ -242,14 +255,17 @@ class HttpClient:
         return Written(revision_of(answer.metadata.resource_version), document)
 
     async def _what_is_there(self, op: Op) -> Written:
-        """The server said that a write is done, and nothing about its revision: ask for one that
-        is not older, so that caches can wait for it."""
+        """Return the result of a write that the server confirmed with a Status, without a revision.
+
+        Reads the object or its collection to obtain a revision that is not older than the write, so
+        that caches can wait for it.
+        """
         assert not isinstance(op, Create), "a create is answered with what was created"
         if isinstance(op, Bind | Evict):
             try:
                 document = await self.get(op.key)
             except NotFound:
-                # Evicted at once: only the collection can tell.
+                # Evicted at once: only the collection has a newer revision.
                 pass
             else:
                 revision = decoded(read_object, document).metadata.resource_version
@@ -260,7 +276,7 @@ class HttpClient:
     async def _create(self, op: Create, batch: int) -> Written:
         document, name = with_chosen_name(op.document, self._rng)
         if document is op.document:
-            # Others may choose the same name: what is found under it need not be ours.
+            # Other clients may choose the same name, so an object found under it need not be ours.
             return written(await self._answer(write_request(op), batch, permit=self._permit))
         tries = _NAME_TRIES
         while True:
@@ -274,8 +290,11 @@ class HttpClient:
             document, name = with_chosen_name(op.document, self._rng)
 
     async def _create_named(self, op: Create, name: str, batch: int) -> Written:
-        """The unknown result of a create is found out by reading what it would have created. If
-        that is not there it is sent again: under the same name, which can be taken only once."""
+        """Create an object under a unique name, retrying if the result is unknown.
+
+        An unknown result (no response, 5xx) is resolved by reading the object. If it does not
+        exist, the create is sent again under the same name, which can be taken only once.
+        """
         request = write_request(op)
         unknown: ApiError | None = None
         for attempt in range(_CREATE_TRIES):
@@ -318,14 +337,17 @@ class HttpClient:
         permit: WritePermit | None = None,
         most_bytes: int = 0,
     ) -> bytes:
-        """Return the body of a successful answer, of `most_bytes` or as much as one object may
-        have; raise the error of any other one. Writes are those that need a permit."""
+        """Return the body of a successful response; raise the ApiError of any other response.
+
+        The body may have `most_bytes`, by default as many as one object may have. Requests with a
+        `permit` are writes.
+        """
         most_bytes = most_bytes or self._limits.object_bytes
         for attempt in range(_TOO_BUSY_TRIES):
             status, headers, body = await self._ask(request, batch, permit, most_bytes)
             if status < 300:
                 return body
-            # A server that says when to come back has not done anything yet.
+            # A server that sends Retry-After has not performed the request.
             retry_after = headers.get("retry-after", "")
             patient = status in (429, 503) and _is_seconds(retry_after)
             if not patient or attempt == _TOO_BUSY_TRIES - 1:
@@ -337,7 +359,7 @@ class HttpClient:
     async def _ask(
         self, request: HttpRequest, batch: int, permit: WritePermit | None, most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request and its whole answer."""
+        """Send one request; return status, headers and the whole body of the response."""
         await self._wait_for_turn(batch)
         if permit is not None:
             self._writes += 1
@@ -359,7 +381,7 @@ class HttpClient:
         return response.status, response.headers, body
 
     def _seconds(self, permit: WritePermit | None) -> float:
-        """How long a request may take that is sent now."""
+        """Return the seconds that a request sent now may take."""
         return min(self._request_seconds, permit.seconds()) if permit else self._request_seconds
 
     async def _wait_for_turn(self, batch: int) -> None:
@@ -375,8 +397,11 @@ class HttpClient:
             self._trouble.succeeded()
 
     async def _send(self, request: HttpRequest, seconds: Callable[[], float | None]) -> Response:
-        """The answer's head. A refused credential is renewed, once. Getting a credential may take
-        long, so how long the request itself may take is asked for after that."""
+        """Send a request and return the head of its response; renew a refused credential once.
+
+        Obtaining a credential may take long, so `seconds`, the time limit of the request itself, is
+        called after that.
+        """
         credentials = self._connection.credentials
         credential = await credentials.current()
         response = await self._send_as(credential, request, seconds())
@@ -413,13 +438,15 @@ class HttpClient:
             raise unreachable(error, self._connection.server) from error
 
     async def _transport_for(self, credential: Credential) -> Transport:
-        """The connections that present this credential's certificate, if it has one."""
+        """Return the transport whose connections present this credential's certificate, if it has
+        one."""
         identity = (credential.certificate, credential.key)
         transport = self._transports.get(identity)
         if transport is None:
             transport = self._transports[identity] = self._new_transport(credential)
         if len(self._transports) > _MAX_TRANSPORTS:
-            # Requests may be under way with the certificate before, not with one long replaced.
+            # Requests may be in flight with the previous certificate, but not with one replaced
+            # long ago.
             await self._transports.pop(next(iter(self._transports))).close()
         return transport
 
@@ -442,7 +469,8 @@ def _is_seconds(text: str) -> bool:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Whether the server said no. One that fails, or does not answer, may have written."""
+    """Return whether the server rejected a request. After a failure, or without a response, it may
+    have written."""
     return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
@@ -454,8 +482,8 @@ async def _read(response: Response, most_bytes: int = _MAX_ERROR_BYTES) -> bytes
 
 
 async def _next_chunk(response: Response) -> bytes:
-    """Return more of a stream; empty at its end. A lost connection is an end too: watch again.
-    Raises Unreachable if the stream is unusable."""
+    """Return the next chunk of a stream; empty at its end. A lost connection also counts as its
+    end, because the caller then watches again. Raises Unreachable if the stream is unusable."""
     try:
         return await response.next_piece()
     except UnusableAnswer as error:
@@ -465,7 +493,8 @@ async def _next_chunk(response: Response) -> bytes:
 
 
 async def _lines(response: Response, most_bytes: int) -> AsyncGenerator[Sequence[bytes], None]:
-    """Yield the lines of a stream, some at a time. Raises Unreachable for one of more bytes."""
+    """Yield the lines of a stream in batches. Raises Unreachable for a line longer than
+    `most_bytes`."""
     begun: list[bytes] = []
     size = 0
     while chunk := await _next_chunk(response):

@@ -1,8 +1,8 @@
-"""Kubeconfigs that others may hand to a server: an https server and credentials in the text itself.
+"""Untrusted kubeconfigs: an https server and inline credentials only.
 
-Whoever may create a Secret must not make the server run programs (exec plugins), read its files
-(paths) or talk to somebody unproven (insecure TLS, proxies). So everything that could is refused by
-name, not ignored.
+A user who may create a Secret must not make the server run programs (exec plugins), read its files
+(paths) or connect to unauthenticated peers (insecure TLS, proxies). Fields that could do so are
+rejected by name, not ignored.
 """
 
 import base64
@@ -21,7 +21,7 @@ from onejob.client.kubeconfig import BadKubeconfig, Connection
 from onejob.wire.errors import ApiError
 
 _MAX_BYTES: Final = 1024 * 1024
-#: Field -> why it is refused.
+#: Field -> reason for its rejection, completing "the cluster's FIELD ...".
 _REFUSED_OF_CLUSTERS: Final = {
     "certificate-authority": "names a file; use certificate-authority-data",
     "insecure-skip-tls-verify": "would trust anybody; use certificate-authority-data",
@@ -43,7 +43,8 @@ _REFUSED_OF_USERS: Final = {
 
 
 def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
-    """The connection of the current context. Raises BadKubeconfig; `place` names the text."""
+    """Return the connection of the current context. Raises BadKubeconfig; `place` names the text in
+    messages."""
     config = _parsed(text, place)
     context, cluster, user = _chosen(config, place, "")
     for section, fields, what in (
@@ -77,8 +78,8 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
 
 
 def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
-    """One context of a kubeconfig of this user's, with the files that it names put into the text.
-    Raises BadKubeconfig if what is left would still be refused."""
+    """Return one context of a local kubeconfig, with referenced files inlined. Raises BadKubeconfig
+    if the result would still be rejected by `read_inline_kubeconfig`."""
     try:
         text = path.read_bytes()
     except OSError as error:

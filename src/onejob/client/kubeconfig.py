@@ -1,4 +1,5 @@
-"""Which server to talk to, how to trust it and who to be: from a kubeconfig or from a Pod."""
+"""Connection settings (server, trust anchors, credentials) from a kubeconfig or a Pod's service
+account."""
 
 import base64
 import binascii
@@ -25,25 +26,25 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class BadKubeconfig(Exception):
-    """The file is missing, or does not say what it must; the message names the place."""
+    """The kubeconfig is missing or invalid; the message names file and field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything an `HttpClient` needs to know."""
+    """Connection settings of an `HttpClient`."""
 
-    #: https://host:port, perhaps with a path; no slash at the end.
+    #: https://host:port, optionally with a path; no trailing slash.
     server: str
     credentials: CredentialSource
-    #: PEM of whom to trust; empty means the system's authorities.
+    #: PEM of the trusted authorities; empty means the system's authorities.
     authority: bytes = b""
-    #: Set only where a kubeconfig says `insecure-skip-tls-verify`.
+    #: Set only if a kubeconfig has `insecure-skip-tls-verify`.
     insecure: bool = False
-    #: The name that the certificate must have, where it is not the server's host.
+    #: The name that the certificate must have, if it differs from the server's host.
     tls_server_name: str = ""
     proxy: str = ""
     compress: bool = True
-    #: The namespace that commands use where none is given.
+    #: Default namespace of commands.
     namespace: str = "default"
 
 
@@ -55,11 +56,14 @@ def find_connection(
     environment: Mapping[str, str] = os.environ,
     service_account: Path = _SERVICE_ACCOUNT,
 ) -> Connection:
-    """The connection that was named, or where nothing is named, the one to be expected here: of
-    $KUBECONFIG, of the Pod that this runs in, or of ~/.kube/config."""
+    """Return the connection of `kubeconfig`, or the default one.
+
+    The default is, in this order, $KUBECONFIG, the service account of the Pod that this process
+    runs in, and ~/.kube/config. Raises BadKubeconfig if there is none.
+    """
     named = kubeconfig or environment.get("KUBECONFIG", "")
     if named:
-        # The variable may list several files, of which the first that is there counts.
+        # The variable may list several files; the first existing one is used.
         parts = [kubeconfig] if kubeconfig else named.split(":")
         paths = [Path(part) for part in parts if part]
         found = [path for path in paths if path.exists()]
@@ -81,8 +85,10 @@ def load_kubeconfig(
     context: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Connection:
-    """The connection of one context (`current-context` if none is named). The environment says
-    which proxy to use where the file does not."""
+    """Return the connection of one context, by default `current-context`.
+
+    `environment` provides the proxy if the file names none. Raises BadKubeconfig.
+    """
     config = _read(path)
     name = context or str(config.get("current-context") or "")
     if not name:
@@ -118,7 +124,7 @@ def in_cluster(
     environment: Mapping[str, str] = os.environ,
     directory: Path = _SERVICE_ACCOUNT,
 ) -> Connection:
-    """The connection that a Pod in a cluster has. Raises BadKubeconfig outside of one."""
+    """Return the connection of a Pod in a cluster. Raises BadKubeconfig outside of one."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not all((directory / file).exists() for file in ("token", "ca.crt")):
@@ -176,8 +182,10 @@ def _is_given(user: dict[str, Any], name: str) -> bool:
 
 
 def _source(user: dict[str, Any], name: str, path: Path) -> bytes | Path:
-    """Data that is given inline does not change; a file is read when it is needed. That it can
-    be read is asked for here, where the answer can name the field."""
+    """Return inline data as bytes, or the path of a file to be read when needed.
+
+    Also checks that the file can be read, because an error raised here can name the field.
+    """
     data = _data(user, name, path)
     if user.get(f"{name}-data") or not user.get(name):
         return data
@@ -220,7 +228,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadKubeconfig(f"{path}: {error.strerror}") from error
     config: Any
     try:
-        # onejob writes its own as JSON, which spares the time to import a YAML reader.
+        # onejob writes its own kubeconfigs as JSON, which avoids the import of a YAML parser.
         config = msgspec.json.decode(text) if text.lstrip()[:1] == b"{" else _yaml(text)
     except ValueError as error:
         raise BadKubeconfig(f"{path}: not a kubeconfig: {error}") from error
@@ -250,7 +258,7 @@ def _entry(
 
 
 def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
-    """A PEM that is given inline (`NAME-data`) or as a file (`NAME`)."""
+    """Return PEM data given inline (`NAME-data`) or as a file (`NAME`); b"" if neither is given."""
     inline = section.get(f"{name}-data")
     if inline:
         try:
@@ -267,5 +275,5 @@ def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
 
 
 def _relative(name: str, kubeconfig: Path) -> Path:
-    """Files are named relative to the kubeconfig that names them."""
+    """Resolve a path relative to the kubeconfig that contains it."""
     return kubeconfig.parent / name

@@ -1,4 +1,4 @@
-"""The client for those who live in the server's process: no transport, shared commits."""
+"""In-process API client: no transport, and concurrent writes share commits."""
 
 import asyncio
 import logging
@@ -43,36 +43,38 @@ log = logging.getLogger(__name__)
 
 _TRUSTED = WriteOptions(trusted=True)
 
-#: Writes staged before others on the event loop get their turn: a few milliseconds' worth.
+#: Writes staged before yielding to the event loop; a few milliseconds of work.
 _WRITES_PER_TURN = 100
 
-#: Bytes of a patch that is kept once it is split: there are few ways to free a Pod.
+#: Bytes. Shorter patches are cached once parsed: there are few distinct patches that remove a Pod's
+#: finalizer.
 _SHORT_PATCH = 256
 _short_patch = lru_cache(maxsize=16)(sectioned_patch)
-#: All Pods of a Job without indexes are made of the same bytes.
+#: All Pods of a Job without indexes are created from the same bytes, which are parsed once.
 _split_creation = lru_cache(maxsize=16)(split)
 
 
 class Place(Protocol):
-    """Room on a node for one Pod that is about to be created."""
+    """Reserved room on a node for one Pod that is about to be created."""
 
     @property
     def node(self) -> str: ...
 
     def take(self, document: bytes, revision: int) -> None:
-        """The Pod is staged with this node, and exists once that revision is durable."""
+        """Commit the reservation: the Pod is staged with this node, and exists once `revision` is
+        durable."""
 
 
 class Placer(Protocol):
     def find_place(self, spec: bytes) -> Place | None:
-        """Room for a Pod with this spec, if it need not wait for any."""
+        """Return room for a Pod with this spec, or None if the Pod has to wait for capacity."""
 
 
 class LocalClient:
-    """Implements `onejob.client.base.Client` on a `Service`.
+    """Implementation of `onejob.client.base.Client` on a `Service`.
 
-    Trusted by default (onejob's own controllers and node agent). Pass other `options` to have
-    documents checked as strictly as over HTTP, for instance for manifests that a person wrote.
+    Trusted by default (onejob's own controllers and node agent). Pass other `options` to validate
+    documents as strictly as over HTTP, for instance manifests written by users.
     """
 
     def __init__(self, service: Service, options: WriteOptions = _TRUSTED) -> None:
@@ -92,8 +94,8 @@ class LocalClient:
         }
 
     def place_created_pods(self, placer: Placer) -> None:
-        """Ask `placer` for a node for each Pod that is created through this client, so that both
-        take one write."""
+        """Let `placer` choose the node of each Pod created through this client, so that creation
+        and binding take one write."""
         self._placer = placer
 
     async def get(self, key: Key) -> bytes:
@@ -121,7 +123,8 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def _write_large(self, op: Patch) -> Written:
-        """Thousands of owners to drop, for instance: not on the loop."""
+        """Apply a large patch (for instance one that drops thousands of owners) off the event
+        loop."""
         kind, key = self._kinds[op.key.resource], op.key
         outcome = await self._service.patch(
             kind, key.namespace, key.name, op.type, msgspec.json.decode(op.body), self._options,
@@ -138,38 +141,39 @@ class LocalClient:
             elif result.revision > newest:
                 newest = result.revision
         if refused:
-            # Whoever tries again at once must not keep everybody else from going on.
+            # A caller that retries at once must not starve other tasks.
             await asyncio.sleep(0)
             await self._service.settled()
         await self._service.durable(newest)
         return results
 
     async def close(self) -> None:
-        """Nothing to close: the server owns the store."""
+        """Do nothing: the server owns the store."""
 
     @property
     def pending_revision(self) -> int:
-        """The newest staged write, of anybody, that is not durable yet."""
+        """Revision of the newest staged write of any client that is not durable yet."""
         return self._service.store.pending_revision
 
     @property
     def rollbacks(self) -> int:
-        """How often staged writes were lost before they were durable."""
+        """Number of times that staged writes were lost before they became durable."""
         return self._service.store.rollbacks
 
     async def durable(self, revision: int) -> None:
         await self._service.durable(revision)
 
     def stage(self, op: Op) -> Outcome:
-        """Decide a write and line it up; it is neither durable nor seen by anybody yet."""
+        """Validate a write and stage it; it is neither durable nor visible to readers yet."""
         try:
-            # Not `match`: asking the types in turn takes longer than a quick write does.
+            # A dict rather than `match`: testing the types in turn takes longer than a quick write.
             return self._stages[type(op)](op)
         except DamagedDocument as error:
             raise storage_read_error(error, self._service.kinds) from error
 
     def look_ahead(self, ops: Sequence[Op]) -> None:
-        """What is deleted has mostly left memory: its last versions are read in one go."""
+        """Prefetch the objects of all deletions in one read: their last versions have mostly left
+        memory."""
         self._service.store.warm([op.key for op in ops if type(op) is Delete])
 
     def _target(self, key: Key, subresource: str = "") -> Target:
@@ -241,7 +245,8 @@ class LocalClient:
         return evict(self._writes, namespace, name, eviction, self._options, budgets)
 
     def _body(self, document: bytes) -> dict[str, Any]:
-        """What we wrote ourselves is only split: sections that no rule reads stay as they are."""
+        """Decode a document. A trusted one is only split into sections; sections that no rule reads
+        stay encoded."""
         if self._trusted:
             return SectionedDocument(split(document))
         decoded: dict[str, Any] = msgspec.json.decode(document)
@@ -253,8 +258,10 @@ async def stage_in_turns(
     stage: Callable[[Op], Outcome],
     look_ahead: Callable[[Sequence[Op]], None],
 ) -> list[Result]:
-    """Decide many writes, without holding up others for long. `look_ahead` is told which are
-    about to be staged."""
+    """Stage many writes with yields to the event loop; return one result each, in order.
+
+    `look_ahead` is called with each chunk of writes before the chunk is staged.
+    """
     results: list[Result] = []
     for first in range(0, len(ops), _WRITES_PER_TURN):
         if first:

@@ -1,7 +1,7 @@
-"""Names that a client chooses for what it creates, as the server would for a `generateName`.
+"""Client-side `generateName`: choose the names of created objects before sending them.
 
-A create whose answer is lost may or may not have been carried out. Under a name chosen here it
-can be read, and sent again: the server takes a name once.
+A create whose response is lost may or may not have been performed. Under a name chosen by the
+client the object can be looked up and the create sent again: the server accepts a name once.
 """
 
 from random import Random
@@ -18,8 +18,11 @@ _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def with_chosen_name(document: bytes, rng: Random) -> tuple[bytes, str]:
-    """The document under a name made from its `generateName`. One that has a name, or nothing to
-    make one from, is returned as it is, with the name it has."""
+    """Return the document with a name generated from its `generateName`, and the name.
+
+    A document that has a name, or no `generateName`, is returned unchanged with the name it has
+    (perhaps "").
+    """
     members = _read_members(document)
     if "metadata" not in members:
         return document, ""
@@ -54,8 +57,8 @@ _read_named = msgspec.json.Decoder(_Named).decode
 
 
 def is_what_was_sent(found: bytes, sent: bytes) -> bool:
-    """Whether an object of the same name is the one that we asked for: made by the same prefix,
-    for the same owners, with the annotations that were sent."""
+    """Return whether a found object is the one sent earlier: it has the same name and prefix, the
+    same owners and the annotations that were sent."""
     there, ours = _read_named(found).metadata, _read_named(sent).metadata
     return (
         (there.name, there.generate_name) == (ours.name, ours.generate_name)

@@ -1,4 +1,4 @@
-"""How fast a client may ask: a rate limit, and patience with a server in trouble."""
+"""Client-side request pacing: a rate limit, and back-off after server failures."""
 
 import asyncio
 import heapq
@@ -12,21 +12,22 @@ _LONGEST_DELAY: Final = 10.0
 
 class Pace(Protocol):
     async def turn(self, batch: int) -> None:
-        """Wait until one more request may be sent. `batch` says of how many requests, which
-        are due at the same time, it is one."""
+        """Wait until one more request may be sent. `batch` is the number of requests, including
+        this one, that became due together."""
 
 
 class Unlimited:
     async def turn(self, batch: int) -> None:
-        """Now."""
+        """Return at once."""
 
 
 class RateLimit:
-    """A token bucket: `burst` requests at once, then `qps` a second.
+    """Token bucket: `burst` requests at once, then `qps` per second.
 
-    Who waits is served by when its whole batch could be done if it had all tokens. So the few
-    writes of a small Job go before the hundreds of a giant one, and the giant's wait is bounded:
-    only what comes within the time that its own batch takes can overtake it.
+    Waiting requests are served in the order of the time at which their whole batch would be done if
+    it received all tokens. So the few writes of a small Job go before the hundreds of a giant one,
+    and the giant's wait is bounded: only requests that arrive within the time that its own batch
+    takes can overtake it.
     """
 
     def __init__(self, qps: float, burst: int) -> None:
@@ -52,7 +53,7 @@ class RateLimit:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # It was our turn, and we do not need it any more.
+                # The token was granted, but is no longer needed: return it.
                 self._tokens += 1
                 self._serve(loop)
             raise
@@ -74,7 +75,7 @@ class RateLimit:
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         self._refill(loop.time())
-        # A timer may ring a moment early by the float arithmetic above.
+        # A timer may fire a moment early because of the float arithmetic above.
         while self._waiting and self._tokens >= 1 - 1e-9:
             turn = heapq.heappop(self._waiting)[2]
             if not turn.done():
@@ -85,14 +86,16 @@ class RateLimit:
 
 
 def rate_limit(qps: float, burst: int) -> Pace:
-    """0 switches the limit off."""
+    """Return a rate limit of `qps` requests per second; 0 disables the limit."""
     return RateLimit(qps, burst) if qps > 0 else Unlimited()
 
 
 class Trouble:
-    """After failures of the server or of the way to it, requests wait before they are sent:
-    twice as long at each further failure, and each a little different, so that many clients do
-    not come back at the same moment. The first success ends it."""
+    """Exponential back-off with jitter after failures of the server or the network.
+
+    The delay doubles at each further failure. Jitter keeps many clients from reconnecting at the
+    same moment. The first success resets it.
+    """
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -106,7 +109,8 @@ class Trouble:
         return longest * self._rng.uniform(0.5, 1.0)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """A request failed. Those under way at the same time fail together, and count once."""
+        """Count a failed request. Requests in flight at the same time fail together and count
+        once."""
         if not self.failures or sent_at >= self._failed_at:
             self.failures = min(self.failures + 1, 30)
             self._failed_at = now
@@ -116,5 +120,5 @@ class Trouble:
 
 
 def retry_delay(attempt: int, rng: Random) -> float:
-    """How long to wait before a request is sent for the `attempt`th time again, from 0."""
+    """Return the seconds to wait before the retry number `attempt` (from 0), with jitter."""
     return float(min(0.25 * 2**attempt, 5.0)) * rng.uniform(0.5, 1.0)

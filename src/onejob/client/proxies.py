@@ -1,4 +1,4 @@
-"""Which proxy leads to a server, by the variables that all HTTP clients understand; pure."""
+"""HTTP proxy selection by `http_proxy`, `https_proxy` and `no_proxy`. Pure functions."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
@@ -6,8 +6,11 @@ from urllib.parse import urlsplit
 
 
 def proxy_for(server: str, environment: Mapping[str, str]) -> str:
-    """The URL of the proxy for a server, or "". As for Go's programs: loopback is never asked
-    for through a proxy, and lower and upper case names are the same."""
+    """Return the URL of the proxy for a server, or "" for none.
+
+    As in Go: loopback addresses never use a proxy, and variable names may be in lower or upper
+    case.
+    """
     parts = urlsplit(server)
     host = (parts.hostname or "").rstrip(".")
     proxy = _variable(environment, f"{parts.scheme}_proxy")
@@ -50,7 +53,8 @@ def _matches(entry: str, host: str, port: int) -> bool:
 
 
 def _matches_name(entry: str, host: str) -> bool:
-    """`example.com` stands for itself and all below it, `.example.com` only for those below."""
+    """Return whether a `no_proxy` entry matches. `example.com` matches itself and its subdomains,
+    `.example.com` only the subdomains."""
     if entry.startswith("*."):
         entry = entry[1:]
     if entry.startswith("."):

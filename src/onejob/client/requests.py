@@ -1,4 +1,4 @@
-"""What is sent for each thing a `Client` is asked to do. Pure: values in, values out."""
+"""HTTP requests for the operations of a `Client`. Pure functions: values in, values out."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +24,7 @@ _PATCH_TYPES: Final = {
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     method: str
-    #: Path and query, quoted.
+    #: Path and query, percent-encoded.
     target: str
     body: bytes = b""
     content_type: str = ""
@@ -150,7 +150,7 @@ def _path(resource: str, namespace: str, name: str = "", subresource: str = "") 
     return f"{path}/{subresource}" if subresource else path
 
 
-# Asked for with every request, and there are few of them.
+# Called for every request, with few distinct arguments.
 @lru_cache(maxsize=1024)
 def _collection(resource: str, namespace: str) -> str:
     kind = BY_RESOURCE[resource]

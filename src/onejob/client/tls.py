@@ -1,4 +1,4 @@
-"""Whom a connection trusts, and what it shows of itself."""
+"""TLS contexts of outgoing connections: trusted authorities and client certificates."""
 
 import ssl
 import tempfile
@@ -22,7 +22,7 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if credential.certificate:
-        # ssl reads certificates from files only.
+        # The ssl module reads certificates from files only.
         with tempfile.TemporaryDirectory() as directory:
             pem = Path(directory) / "client.pem"
             pem.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Sessions with Pods over WebSocket. Imported only where there is one."""
+"""WebSocket sessions with Pods. Imported only when a session is opened."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,7 +18,7 @@ _PING_SECONDS: Final = 30.0
 
 
 class _Connect(connect):
-    """Credentials are for this server, not for one that it names."""
+    """Connection that follows no redirects: credentials are for this server only."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -27,7 +27,8 @@ class _Connect(connect):
 async def open_web_socket(
     connection: Connection, credential: Credential, target: str, protocols: Sequence[str]
 ) -> ClientConnection:
-    """The caller closes it. Raises what a refusal says."""
+    """Open a WebSocket; the caller closes it. Raises ApiError if the server refuses or is
+    unreachable."""
     options: dict[str, Any] = {}
     if connection.server.startswith("https:"):
         options["ssl"] = tls_context(connection, credential)

@@ -1,9 +1,10 @@
-"""A series of writes, each decided on the results of those before.
+"""Write pipelining: several dependent writes of one caller in one commit.
 
-The store commits in the order in which writes are staged, so a later write is never on disk
-without the earlier ones, and readers see none of them before. In the server's process the writes of
-a series are therefore staged without waiting in between, and share one commit instead of taking
-one each. Only for callers whose effects are all writes: nothing else may follow before `durable`.
+The store commits in the order in which writes are staged, so a later write is never on disk without
+the earlier ones, and readers see none of them before. In the server's process the writes of a
+series are therefore staged without waiting in between, and share one commit instead of taking one
+each. Only for callers whose effects are all writes: no other effect may follow before `durable`
+returns.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,29 +17,31 @@ from onejob.wire.requests import Outcome
 
 
 class WriteSeries(Protocol):
-    """One series of writes, from its first to `durable`."""
+    """Sequence of writes, each decided on the results of the earlier ones, that ends with
+    `durable`."""
 
     async def write(self, op: Op) -> Written: ...
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
 
     async def durable(self) -> None:
-        """Wait until all writes of the series are on disk. Raises if they were rolled back."""
+        """Wait until all writes of the series are on disk. Raises ApiError if they were rolled
+        back."""
 
 
 class DurableWrites:
-    """On any client: each write is on disk before the next is decided."""
+    """Write series on any client: each write is on disk before the next is decided."""
 
     def __init__(self, client: Client) -> None:
         self.write = client.write
         self.write_many = client.write_many
 
     async def durable(self) -> None:
-        """Nothing to wait for: each write was durable when it was answered."""
+        """Return at once: each write was durable when its result was returned."""
 
 
 class StagingClient(Protocol):
-    """A client in the server's process."""
+    """Client in the server's process, which can stage writes before they are durable."""
 
     @property
     def rollbacks(self) -> int: ...
@@ -56,10 +59,10 @@ class StagingClient(Protocol):
 
 
 class StagedWrites:
-    """On a client in the server's process: writes are staged, and committed together.
+    """Write series on a client in the server's process: writes are staged and committed together.
 
-    If the store has to roll back a commit, the rest of the series is refused: it was decided on
-    writes that do not exist any more.
+    If the store has to roll back a commit, further writes of the series fail with InternalError:
+    they were decided on writes that no longer exist.
     """
 
     def __init__(self, client: StagingClient) -> None:
@@ -84,7 +87,8 @@ class StagedWrites:
         try:
             outcome = self._client.stage(op)
         except ApiError:
-            # Refused for what somebody has staged: that must be on disk in the end, too.
+            # The refusal may be based on a write that another client has staged: `durable` must
+            # wait for that write, too.
             self._newest = max(self._newest, self._client.pending_revision)
             raise
         if outcome.revision > self._newest:

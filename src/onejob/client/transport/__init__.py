@@ -1,5 +1,5 @@
-"""HTTP/1.1 as a client speaks it: one exchange at a time on connections that are used again.
+"""HTTP/1.1 client transport: connection pool, one exchange at a time per connection.
 
-`pool.Transport` sends requests, `answer.Answer` is what comes back, `dialing` opens connections,
-through a proxy where there is one. Nothing here knows of Kubernetes.
+`pool.Transport` sends requests, `answer.Answer` is a response being received, `dialing` opens
+connections, through a proxy if configured. This package is independent of Kubernetes.
 """

@@ -1,4 +1,4 @@
-"""One answer, as it comes in."""
+"""Incremental HTTP response: parser callbacks, decompression and back-pressure."""
 
 import asyncio
 import zlib
@@ -7,27 +7,27 @@ from typing import Final
 
 import httptools
 
-#: Heads of answers are short; whoever sends this much is no API server.
+#: Response heads are short; a peer that sends this much is not an API server.
 _MAX_HEAD_BYTES: Final = 256 * 1024
-#: An answer that is read as a whole may take this much memory.
+#: Upper bound on a response body that is read as a whole.
 MAX_BODY_BYTES: Final = 64 * 2**20
-#: Bytes inflated between two yields to the event loop: a millisecond or two of work.
+#: Bytes inflated between two yields to the event loop; a millisecond or two of work.
 _INFLATED_BYTES: Final = 2**19
-#: A stream that nobody reads is held up once this much waits.
+#: Unread bytes of a stream at which reading from the socket pauses.
 _MAX_WAITING_BYTES: Final = 2**20
 
 
 class BrokenAnswer(ConnectionError):
-    """The connection ended, or carried something that is not an answer."""
+    """The connection ended early, or carried bytes that are not an HTTP response."""
 
 
 class UnusableAnswer(BrokenAnswer):
-    """The answer is too long, or cannot be decompressed: asking again gives the same."""
+    """The response is too long, or cannot be decompressed: a retry would give the same."""
 
 
 class _Inflater:
-    """Bounded gzip decompression: a kilobyte may stand for a megabyte, so that output is made in
-    pieces, when they are asked for."""
+    """Bounded gzip decompression: a kilobyte may inflate to a megabyte, so that output is produced
+    in pieces, on demand."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
@@ -51,17 +51,17 @@ class _Inflater:
 
 
 class Answer:
-    """Status and headers once `head` has returned; then the body, whole or piece by piece.
+    """HTTP response: status and headers after `head` returned; then the body, whole or in pieces.
 
     The methods from `feed` on are for the connection that receives it.
     """
 
     def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         self.status = 0
-        #: By their names in lower case; of several of one name the last.
+        #: Values by lower-case name; of repeated headers the last.
         self.headers: dict[str, str] = {}
         self.complete = False
-        #: Whether the connection can carry another exchange, once this one is complete.
+        #: Whether the connection can carry another exchange once this response is complete.
         self.reusable = False
         self._pause = pause
         self._resume = resume
@@ -76,12 +76,13 @@ class Answer:
         self._waiter: asyncio.Future[None] | None = None
 
     async def head(self) -> None:
-        """Wait for status and headers. Raises OSError, TimeoutError among them."""
+        """Wait for status and headers. Raises OSError, including TimeoutError."""
         while not self._head_complete:
             await self._more()
 
     async def read(self, most_bytes: int = MAX_BODY_BYTES) -> bytes:
-        """Return the whole body. Raises OSError, UnusableAnswer if it has more than that."""
+        """Return the whole body. Raises OSError; UnusableAnswer if it is longer than
+        `most_bytes`."""
         pieces: list[bytes] = []
         size = 0
         while piece := await self.next_piece():
@@ -96,7 +97,7 @@ class Answer:
         while True:
             inflater = self._inflater
             if inflater is not None and not inflater.drained:
-                # Others have their turn before more is inflated.
+                # Yield to the event loop before inflating more.
                 await asyncio.sleep(0)
                 if piece := inflater.next_piece():
                     return piece
@@ -113,7 +114,7 @@ class Answer:
     # --- for the connection ---------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Raises BrokenAnswer."""
+        """Parse received bytes. Raises BrokenAnswer."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -126,7 +127,8 @@ class Answer:
                 raise BrokenAnswer("the head of the answer is too long")
 
     def ended(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """Handle the end of the connection: complete a body without length, fail any other
+        response."""
         if self.complete:
             return
         until_the_end = not (
@@ -154,7 +156,7 @@ class Answer:
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            # Said on the way; the answer is still to come.
+            # Informational response (1xx); the final one follows.
             self.headers.clear()
             return
         self.status = status
@@ -176,7 +178,7 @@ class Answer:
             self.reusable = self._parser.should_keep_alive()
             self._finish()
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------
 
     def _finish(self) -> None:
         self.complete = True

@@ -1,4 +1,4 @@
-"""A connection that carries one exchange after the other."""
+"""Persistent HTTP/1.1 connection: one exchange after the other."""
 
 import asyncio
 from typing import Protocol, cast
@@ -7,13 +7,13 @@ from onejob.client.transport.answer import Answer, BrokenAnswer
 
 
 class Keeper(Protocol):
-    """Who is notified of what a connection can be used for."""
+    """Observer of a connection's availability, in practice the pool."""
 
     def idle(self, connection: "HttpConnection") -> None:
-        """An exchange has ended and another may begin."""
+        """Handle the end of an exchange: another may begin."""
 
     def lost(self, connection: "HttpConnection") -> None:
-        """It is closed."""
+        """Handle the end of the connection."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -23,12 +23,12 @@ class HttpConnection(asyncio.Protocol):
         self._answer: Answer | None = None
         self._time_limit: asyncio.TimerHandle | None = None
         self.closed = False
-        #: By the loop's clock; while an exchange is under way it means nothing.
+        #: Loop time at which the connection became idle; meaningless during an exchange.
         self.idle_since = 0.0
 
     async def ask(self, request: bytes, seconds: float | None) -> Answer:
-        """Send a request; returns once the head of its answer is there. The whole answer may take
-        so many seconds. Raises OSError."""
+        """Send a request and return once the head of its response has arrived. The whole response
+        may take `seconds`. Raises OSError."""
         assert self._answer is None, "one exchange at a time"
         assert self._transport is not None, "there is a transport once it is dialed"
         if self.closed:
@@ -46,7 +46,8 @@ class HttpConnection(asyncio.Protocol):
         return answer
 
     def drop(self, answer: Answer) -> None:
-        """Nobody reads the rest of an answer. A connection cannot skip it."""
+        """Abort the connection if this response is unfinished: the unread rest cannot be
+        skipped."""
         if answer is self._answer:
             self.abort()
 
@@ -59,7 +60,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """In order, if nothing is under way."""
+        """Close gracefully if idle, otherwise abort."""
         if self._answer is not None:
             self.abort()
         elif self._transport is not None:
@@ -69,13 +70,13 @@ class HttpConnection(asyncio.Protocol):
     # --- asyncio.Protocol -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Those of uvloop have the methods, not the class.
+        # uvloop's transports have the methods, but are no subclass of asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
         if answer is None:
-            # Nothing was asked for.
+            # Data without a request.
             self.abort()
             return
         try:
@@ -99,10 +100,11 @@ class HttpConnection(asyncio.Protocol):
             answer.ended(exc)
         self._keeper.lost(self)
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------
 
     def _still_sends(self) -> bool:
-        """Answers may come before the request was read: what is left of it is never read."""
+        """Return whether part of the request is still unsent. A server may respond before it has
+        read the request, and then never reads the rest."""
         return self._transport is None or self._transport.get_write_buffer_size() > 0
 
     def _end_exchange(self) -> None:

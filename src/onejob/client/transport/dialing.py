@@ -1,4 +1,4 @@
-"""Opens connections: directly, or through a proxy that is asked to tunnel."""
+"""Opening of HTTP connections, directly or through a CONNECT proxy."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from onejob.client.transport.answer import Answer, BrokenAnswer
 from onejob.client.transport.connection import HttpConnection, Keeper
 
-#: Names and values.
+#: Header names and values.
 Headers = tuple[tuple[str, str], ...]
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -18,24 +18,24 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a server is and how it is reached."""
+    """Address of a server, its TLS settings and its proxy."""
 
-    #: http or https, host and port; a path is not looked at.
+    #: URL with scheme http or https, host and port; a path is ignored.
     server: str
     #: None for http.
     tls: ssl.SSLContext | None
-    #: The name that the certificate must have, where it is not the server's host.
+    #: The name that the certificate must have, if it differs from the server's host.
     tls_server_name: str = ""
-    #: The URL of a proxy, or "".
+    #: URL of a proxy, or "".
     proxy: str = ""
 
     @property
     def asks_proxy(self) -> bool:
-        """Whether requests name the whole URL, since a proxy reads them: those without TLS."""
+        """Return whether requests contain the absolute URL because a proxy reads them (no TLS)."""
         return bool(self.proxy) and self.tls is None
 
     def proxy_headers(self) -> Headers:
-        """What a proxy wants to see of its user."""
+        """Return the Proxy-Authorization header, if the proxy's URL contains a user."""
         proxy = urlsplit(self.proxy)
         if not proxy.username:
             return ()
@@ -44,7 +44,7 @@ class Route:
 
 
 def header_lines(headers: Headers) -> str:
-    """Raises ValueError for what would become more than one line."""
+    """Return headers in wire format. Raises ValueError for a value with a line break."""
     for name, value in headers:
         if any(character in value for character in "\r\n\0"):
             raise ValueError(f"the header {name} must not hold a line break")
@@ -52,7 +52,8 @@ def header_lines(headers: Headers) -> str:
 
 
 async def dial(route: Route, keeper: Keeper) -> HttpConnection:
-    """Raises OSError; ssl.SSLCertVerificationError where the server is not who it should be."""
+    """Open a connection. Raises OSError; ssl.SSLCertVerificationError if the server's certificate
+    is not trusted."""
     loop = asyncio.get_running_loop()
     server = urlsplit(route.server)
     name = route.tls_server_name or server.hostname
@@ -91,7 +92,8 @@ async def dial(route: Route, keeper: Keeper) -> HttpConnection:
 
 
 class _Tunnel(asyncio.Protocol):
-    """Waits for the proxy's word; the bytes that follow it are not its own."""
+    """Protocol of a CONNECT request: waits for the proxy's response. Bytes after it belong to the
+    tunnelled connection."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()

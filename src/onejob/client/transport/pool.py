@@ -1,4 +1,4 @@
-"""Sends requests over as few connections as they need."""
+"""HTTP connection pool."""
 
 import asyncio
 from functools import lru_cache
@@ -11,15 +11,16 @@ from onejob.client.transport.connection import HttpConnection
 from onejob.client.transport.dialing import Headers, Route, dial, header_lines
 
 _CONNECT_SECONDS: Final = 10.0
-#: Servers close idle connections after some minutes; one that just closes may swallow a request.
+#: Servers close idle connections after some minutes; a connection being closed may swallow a
+#: request, so idle ones are discarded earlier.
 _IDLE_SECONDS: Final = 60.0
 
-#: Requests that say how long their body is even if it is empty.
+#: Methods whose requests carry Content-Length even if the body is empty.
 _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 
 
 class Response:
-    """An answer whose head is there. Whoever has it closes it."""
+    """Response whose head has been received. The owner must close it."""
 
     def __init__(self, answer: Answer, connection: HttpConnection) -> None:
         self.status = answer.status
@@ -46,10 +47,10 @@ class Response:
 
 
 class Transport:
-    """The connections to one server with one client certificate, or with none."""
+    """Connections to one server with one client certificate, or with none."""
 
     def __init__(self, route: Route, headers: Headers) -> None:
-        """`headers` go with every request."""
+        """`headers` are sent with every request."""
         self._route = route
         url = urlsplit(route.server)
         self._headers = (("Host", url.netloc.rpartition("@")[2]), *headers)
@@ -57,7 +58,7 @@ class Transport:
             self._headers += route.proxy_headers()
         self._prefix = route.server if route.asks_proxy else url.path
         self._idle: list[HttpConnection] = []
-        #: All that are open.
+        #: All open connections.
         self._connections: set[HttpConnection] = set()
         self._all_lost: asyncio.Future[None] | None = None
         self._heads = lru_cache(maxsize=64)(self._head)
@@ -65,11 +66,15 @@ class Transport:
     async def request(
         self, method: str, target: str, headers: Headers, body: bytes, seconds: float | None
     ) -> Response:
-        """One exchange; all of it may take so many seconds. Raises OSError, TimeoutError among
-        them, and ValueError for headers that cannot be sent.
+        """Perform one exchange; the whole response may take `seconds`.
 
-        A request without an effect is sent again if a connection that was kept turns out to be
-        closed. For any other one it is not known whether the server saw it."""
+        A GET is sent again if a pooled connection turns out to be closed. For any other method it
+        is unknown whether the server received the request, and the error is raised.
+
+        Raises:
+            OSError: if the exchange fails; TimeoutError among them.
+            ValueError: for headers that cannot be sent.
+        """
         loop = asyncio.get_running_loop()
         ends_at = None if seconds is None else loop.time() + seconds
         length = f"Content-Length: {len(body)}\r\n" if body or method in _WITH_BODY else ""
@@ -98,7 +103,7 @@ class Transport:
         return Response(await connection.ask(request, left), connection)
 
     async def close(self) -> None:
-        """Whatever is under way fails."""
+        """Close all connections; requests in flight fail."""
         self._idle.clear()
         for connection in list(self._connections):
             connection.abort()
@@ -109,7 +114,8 @@ class Transport:
     # --- Keeper ---------------------------------------------------------------------------
 
     def idle(self, connection: HttpConnection) -> None:
-        """The one that was used last is used first: the others can grow old."""
+        """Return a connection to the pool. The most recently used one is reused first, so that
+        surplus connections expire."""
         now = connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
         while now - self._idle[0].idle_since >= _IDLE_SECONDS:
@@ -120,7 +126,7 @@ class Transport:
         if not self._connections and self._all_lost is not None and not self._all_lost.done():
             self._all_lost.set_result(None)
 
-    # --- inside ---------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------
 
     def _head(self, headers: Headers) -> bytes:
         return f" HTTP/1.1\r\n{header_lines((*self._headers, *headers))}".encode()
