@@ -1,4 +1,5 @@
-"""Roles: the ones that every server has, their aggregation, and a `Policy` that follows them."""
+"""RBAC roles: bootstrap roles, ClusterRole aggregation, and a `Policy` kept up to date by
+watches."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -54,13 +55,14 @@ async def bootstrap_roles(client: Client) -> None:
         elif (changed := defaults.reconciled(found[key], document)) is not None:
             writes.append(Replace(key, msgspec.json.encode(changed)))
     for result in await client.write_many(writes):
-        # Somebody else was quicker: they have seen the same defaults, or will be seen next time.
+        # Another client was quicker: it has applied the same defaults, or its version is completed
+        # at the next start.
         if isinstance(result, ApiError) and not isinstance(result, (AlreadyExists, Conflict)):
             raise result
 
 
 def default_policy() -> Policy:
-    """What holds from the first moment on; what is stored takes its place."""
+    """Return the policy of the default roles, in force until the stored ones are loaded."""
     policy = Policy()
     for document in defaults.CLUSTER_ROLES:
         policy.put_role(msgspec.convert(document, Role))
@@ -70,7 +72,7 @@ def default_policy() -> Policy:
 
 
 class ControllerRights:
-    """What bindings allow."""
+    """Permissions of a user by its role bindings."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -83,8 +85,8 @@ class ControllerRights:
 
 
 class NodeRights(ControllerRights):
-    """What the node in this process may do. It has its role by what it is: by a binding, whoever
-    says that they are a node would have it too."""
+    """Permissions of the node in this process. It has its role by identity: with a binding, any
+    client that claims to be a node would have the role too."""
 
     def allows(self, user: User, question: Question) -> bool:
         rules = self.policy.rules_of(RoleRef(kind="ClusterRole", name=NODE_ROLE), "")
@@ -92,7 +94,7 @@ class NodeRights(ControllerRights):
 
 
 class AccessPolicy:
-    """Keeps a `Policy` up to date. Run `informers` beside it."""
+    """`Policy` kept up to date by `informers`, which the caller runs."""
 
     def __init__(self, client: Client) -> None:
         self.policy = default_policy()
@@ -108,7 +110,7 @@ class AccessPolicy:
             self.informers[resource].on_change(self._bindings_changed)
 
     async def synced(self) -> None:
-        """Wait until everything that is stored is known."""
+        """Wait until all stored roles and bindings are loaded."""
         for informer in self.informers.values():
             await informer.synced()
 
@@ -128,7 +130,8 @@ class AccessPolicy:
 
 
 class ClusterRoleAggregation:
-    """Writes into ClusterRoles with an aggregation rule what the roles they select allow."""
+    """ClusterRole aggregation: write the rules of selected roles into ClusterRoles with an
+    aggregation rule."""
 
     def __init__(self, client: Client, cluster_roles: Informer[Role]) -> None:
         self._client = client
@@ -147,7 +150,7 @@ class ClusterRoleAggregation:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def settle(self) -> bool:
-        """Write what differs. False if something could not be written and must be tried again."""
+        """Write all rules that differ. Return False if a write failed and must be retried."""
         roles = list(self._roles.cache)
         patches = [
             Patch(
@@ -166,7 +169,7 @@ class ClusterRoleAggregation:
         ]
         results = await self._client.write_many(patches)
         return all(
-            # A conflict or a deletion is a change that is on its way to us.
+            # After a conflict or a deletion, the informer is about to report a change.
             not isinstance(result, ApiError) or isinstance(result, (Conflict, NotFound))
             for result in results
         )

@@ -1,4 +1,4 @@
-"""The objects every cluster is expected to have, made once at start."""
+"""Bootstrap objects: namespaces and the `kubernetes` Service, created once at start."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def _namespace(name: str) -> Create:
 
 
 def _kubernetes_service() -> Create:
-    """Clients and test suites look for it to see that this is a cluster."""
+    """Return the `kubernetes` Service, by which clients and test suites recognise a cluster."""
     document = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -42,7 +42,7 @@ def bootstrap_objects() -> Sequence[Create]:
 
 
 async def bootstrap(client: Client) -> None:
-    """Create what is missing or damaged; objects that exist are left as they are."""
+    """Create missing or damaged bootstrap objects; existing ones are left unchanged."""
     for result in await client.write_many(bootstrap_objects()):
         if isinstance(result, ApiError) and not isinstance(result, AlreadyExists):
             raise result

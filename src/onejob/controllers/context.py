@@ -1,4 +1,5 @@
-"""What every controller is built with; `onejob.server` makes one per controller."""
+"""Dependencies that every controller is constructed with; `onejob.server` creates one set per
+controller."""
 
 from msgspec import Struct
 
@@ -11,7 +12,7 @@ from onejob.metrics import Metrics
 
 class ControllerContext(Struct, frozen=True):
     client: Client
-    #: Shared by all controllers, and started once all have asked for what they follow.
+    #: Shared by all controllers, and started once every controller has registered its handlers.
     informers: SharedInformers
     #: Records Events with this controller as their source.
     recorder: EventRecorder

@@ -1,4 +1,4 @@
-"""The CronJob controller: wakes for each slot and each change, syncs, writes the status."""
+"""CronJob controller: wake for each schedule slot and each change, sync, write the status."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,13 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 from onejob.wire.errors import ApiError
 
-#: How long to wait for the caches to show our own writes before giving the worker to others.
+#: Seconds to wait for the caches to include our own writes before requeueing the CronJob.
 _CATCH_UP_SECONDS = 5.0
-#: A slot whose Job name is taken by a Job that is not ours waits; no event of ours ends that wait.
+#: Requeue delay of a slot whose Job name is taken by a Job that is not ours; no event announces the
+#: end of that wait.
 _BLOCKED_SECONDS = 3600.0
 
-#: By CronJob; their names are those of kube-state-metrics.
+#: Gauges per CronJob, with the names of kube-state-metrics.
 _GAUGES = (
     "kube_cronjob_status_active",
     "kube_cronjob_status_last_schedule_time",
@@ -38,18 +39,18 @@ _GAUGES = (
 
 
 class _CronJobState(Struct):
-    """What is kept of a CronJob between syncs."""
+    """State of a CronJob between syncs."""
 
-    #: The newest revisions written for it and for its Jobs: do not plan on older caches.
+    #: Newest revisions written for it and for its Jobs: do not plan on older caches.
     cronjob_revision: int = 0
     job_revision: int = 0
-    #: What the last sync did: the changes that it causes need no further sync.
+    #: Effects of the last sync: the changes that they cause need no further sync.
     starting: str = ""
-    #: A Job that may have been created: nobody was told how the attempt ended.
+    #: Name of a Job that may have been created: the result of the attempt is unknown.
     unconfirmed: str = ""
     written: CronJobStatus | None = None
-    #: The slot of a Job that was started, if no status with it could be written yet: the Job may
-    #: be gone by the next sync.
+    #: Slot of a Job that was started, if no status with it could be written yet: the Job may be
+    #: deleted before the next sync.
     unrecorded: datetime | None = None
     note: str = ""
     future_times: FutureTimes = NO_FUTURE_TIMES
@@ -58,8 +59,8 @@ class _CronJobState(Struct):
         self.starting = self.unconfirmed = job
 
     def writes_lost(self, started: datetime | None) -> None:
-        """The writes of a sync were rolled back: forget all that was derived from them. `started`
-        is the slot that was unrecorded before."""
+        """Reset everything derived from the writes of a sync, which were rolled back. `started` is
+        the slot that was unrecorded before."""
         self.cronjob_revision = self.job_revision = 0
         self.written = None
         self.unrecorded = started
@@ -67,8 +68,8 @@ class _CronJobState(Struct):
         self.unconfirmed = self.starting
 
     def see_started(self, cronjob: CronJob, new: Job | None) -> None:
-        """A Job whose creation is not answered, or never will be, is there: its slot is recorded
-        from now on, even if the Job is gone when the next sync looks for it."""
+        """Note the slot of a Job whose creation was not confirmed but that was now observed: the
+        slot will be recorded even if the Job is deleted before the next sync."""
         if new is not None and new.metadata.name == self.unconfirmed and controls(cronjob, new):
             self.unrecorded = slot_of(cronjob, new) or self.unrecorded
 
@@ -82,8 +83,8 @@ class CronJobController:
         workers: int = 20,
         new_series: Callable[[], WriteSeries] | None = None,
     ) -> None:
-        """`local_zone` is for schedules that name no time zone. `new_series` starts the series of
-        writes of one sync; by default each write is waited for."""
+        """`local_zone` is for schedules without a time zone. `new_series` starts the write series
+        of one sync; by default each write is awaited."""
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._cronjobs = context.informers.cronjobs
@@ -110,7 +111,7 @@ class CronJobController:
         return self._queue.idle
 
     def note(self, key: Key) -> str:
-        """Why the last sync started nothing, for `onejob why`; empty if it did."""
+        """Return why the last sync started no Job, for `onejob why`; "" if it started one."""
         state = self._states.get(key)
         return state.note if state is not None else ""
 
@@ -158,7 +159,7 @@ class CronJobController:
             self._queue.add(owner)
 
     def clock_jumped(self) -> None:
-        """Slots may be due, or come once more."""
+        """Sync all CronJobs: slots may be due, or recur."""
         for cronjob in self._cronjobs.cache:
             self._queue.add(cronjob.key)
 
@@ -174,7 +175,7 @@ class CronJobController:
     # --- the sync -------------------------------------------------------------------------
 
     async def sync(self, key: Key) -> float | None:
-        """Bring one CronJob a step further. Returns the seconds until its next slot."""
+        """Sync one CronJob. Return the seconds until its next slot, or None."""
         await self._catch_up(key)
         cronjob = self._cronjobs.cache.get(key)
         if cronjob is None:
@@ -200,14 +201,14 @@ class CronJobController:
         state.job_revision = max(state.job_revision, synced.job_revision)
         for event in synced.events:
             self._record_event(cronjob, event)
-        # Before it is written: the watch may show it before the write is answered.
+        # Before it is written: the watch may deliver it before the response arrives.
         state.written = synced.status or state.written
         slot = synced.status.last_schedule_time if synced.status is not None else None
         # Not the later of the two: the clock may have been set back meanwhile.
         if slot is not None and slot != synced.cronjob.status.last_schedule_time:
             state.unrecorded = slot
         try:
-            # Nothing is awaited since the Job was staged: a commit must not part them.
+            # Nothing is awaited since the Job was staged: both must be in the same commit.
             written = await write_status(series, synced)
         finally:
             await self._commit(series, state, started)
@@ -219,14 +220,14 @@ class CronJobController:
         if synced.error is not None:
             raise Retry(synced.error)
         if key not in self._states:
-            # Deleted meanwhile.
+            # The CronJob was deleted meanwhile.
             return None
         return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
 
     async def _commit(
         self, series: WriteSeries, state: _CronJobState, started: datetime | None
     ) -> None:
-        """Wait until the writes of a sync are on disk."""
+        """Wait until the writes of a sync are on disk. Raises Retry if they were rolled back."""
         try:
             await series.durable()
         except ApiError as lost:

@@ -1,4 +1,4 @@
-"""One sync of one CronJob: reads from the API what the planner needs and executes what it decides.
+"""One sync of one CronJob: read the planner's inputs from the API and execute its decisions.
 
 Reads and deletions go through a `Client`. The creation of a Job and the status that records it go
 through a `WriteSeries`, which in the server's process puts both into one commit: no crash can leave
@@ -41,25 +41,27 @@ from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
 
 class Synced(Struct, frozen=True, kw_only=True):
-    """What a sync did, and what is left to do: write the status, record the events, requeue."""
+    """Result of a sync, and the actions left to the controller: write the status, record the
+    Events, requeue."""
 
-    #: The CronJob the status is for: the cached one, or a newer one that was read.
+    #: The CronJob that the status is for: the cached one, or a newer one that was read.
     cronjob: CronJob
     status: CronJobStatus | None
     events: tuple[Event, ...]
-    #: The newest revision of what was done to Jobs.
+    #: Newest revision of writes to Jobs, and of Jobs read from the API.
     job_revision: int
     look_again_seconds: float | None = None
     error: str | None = None
-    #: How long after its slot the Job was created; None if none was.
+    #: Seconds between the slot and the creation of its Job; None if none was created.
     skew_seconds: float | None = None
-    #: The Job of the due slot exists but is not ours to record; only its end will help.
+    #: The Job name of the due slot is taken by a Job that is not ours to record; only its end will
+    #: help.
     blocked: bool = False
-    #: Why nothing was started, if nothing was.
+    #: Why no Job was started, if none was.
     note: str = ""
-    #: To be given to the next sync.
+    #: Input of the next sync.
     future_times: FutureTimes = NO_FUTURE_TIMES
-    #: The name of a Job that may have been created: it is not known how the attempt ended.
+    #: Name of a Job that may have been created: the result of the attempt is unknown.
     unconfirmed: str = ""
 
 
@@ -77,11 +79,14 @@ async def sync_cronjob(
     started: datetime | None = None,
     series: WriteSeries | None = None,
 ) -> Synced:
-    """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is called with
-    the name of a Job before it is created; `known` and `unconfirmed` are `future_times` and
-    `unconfirmed` of the sync before. `started` is a slot whose Job was created and whose status
-    could not be written. The Job is created in `series`, by default one that waits for each write;
-    nothing is awaited between its creation and the return."""
+    """Sync one CronJob and return the result; the caller writes the status.
+
+    `jobs` are the cached Jobs that the CronJob controls. `starting` is called with the name of a
+    Job before it is created; `known` and `unconfirmed` are `future_times` and `unconfirmed` of the
+    previous sync. `started` is a slot whose Job was created but whose status could not be written.
+    The Job is created in `series`, by default one that awaits each write; nothing is awaited
+    between its creation and the return.
+    """
     calls = _ApiCalls(client, series or DurableWrites(client), starting, unconfirmed)
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     current = update_status(cronjob, None, (), deleted)
@@ -96,7 +101,7 @@ async def sync_cronjob(
     plan = plan_start(current, missing, now, local_zone=local_zone, known=known)
     outcome, replaced = await calls.start(plan)
     settlement = settle(plan, replaced, outcome)
-    # Only once slots are recorded may their Jobs be deleted.
+    # The Jobs of slots may be deleted only once the slots are recorded.
     look_again = settlement.look_again_seconds if current is listed else 0.0
     return Synced(
         cronjob=plan.current.cronjob,
@@ -125,7 +130,8 @@ async def write_status(series: WriteSeries, synced: Synced) -> int:
 def _incomplete(
     current: CurrentState, calls: "_ApiCalls", error: ApiError, known: FutureTimes
 ) -> Synced:
-    """The API failed before the planner had all it needs; what is known until then is kept."""
+    """Return the result of a sync whose reads failed before the planner had all its inputs; the
+    facts found until then are kept."""
     return Synced(
         cronjob=current.cronjob,
         status=current.status if current.changed else None,
@@ -167,8 +173,8 @@ class _ApiCalls:
         return tuple(deleted)
 
     async def with_unconfirmed(self, cronjob: CronJob, jobs: Sequence[Job]) -> Sequence[Job]:
-        """`jobs`, and the one that an earlier sync may have created, if it did: the cache may not
-        show it before the next slot is due."""
+        """Return `jobs` and, if it exists, the Job that an earlier sync may have created: the cache
+        may not contain it before the next slot is due."""
         if not self.unconfirmed:
             return jobs
         key = Key(JOBS, cronjob.metadata.namespace, self.unconfirmed)
@@ -181,7 +187,7 @@ class _ApiCalls:
         return jobs if found is None or not controls(cronjob, found) else (*jobs, found)
 
     async def _read_job(self, key: Key) -> Job:
-        """A Job of ours that the cache may lack: the next sync has to wait until it shows it."""
+        """Read a Job that the cache may lack; the next sync waits until the cache contains it."""
         job = read_job(await self._client.get(key))
         self.job_revision = max(self.job_revision, job.metadata.revision)
         return job
@@ -197,7 +203,7 @@ class _ApiCalls:
             except NotFound:
                 missing.add(reference.uid)
             else:
-                # A namesake made by somebody else must not block the CronJob for ever.
+                # A namesake created by another client must not block the CronJob for ever.
                 if read_job(document).metadata.uid != reference.uid:
                     missing.add(reference.uid)
         return frozenset(missing)
@@ -232,7 +238,7 @@ class _ApiCalls:
         except AlreadyExists:
             key = Key(JOBS, namespace, plan.start.name)
             try:
-                # The other one may be staged only: it can be read once it is on disk.
+                # The existing Job may be staged only: it can be read once it is on disk.
                 await self._series.durable()
                 existing = await self._read_job(key)
             except ApiError as error:

@@ -1,6 +1,7 @@
-"""Accepts CustomResourceDefinitions, has their kinds served, and empties those that are deleted.
+"""CustomResourceDefinition controller: accept definitions and have their kinds served.
 
-Part of the API server, as upstream: it runs whichever controllers are chosen.
+It also deletes the objects of deleted definitions. It is part of the API server, as upstream, and
+runs regardless of the selected controllers.
 """
 
 import logging
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Installer(Protocol):
-    """What has the kinds served: `onejob.api.custom.serving.Definitions`."""
+    """Registry of served custom kinds: `onejob.api.custom.serving.Definitions`."""
 
     def install(self, doc: dict[str, Any], *, terminating: bool = False) -> None: ...
 
@@ -47,7 +48,7 @@ class Installer(Protocol):
 
 
 class DefinitionController:
-    """Follows definitions with an informer of its own that keeps none of them."""
+    """Controller of definitions, with an informer of its own that caches none of them."""
 
     def __init__(self, client: Client, installer: "InstallerSource", *, clock: Clock) -> None:
         self._client = client
@@ -68,7 +69,7 @@ class DefinitionController:
         return self._queue.idle
 
     async def run(self) -> None:
-        """Run `informer` beside this."""
+        """Process the queue until cancelled. The caller also runs `informer`."""
         await work(self._queue, self.sync, workers=1, name="customresourcedefinition")
 
     def _changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
@@ -88,7 +89,7 @@ class DefinitionController:
         in_use = names_in_use(doc["spec"]["group"], others, (*KINDS, *MEASURED_KINDS))
         status = planned_status(doc, in_use, self._clock.now())
         if is_true({"status": status}, "Established"):
-            # Served before it is said to be.
+            # Serve the kind before its status reports it as established.
             self._install({**doc, "status": status})
         if status != doc.get("status"):
             await self._write_status(doc, status)
@@ -98,7 +99,8 @@ class DefinitionController:
         try:
             self._installer().install(doc, terminating=terminating)
         except ValueError as error:
-            # Its names were free a moment ago, so this is a bug; it must not take all others down.
+            # Its names were free a moment ago, so this is a bug; it must not affect the other
+            # definitions.
             log.error("%s cannot be served: %s", doc["metadata"]["name"], error)
 
     async def _write_status(self, doc: dict[str, Any], status: dict[str, Any]) -> None:
@@ -108,7 +110,7 @@ class DefinitionController:
         try:
             await self._client.write(Patch(key, patch, "merge", "status"))
         except (NotFound, Conflict):
-            # Gone, or another one by now: its own event is on the way.
+            # Deleted or replaced meanwhile: a change event follows.
             return
 
     async def _all(self) -> list[dict[str, Any]]:
@@ -116,7 +118,7 @@ class DefinitionController:
         return [_decode(document) for document in page.documents]
 
     async def _reconsider_others(self, name: str) -> None:
-        """Names that were taken may be free now."""
+        """Queue the other definitions of the group: names that were taken may be free now."""
         group = name.partition(".")[2]
         for other in await self._all():
             if other["spec"]["group"] == group:
@@ -130,7 +132,7 @@ class DefinitionController:
             return None
         if is_true(doc, "Established"):
             self._install(doc, terminating=True)
-        # Under a name of the server's own there are no objects of this definition.
+        # A definition with the name of a built-in resource has no objects of its own.
         left = 0 if name in _BUILT_IN else await self._delete_objects(name)
         reason, text = (
             ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
@@ -150,7 +152,7 @@ class DefinitionController:
         return None
 
     async def _delete_objects(self, name: str) -> int:
-        """Ask all objects to go; how many are still there."""
+        """Delete all objects; return the number that still exist."""
         left = 0
         token = ""
         while True:
@@ -195,6 +197,7 @@ class DefinitionController:
 
 
 class InstallerSource(Protocol):
-    """Finds the installer when the first definition is met: most servers never need one."""
+    """Lazy factory of the installer, called for the first definition: most servers never need
+    one."""
 
     def __call__(self) -> Installer: ...

@@ -1,6 +1,6 @@
-"""Custom resources for the TTL controller: follows definitions that say how objects finish.
+"""TTL of custom resources: watch the kinds whose definitions declare how objects finish.
 
-The objects of each such kind have an informer of their own that keeps none of them.
+The objects of each of these kinds have an informer of their own, which caches none of them.
 """
 
 import asyncio
@@ -38,12 +38,13 @@ Schedule: TypeAlias = Callable[[Key, Expiry | Unusable], None]
 class _Followed(Struct):
     rule: FinishRule
     task: asyncio.Task[None]
-    #: Objects that wait for their time.
+    #: Objects that wait for their TTL.
     waiting: set[Key] = field(default_factory=set)
 
 
 class FinishableKinds:
-    """Calls `schedule` with each object of these kinds that changes or is gone."""
+    """Informers of kinds with a TTL rule. `schedule` is called with each changed or deleted
+    object."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class FinishableKinds:
         self._kinds = kinds
         self._recorder = recorder
         self._schedule = schedule
-        #: By resource, which is the name of the definition; it may not be served yet.
+        #: Rules by resource, which is the name of the definition; it may not be served yet.
         self._rules: dict[str, FinishRule] = {}
         self._followed: dict[str, _Followed] = {}
         self._changed = asyncio.Event()
@@ -73,7 +74,7 @@ class FinishableKinds:
                 await self._changed.wait()
 
     async def read(self, key: Key) -> tuple[Expiry | Unusable, str]:
-        """When the newest version of an object expires, and its UID. Raises NotFound."""
+        """Return the expiry of an object's newest version, and its UID. Raises NotFound."""
         rule = self._rules.get(key.resource)
         if rule is None:
             return NEVER, ""
@@ -109,7 +110,7 @@ class FinishableKinds:
             self._changed.set()
 
     def _follow(self, group: asyncio.TaskGroup) -> None:
-        """Begin and end to watch kinds, so that those with a rule that are served are watched."""
+        """Start and stop informers, so that exactly the served kinds with a rule are watched."""
         for resource, followed in list(self._followed.items()):
             if not self._is_served(resource) or self._rules.get(resource) != followed.rule:
                 del self._followed[resource]
@@ -152,7 +153,8 @@ class FinishableKinds:
             self._schedule(delta.key, expiry)
 
     def _relisted(self, resource: str, present: Mapping[Key, Document]) -> None:
-        """Objects that went between two lists: the informer keeps none, so it does not say so."""
+        """Unschedule objects deleted between two lists: the informer caches none, so it reports no
+        deletions."""
         followed = self._followed.get(resource)
         if followed is None:
             return

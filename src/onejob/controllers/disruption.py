@@ -1,7 +1,6 @@
-"""The disruption controller: keeps the status of PodDisruptionBudgets, by which evictions are
-granted.
+"""Disruption controller: maintain the status of PodDisruptionBudgets, which evictions consult.
 
-As long as there is no budget it does nothing. Pods that have ended do not count.
+It does nothing as long as there is no budget. Pods that have ended do not count.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ _WORKERS: Final = 2
 
 
 class _Followed(Struct):
-    """A budget, and the Pods that it covers."""
+    """Budget and the Pods that it covers."""
 
     spec: BudgetSpec
     covers: Callable[[Mapping[str, str]], bool]
@@ -53,7 +52,7 @@ class DisruptionController:
         self._clock = context.clock
         self._kinds = kinds
         self._pods = context.informers.pods
-        #: By namespace, then by key.
+        #: Budgets by namespace, then by key.
         self._followed: dict[str, dict[Key, _Followed]] = {}
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         self._again = DueKeys(context.clock)
@@ -100,7 +99,7 @@ class DisruptionController:
                     self._queue.add(key)
 
     async def sync(self, key: Key) -> None:
-        """Calculate the status of a budget, and write it if it is another."""
+        """Compute the status of a budget, and write it if it changed."""
         try:
             stored = await self._client.get(key)
         except NotFound:
@@ -126,7 +125,8 @@ class DisruptionController:
             self._again.drop(key)
 
     async def _write(self, key: Key, stored: bytes, status: BudgetStatus) -> None:
-        """Refused with a conflict, and then tried again, if an eviction came between."""
+        """Write the status. Raises Conflict, which causes a retry, if an eviction was granted in
+        between."""
         document: dict[str, Any] = msgspec.json.decode(stored)
         document["status"] = status_document(status)
         await self._client.write(Replace(key, msgspec.json.encode(document), "status"))
@@ -150,7 +150,8 @@ class DisruptionController:
             self._followed.pop(key.namespace, None)
 
     async def _scale(self, pods: Sequence[Pod]) -> int:
-        """How many Pods their controllers want in sum. Pods without one do not count."""
+        """Return the total number of Pods that the Pods' controllers want. Pods without a
+        controller do not count. Raises BadBudget."""
         scales: dict[str, int] = {}
         for pod in pods:
             owner = pod.metadata.controller_ref
@@ -161,7 +162,8 @@ class DisruptionController:
         return sum(scales.values())
 
     async def _scale_of(self, owner: OwnerReference, pod: Pod) -> tuple[str, int]:
-        """The UID of the controller that decides, and how many Pods it wants."""
+        """Return the UID of the top-level controller, and the number of Pods it wants. Raises
+        BadBudget."""
         kind = self._kinds.by_kind.get((owner.api_version, owner.kind))
         resource = kind.resource if kind is not None else ""
         if resource not in _SCALED:
@@ -185,7 +187,7 @@ class DisruptionController:
         self._recorder.record(what, "Warning", "CalculateExpectedPodCountFailed", text)
 
 
-#: Kinds that say in `spec.replicas` how many Pods they want.
+#: Kinds with their number of Pods in `spec.replicas`.
 _SCALED: Final = frozenset(("deployments.apps", "replicasets.apps", "statefulsets.apps"))
 
 
@@ -202,7 +204,7 @@ _read_scaled = msgspec.json.Decoder(_Scaled).decode
 
 
 def _update(followed: _Followed, key: Key, pod: Pod | None) -> bool:
-    """Take a Pod in, or out. Returns whether the budget may be another now."""
+    """Add, update or remove a Pod. Return whether the budget's status may change."""
     before = followed.pods.pop(key, None)
     if pod is None or pod.terminal or not followed.covers(pod.metadata.labels):
         return before is not None

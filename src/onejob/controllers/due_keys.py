@@ -1,4 +1,4 @@
-"""Wakes when the next of many deadlines is due, by the wall clock."""
+"""Timer for many wall-clock deadlines: wakes when the next one is due."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.meta import Key
 from onejob.planning.job.deadlines import Deadlines
 
-#: Due keys taken at a time: between two batches others get their turn.
+#: Due keys taken at a time, with a yield to the event loop in between.
 _BATCH: Final = 200
 
 
 class DueKeys:
-    """Keys with a time each; `take` waits for those whose time has come."""
+    """Keys with a deadline each; `take` waits for due ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,13 +35,14 @@ class DueKeys:
         self._deadlines.drop(key)
 
     def clock_jumped(self, *, longest: timedelta | None = None) -> None:
-        """Look again at what is due. Nothing waits for longer than `longest` from now on."""
+        """Re-evaluate all deadlines after a clock jump. Deadlines beyond `longest` from now are
+        moved to it."""
         if longest is not None:
             self._deadlines.bring_forward(self._clock.now() + longest)
         self._wake.set()
 
     async def take(self, limit: int) -> Sequence[Key]:
-        """Wait until something is due; remove and return up to `limit` keys."""
+        """Wait until a key is due; remove and return up to `limit` due keys."""
         while True:
             self._wake.clear()
             now = self._clock.now()
@@ -51,7 +52,7 @@ class DueKeys:
             if soonest is None:
                 await self._wake.wait()
                 continue
-            # Rounded up, so that the timer does not ring just before the time.
+            # Rounded up, so that the timer does not fire just before the deadline.
             seconds = (soonest - now).total_seconds() + 0.001
             try:
                 async with asyncio.timeout(seconds):
@@ -60,7 +61,7 @@ class DueKeys:
                 continue
 
     async def feed(self, queue: WorkQueue[Key]) -> None:
-        """Put keys into a queue as they become due, until cancelled."""
+        """Add keys to a queue as they become due, until cancelled."""
         while True:
             for key in await self.take(_BATCH):
                 queue.add(key)

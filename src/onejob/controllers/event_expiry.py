@@ -1,4 +1,4 @@
-"""Deletes Events an hour after they were last seen, so that they do not pile up for ever."""
+"""Event expiry: delete Events an hour after their last occurrence."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TTL = timedelta(hours=1)
 
-#: From the start of the server until Events are looked at.
+#: Seconds from the start of the server until Events are listed.
 FIRST_LOOK_SECONDS = 10.0
 _BATCH = 500
 _RETRY = timedelta(seconds=60)
@@ -31,7 +31,7 @@ class Series(View, frozen=True):
 
 
 class RecordedEvent(View, frozen=True):
-    """The times of an Event."""
+    """The timestamps of an Event."""
 
     metadata: Meta = Meta()
     last_timestamp: datetime | None = None
@@ -57,7 +57,7 @@ _read_event = msgspec.json.Decoder(RecordedEvent).decode
 
 
 class EventExpiry:
-    """Follows Events with an informer of its own that keeps none of them."""
+    """Expiry of Events, with an informer of its own that caches none of them."""
 
     def __init__(self, client: Client, *, clock: Clock, ttl: timedelta = DEFAULT_TTL) -> None:
         self._client = client
@@ -73,13 +73,13 @@ class EventExpiry:
         return len(self._due)
 
     async def follow(self) -> None:
-        """Learn of Events, beside `run`. Not at once: a server that starts again may have more of
-        them than of anything else, and others have something to do."""
+        """Watch Events, concurrently with `run`. Starts with a delay, because a restarted server
+        may have more Events than any other objects, and more urgent work."""
         await asyncio.sleep(FIRST_LOOK_SECONDS)
         await self.informer.run()
 
     async def run(self) -> None:
-        """Run `follow` beside this."""
+        """Delete expired Events until cancelled. The caller also runs `follow`."""
         while True:
             keys = await self._due.take(_BATCH)
             for key, result in zip(keys, await self._delete(keys), strict=True):
@@ -90,12 +90,13 @@ class EventExpiry:
         try:
             return await self._client.write_many([Delete(key) for key in keys])
         except ApiError as error:
-            # All of them share a commit: a full disk, for instance, refuses all.
+            # All deletions share a commit: a full disk, for instance, refuses all.
             log.warning("Events that are due are deleted later: %s", error)
             return [error] * len(keys)
 
     def clock_jumped(self) -> None:
-        """An Event that was seen in the future by the new time is as old as one seen now."""
+        """Re-evaluate deadlines. An Event last seen in the future by the new time counts as seen
+        now."""
         self._due.clock_jumped(longest=self._ttl)
 
     def _changed(self, deltas: Sequence[Delta[RecordedEvent]]) -> None:
@@ -103,7 +104,7 @@ class EventExpiry:
             if delta.new is None:
                 self._due.drop(delta.key)
             else:
-                # After a restart, what an earlier clock said may lie in the future.
+                # After a restart, timestamps from an earlier clock may be in the future.
                 seen_at = min(delta.new.last_seen_at, self._clock.now())
                 self._due.set(delta.key, seen_at + self._ttl)
 

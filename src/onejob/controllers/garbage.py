@@ -1,6 +1,6 @@
-"""The garbage collector: carries out what ownership asks for, for every kind that is served.
+"""Garbage collector: cascading deletion by owner references, for every served kind.
 
-Watches the metadata of all kinds but Events, which own nothing and are owned by nobody.
+Watches the metadata of all kinds but Events, which neither own objects nor are owned.
 """
 
 import asyncio
@@ -41,13 +41,14 @@ from onejob.wire.errors import ApiError, Conflict, Invalid, NotFound
 from onejob.wire.kinds import Kind
 from onejob.wire.registry import KindRegistry, KindsChanged
 
-#: A dependent that was created just before its owner's deletion is on its way through another
-#: watch; by then it has arrived. To overlook one when orphaning would mean to delete it.
+#: Seconds to wait before orphaning. A dependent created just before its owner's deletion arrives
+#: through another watch within this time; a dependent missed by orphaning would be deleted.
 _SETTLE_SECONDS = 0.1
 
 _OWNERS_PER_TURN = 100
 
-#: Deletions tried in a row while the object keeps changing; then it is examined again, later.
+#: Consecutive attempts at a deletion while the object keeps changing; then it is examined again,
+#: later.
 _DELETE_TRIES = 5
 
 _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).decode
@@ -63,7 +64,7 @@ class GarbageCollector:
         self._workers = workers
         self._kinds = kinds
         self._informers = context.informers
-        #: What references to objects of a resource say: apiVersion and kind.
+        #: apiVersion and kind in owner references, by resource.
         self._coordinates: dict[str, tuple[str, str]] = {}
         self._graph = OwnerGraph(self._coordinates)
         self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
@@ -71,7 +72,7 @@ class GarbageCollector:
         kinds.subscribe(self._kinds_changed)
 
     def __len__(self) -> int:
-        """How many objects are known."""
+        """Return the number of objects in the graph."""
         return len(self._graph)
 
     @property
@@ -79,7 +80,8 @@ class GarbageCollector:
         return self._queue.idle
 
     async def run(self) -> None:
-        """Start only once the informers have listed: what is not known yet looks absent."""
+        """Process the queue. Start only after the informers have listed: objects not loaded yet
+        would appear absent."""
         await work(self._queue, self.sync, workers=self._workers, name="garbage")
 
     def _follow(self, kinds: Iterable[Kind]) -> None:
@@ -94,7 +96,7 @@ class GarbageCollector:
         for kind in change.removed:
             if kind.resource in self._coordinates and kind.resource not in self._kinds.by_resource:
                 self._informers.drop(kind.resource)
-                # Nobody can say any more what became of these: their dependents stay.
+                # The state of these objects can no longer be determined: their dependents stay.
                 self._graph.forget_resource(kind.resource)
                 del self._coordinates[kind.resource]
         self._follow(change.added)
@@ -108,7 +110,7 @@ class GarbageCollector:
                 self._enqueue(tasks)
 
     def _relisted(self, resource: str, present: Mapping[Key, Any]) -> None:
-        """Objects that went between two lists, if the cache did not keep them."""
+        """Forget objects deleted between two lists, if the cache did not keep them."""
         uids = {view.metadata.uid for view in present.values()}
         for uid in self._graph.missing(resource, uids):
             self._enqueue(self._graph.forget(uid))
@@ -156,7 +158,7 @@ class GarbageCollector:
         for number, owner in enumerate(metadata.owner_references, 1):
             standings[owner.uid] = await self._standing(node.key, owner)
             if number % _OWNERS_PER_TURN == 0:
-                # In this process nothing waits while it looks an owner up.
+                # The in-process client looks an owner up without yielding.
                 await asyncio.sleep(0)
         match judge(metadata, standings, self._graph.dependents(node.uid)):
             case Stay():
@@ -177,7 +179,7 @@ class GarbageCollector:
                 await self._delete(node, metadata, verdict)
 
     async def _release(self, owner: Node, metadata: Meta) -> None:
-        """Let an owner go that waits for its dependents, or see to those first."""
+        """Remove the foreground finalizer of an owner, or process its blocking dependents first."""
         blocking = list(self._graph.blocking_dependents(owner.uid))
         if not blocking:
             patch = without_finalizer(metadata, FOREGROUND_FINALIZER)
@@ -192,7 +194,7 @@ class GarbageCollector:
         dependents = list(self._graph.dependents(owner.uid))
         patches = [Patch(node.key, without_owners(node.uid, [owner.uid])) for node in dependents]
         for node, result in zip(dependents, await self._client.write_many(patches), strict=True):
-            # Gone, or another object of that name: either way it has no such owner.
+            # Deleted, or another object of that name: either way it does not have this owner.
             if isinstance(result, ApiError) and not isinstance(
                 result, (NotFound, Conflict, Invalid)
             ):
@@ -203,9 +205,12 @@ class GarbageCollector:
             await self._write_unless_gone(Patch(owner.key, patch, "merge"))
 
     async def _delete(self, node: Node, metadata: Meta, verdict: DeleteObject) -> None:
-        """Delete the object as it was judged. The verdict rests on its owners alone: if only
-        something else has changed, the newer version is deleted. Upstream drops the
-        resourceVersion for that second try, and may delete an object that was just adopted."""
+        """Delete the object at the version that was evaluated.
+
+        The verdict depends on the owners alone: if only other fields have changed, the newer
+        version is deleted. Upstream drops the resourceVersion for that second attempt, and may
+        delete an object that was just adopted.
+        """
         version = metadata.resource_version
         for tries_left in reversed(range(_DELETE_TRIES)):
             try:
@@ -227,7 +232,7 @@ class GarbageCollector:
         if kind is None or "get" not in kind.verbs:
             return "unknown"
         if kind.namespaced and not dependent.namespace:
-            # Not a lookup that could ever succeed; upstream leaves such objects alone.
+            # This lookup could never succeed; upstream keeps objects with an owner like this.
             return "unknown"
         namespace = dependent.namespace if kind.namespaced else ""
         owner = await self._live(Key(kind.storage, namespace, reference.name))
@@ -271,5 +276,5 @@ def _same_owners(metadata: Meta, standings: Mapping[str, Standing]) -> bool:
 
 
 def _is_collected(kind: Kind) -> bool:
-    """Whether its objects can be owned and deleted."""
+    """Return whether objects of the kind can have owners and be deleted."""
     return {"watch", "delete"} <= set(kind.verbs) and kind.storage != EVENTS and not kind.stored_as

@@ -1,4 +1,4 @@
-"""As whom the parts of the server use the API, where there are roles: each under its own name."""
+"""API identities of the server's components under RBAC: each has its own user."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,7 @@ from onejob.wire.requests import User
 if TYPE_CHECKING:
     from onejob.api.audit.recorder import Auditor
 
-#: The service account of each controller.
+#: Service account of each controller.
 ACCOUNTS: Final[Mapping[str, str]] = {
     JOB: "job-controller",
     CRONJOB: "cronjob-controller",
@@ -60,14 +60,14 @@ class Identities:
         self._metrics = metrics
         self._auditor = auditor
         self._clients: dict[str, ActingClient] = {}
-        #: What the API server does by itself: roles, definitions, the expiry of Events.
+        #: The API server's own requests: roles, definitions, the expiry of Events.
         self.server = self._acting(server_user(), AllRights())
         self.access = AccessPolicy(self.server)
         #: Fills the caches that all controllers share.
         self.informers = self._acting(manager_user(), ControllerRights(self.access.policy))
 
     def controller(self, name: str) -> ActingClient:
-        """By its name in `selection`."""
+        """Return the client of a controller, given by its name in `selection`."""
         user = controller_user(ACCOUNTS[name])
         if user.name not in self._clients:
             self._clients[user.name] = self._acting(user, ControllerRights(self.access.policy))

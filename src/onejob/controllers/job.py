@@ -1,8 +1,8 @@
-"""The Job controller: one sync of one Job reads the caches, plans and executes the plan.
+"""Job controller: one sync of one Job reads the caches, plans and executes the plan.
 
 A sync starts at once when the controller is idle; all changes that arrive during a sync are handled
-by the next one. It never plans on caches that are older than its own writes. What starts a sync is
-in `onejob.controllers.job_events`.
+by the next one. A sync never plans on caches that are older than the controller's own writes. The
+triggers of a sync are in `onejob.controllers.job_events`.
 """
 
 import asyncio
@@ -48,17 +48,17 @@ from onejob.wire.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 
-#: How long to wait for the caches to show our own writes before giving the worker to others.
+#: Seconds to wait for the caches to include our own writes before requeueing the Job.
 _CATCH_UP_SECONDS = 5.0
 
 
 class StartGate(Protocol):
-    """Decides whether Jobs may be acted on."""
+    """Admission of Jobs to syncing. A Job that the gate holds is not acted on."""
 
     def holds(self, job: Job) -> bool: ...
 
     def on_let_go(self, call: Callable[[Key], None]) -> None:
-        """Call with each Job that was held and is not any more."""
+        """Call `call` with the key of each Job that was held and no longer is."""
 
 
 class JobController:
@@ -71,8 +71,8 @@ class JobController:
         new_series: Callable[[], WriteSeries] | None = None,
         gate: StartGate | None = None,
     ) -> None:
-        """`new_series` starts the series of writes of one sync; by default each is waited for.
-        Jobs that the `gate` holds are not looked at until it lets them go."""
+        """`new_series` starts the write series of one sync; by default each write is awaited. Jobs
+        held by the `gate` are not synced until it releases them."""
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._jobs = context.informers.jobs
@@ -119,17 +119,18 @@ class JobController:
 
     @property
     def remembered_jobs(self) -> int:
-        """For how many Jobs a state is kept; for tests."""
+        """Number of Jobs with state between syncs; for tests."""
         return len(self._states)
 
     def clock_jumped(self) -> None:
-        """Deadlines and back-offs may be over, or further away."""
+        """Sync all delayed Jobs: their deadlines and back-offs may have passed, or be further
+        away."""
         self._queue.make_delayed_due()
 
     # --- the sync -------------------------------------------------------------------------
 
     async def sync(self, key: Key) -> float | None:
-        """Sync one Job. Returns the seconds after which to sync again without a change."""
+        """Sync one Job. Return the seconds after which to sync again without a change, or None."""
         job = self._jobs.cache.get(key)
         if job is None or self._is_held(job):
             return None
@@ -161,8 +162,8 @@ class JobController:
         return self._seconds_until_next(plan)
 
     async def _catch_up(self, job: Job, state: JobState) -> Job | None:
-        """Wait until the caches have all our writes; returns the Job as it is then, if it is to be
-        looked at."""
+        """Wait until the caches include all our writes; return the current Job, or None if it is
+        not to be synced."""
         if state.needs_relist:
             await self._relist_pods(job, state)
         await self._wait_for_cache(self._jobs, state.job_revision, "batch", "jobs")
@@ -171,7 +172,7 @@ class JobController:
         # The state of a Job is not valid for a later Job of the same name.
         if current is None or current.metadata.uid != job.metadata.uid:
             return None
-        # It may have been resumed while we waited.
+        # The Job may have been resumed during the wait.
         return None if self._is_held(current) else current
 
     def _is_held(self, job: Job) -> bool:
@@ -190,9 +191,12 @@ class JobController:
             raise Retry(f"the cache of {resource} does not show our own writes yet") from late
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
-        """List the Job's Pods from the server, and plan only once the cache has them too: otherwise
-        a Pod could be created twice. The same goes for the Job: of an index that has failed, only
-        its status tells once the Pods are freed."""
+        """List the Job's Pods from the server after a write with an unknown result.
+
+        The next plan waits until the cache includes them too: otherwise a Pod could be created
+        twice. The same goes for the Job: once the Pods' finalizers are removed, only the Job's
+        status records that an index has failed.
+        """
         state.needs_relist = False
         try:
             listing = await self._client.list(Selection(PODS, job.metadata.namespace))
@@ -236,10 +240,10 @@ class JobController:
             state.future_times = plan.future_times
             if not plan.deletions or not self._pods.has_deferred:
                 return plan
-            # Which Pods are deleted depends on how far each has got, and they are deleted only at
-            # the version that was judged: apply the deferred changes and decide anew. Flushing
-            # before every plan was rejected, for it would undo the saving for all other syncs.
-            # What else changes meanwhile is for the next sync: every write of this one names the
+            # Which Pods are deleted depends on their progress, and each is deleted only at the
+            # version that was evaluated: apply the deferred changes and plan again. Flushing before
+            # every plan was rejected, because it would undo the saving for all other syncs. Other
+            # changes in between are left to the next sync: every write of this one names the
             # version that it is based on.
             await self._pods.flush_deferred()
 
@@ -248,13 +252,13 @@ class JobController:
         return str(key) if job is None else job.metadata.uid
 
     def _skip(self, job: Job, why: Note) -> None:
-        """There is nothing to do for a Job until it changes: drop its state."""
+        """Drop the state of a Job that needs no action until it changes."""
         match why.kind:
             case "managed-elsewhere":
                 self._states.forget(job.metadata.uid)
             case "finished" if job.finished:
-                # Its Pods may still hold the finalizer: of a Job that somebody else finished,
-                # or because we stopped before the last ones were freed.
+                # Its Pods may still have the finalizer: another client finished the Job, or this
+                # process stopped before it had removed the last ones.
                 self._orphans.add_pods_of(job)
                 self._states.forget(job.metadata.uid)
 
@@ -304,7 +308,7 @@ class JobController:
     async def _write(
         self, job: Job, write: StatusWrite, state: JobState, client: WriteSeries
     ) -> Job:
-        """Write a status, then record its events and metrics. Returns the Job as it is now."""
+        """Write a status, then record its Events and metrics. Return the updated Job."""
         patch = Patch(job.key, status_patch(job, write.status), "merge", "status")
         try:
             written = await client.write(patch)
@@ -323,7 +327,8 @@ class JobController:
         return job
 
     async def _drop_annotation(self, job: Job, state: JobState, client: WriteSeries) -> Job:
-        """The Job is counted by existence from now on, and for good."""
+        """Remove the annotation of an old Job's tracking; the Job is counted by existing Pods from
+        now on, permanently."""
         written = await client.write(Patch(job.key, drop_annotation_patch(job), "merge"))
         state.job_revision = max(state.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))
@@ -361,7 +366,8 @@ class JobController:
             )
 
     def _measure_duration(self, job: Job) -> None:
-        """Labels are bounded: neither names nor namespaces are among them."""
+        """Record the duration of a finished Job. Label cardinality is bounded: no names, no
+        namespaces."""
         condition, start = job.finished_condition, job.status.start_time
         if condition is None or condition.last_transition_time is None or start is None:
             return

@@ -1,4 +1,4 @@
-"""Adopts and releases Pods, as their labels and the Job's selector say."""
+"""Pod adoption and release, by the Pods' labels and the Job's selector."""
 
 from collections.abc import Iterable
 
@@ -23,9 +23,9 @@ from onejob.wire.errors import ApiError, Invalid, NotFound
 async def claim_pods(
     client: Client, pods: Cache[Pod], job: Job, state: JobState, settings: Settings
 ) -> bool:
-    """Adopt Pods that match and have no controller; release those that no longer match.
+    """Adopt matching Pods without a controller; release owned Pods that no longer match.
 
-    Returns whether anything was written: then the caches must catch up before planning.
+    Return whether anything was written: then the caches must catch up before planning.
     """
     unclaimed, state.unclaimed = state.unclaimed, set()
     own = (state.census.get(uid) for uid in unclaimed)
@@ -43,7 +43,7 @@ async def claim_pods(
 
 
 def _uncontrolled_pods(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
-    """Pods without a controller that the selector may match, found through an index."""
+    """Return Pods without a controller that the selector may match, found through an index."""
     namespace = job.metadata.namespace
     if job.spec.selector is not None:
         for label, value in job.spec.selector.match_labels.items():

@@ -1,4 +1,4 @@
-"""The API writes of a Job sync, one function per kind of write."""
+"""API writes of a Job sync, one function per kind of write."""
 
 from collections.abc import Callable, Sequence
 
@@ -51,7 +51,7 @@ async def change_pods(
     state: JobState,
     record_event: RecordEvent,
 ) -> PodOutcomes:
-    """Delete and create the Pods that the plan names."""
+    """Delete and create Pods according to the plan; return the outcomes."""
     namespace = plan.job.metadata.namespace
     tally = _Tally()
     if plan.prunings:
@@ -97,7 +97,7 @@ async def _prune(
         if not _succeeded(pod.uid, result, state):
             tally.fail(str(result))
         elif isinstance(result, NotFound):
-            # The caches do not keep such Pods, so no change will report that it is gone.
+            # The caches do not keep finished Pods, so no change will report the deletion.
             state.drop(pod.uid)
 
 
@@ -113,7 +113,7 @@ async def _delete(
     to_free = [pod for pod in wanted if pod.remove_finalizer_first]
     if to_free:
         # A Pod that has ended since must stay and be counted: remove the finalizer only from the
-        # version that was judged.
+        # version that was evaluated.
         patches = [
             Patch(
                 Key(PODS, namespace, pod.name), remove_tracking_if_unchanged(pod.resource_version)
@@ -140,8 +140,8 @@ async def _delete(
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
-    # A Pod that is stopped because its Job ends will be counted as it was seen here, so it must not
-    # have ended since. One whose finalizer was removed first is not counted at all.
+    # A Pod stopped because its Job ends is counted in the state observed here, so it must not have
+    # ended since. A Pod whose finalizer was removed first is not counted at all.
     version = "" if pod.remove_finalizer_first else pod.resource_version
     key = Key(PODS, namespace, pod.name)
     return Delete(key, "Background", uid=pod.uid, resource_version=version)
@@ -156,8 +156,8 @@ async def _create(
     record_event: RecordEvent,
     tally: _Tally,
 ) -> None:
-    """In batches that double, from one sync to the next as well, so that a quota or a bad template
-    costs few attempts and a Job that does well few round trips."""
+    """Create Pods in batches that double, also across syncs (slow start), so that a quota or a bad
+    template costs few attempts and a healthy Job few round trips."""
     position, size = 0, state.create_batch_size
     while position < len(seeds):
         batch = seeds[position : position + size]
@@ -186,12 +186,13 @@ async def _create(
 
 
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:
-    """A Pod that is not there needs no change any more."""
+    """Return whether a write took effect. A Pod that does not exist needs no change and counts as
+    success."""
     if isinstance(result, Written):
         state.pod_revision = max(state.pod_revision, result.revision)
         return True
     if isinstance(result, NotFound):
-        # There is no revision at which the cache is known to have this.
+        # There is no revision at which the cache is known to include the deletion.
         state.drop_before_cache(uid)
         return True
     _after_refusal(result, state)
@@ -199,7 +200,8 @@ def _succeeded(uid: str, result: Result, state: JobState) -> bool:
 
 
 def _after_refusal(error: ApiError, state: JobState) -> None:
-    """A server that refuses (4xx) has not written; one that fails (5xx) may have."""
+    """Request a relist after 5xx: a server that refuses (4xx) has not written; one that fails may
+    have."""
     if error.code >= 500:
         state.needs_relist = True
 

@@ -1,7 +1,7 @@
-"""Turns changes of Jobs and Pods into work for the Job controller.
+"""Event handlers of the Job controller: turn changes of Jobs and Pods into queued syncs.
 
-Every change takes the same steps: update the state that is kept of the Job, ask
-`planning.job.routing` which Jobs the change concerns, and queue these, at once or a little later.
+Every change takes the same steps: update the state of the Job, let `planning.job.routing` find the
+Jobs affected by the change, and queue these, at once or a little later.
 """
 
 import logging
@@ -32,8 +32,8 @@ from onejob.planning.names import BUILT_IN_MANAGER
 
 log = logging.getLogger(__name__)
 
-#: How long a change that only alters numbers in the status (a Pod is bound, or ready) waits for
-#: others, so that one sync serves them all.
+#: Seconds for which a change that only alters counts in the status (a Pod is bound, or ready) waits
+#: for further ones, so that one sync serves them all.
 _SOON_SECONDS = 0.1
 
 
@@ -65,7 +65,7 @@ class JobEvents:
             if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
                 self._job_updated(old, new)
                 continue
-            # After a gap in the watch, a list may show another Job of the same name.
+            # After a gap in the watch, a list may contain another Job of the same name.
             if old is not None:
                 self._states.forget(old.metadata.uid)
                 self._orphans.job_gone(old)
@@ -83,11 +83,12 @@ class JobEvents:
         if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
             self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
             if not job.finished:
-                # Nobody may be there to run it. That our own mirror runs it is no surprise.
+                # There may be no controller of that name to run it. Jobs of our own mirror
+                # controller are expected.
                 level = logging.INFO if manager == MIRROR_MANAGER else logging.WARNING
                 log.log(level, "%s is left to the controller %s", job.key, manager)
         if job.finished and not has_state:
-            # No Pod of it was seen yet, and those that still hold their finalizer have it synced
+            # None of its Pods was observed yet; any that still have their finalizer trigger a sync
             # when they are. After a restart, most Jobs are like this.
             return
         self._queue.add(job.key)
@@ -108,8 +109,8 @@ class JobEvents:
             self._queue.add_after(new.key, seconds)
 
     def _is_own_write(self, job: Job) -> bool:
-        """Whether this version is known: each of our writes names the version before it, so up to
-        our last one there is no version that is neither ours nor was seen."""
+        """Return whether this version is our own write. Each of our writes names the version before
+        it, so up to our last write every version is either ours or was observed."""
         return job.metadata.revision <= self._states.of(job.metadata.uid).job_revision
 
     # --- Pods -----------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class JobEvents:
         soon: set[Key] = set()
         jobs = self._jobs.cache
         jobs_in = partial(jobs.find, "namespace")
-        # Most changes are of Pods of a few Jobs: look these up once.
+        # Most changes concern Pods of a few Jobs: look these up once.
         owners: dict[str, _Owner] = {}
         began_to_hold = released = 0
         for delta in deltas:
@@ -151,8 +152,8 @@ class JobEvents:
     def _update_state(
         self, old: Pod | None, new: Pod | None, end: PodEnd, owners: "dict[str, _Owner]"
     ) -> "tuple[Urgency, _Owner]":
-        """Update what is kept of the Jobs that controlled and control the Pod, which has this end
-        now. Returns how soon they are to be synced, and the Job that controls it now."""
+        """Update the state of the Jobs that controlled and control the Pod, whose end is `end`.
+        Return how soon they are to be synced, and the Job that controls it now."""
         after = controlling_job_uid(new)
         before = after if same_owners(old, new) else controlling_job_uid(old)
         urgency: Urgency = "at once"
@@ -177,14 +178,15 @@ class JobEvents:
         if owner.active:
             return self._states.pod_changed(uid, pod, end, keep_accounted=owner.keep_accounted)
         if not owner.known:
-            # Whether ended Pods matter is not known before the Job is.
+            # Until the Job is cached it is unknown whether its ended Pods matter: keep them.
             self._states.pod_changed(uid, pod, end, keep_accounted=True)
         elif owner.ours and owner.keep_accounted and not pod.metadata.deleting:
             self._states.pod_changed(uid, pod, end, keep_accounted=True)
         else:
             self._states.pod_gone(uid, pod, job_known=True)
             if end == "accounted":
-                # Of a Job that is over, or another's: nobody has anything to do for it.
+                # The Job has finished or belongs to another controller: no controller acts on this
+                # Pod.
                 return "not at all"
         return "at once"
 
@@ -210,7 +212,8 @@ class JobEvents:
         )
 
     def _count_tracked(self, added: int, deleted: int) -> None:
-        """How many Pods with the tracking finalizer have ended, and how many of these lost it."""
+        """Count Pods with the tracking finalizer that have ended, and the ones among them that lost
+        it."""
         name = "job_controller_terminated_pods_tracking_finalizer_total"
         for what, count in (("add", added), ("delete", deleted)):
             if count:
@@ -220,9 +223,9 @@ class JobEvents:
 
 
 class _Owner(NamedTuple):
-    """The Job that controls a Pod, as far as changes of its Pods concern it."""
+    """The Job that controls a Pod, reduced to the facts needed to route changes of its Pods."""
 
-    #: The cache has it,
+    #: Whether the cache contains the Job,
     known: bool
     #: under this key.
     key: Key | None = None

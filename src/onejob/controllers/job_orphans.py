@@ -1,4 +1,4 @@
-"""Removes the tracking finalizer from Pods that no Job will ever count."""
+"""Orphan Pods: remove the tracking finalizer from Pods that no Job will ever count."""
 
 import logging
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)
 
-#: How many deleted Jobs are remembered.
+#: Number of deleted Jobs to remember.
 _REMEMBERED = 4096
 
 
@@ -29,7 +29,7 @@ class OrphanPods:
         self._pods = informers.pods
         self._settings = settings
         self.queue: WorkQueue[Key] = WorkQueue()
-        #: UIDs of Jobs known to be deleted: the server need not be asked about them.
+        #: UIDs of Jobs known to be deleted, which need not be looked up on the server.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
@@ -49,7 +49,7 @@ class OrphanPods:
         self.add_pods_of(job)
 
     def add_pods_of(self, job: Job) -> None:
-        """All Pods of a Job that has finished or is gone."""
+        """Queue all tracked Pods of a Job that has finished or was deleted."""
         for pod in self._pods.cache.find("controller", job.metadata.uid):
             if is_tracked(pod):
                 self.queue.add(pod.key)
@@ -59,7 +59,7 @@ class OrphanPods:
         if pod is None or not may_release_finalizer(pod, self._jobs.cache.get, self._settings):
             return None
         if self._job_is_unknown(pod):
-            # The caches follow the server one by one: the Job may be new rather than gone.
+            # The caches are updated independently: the Job may be new rather than deleted.
             live = await self._live_job(pod)
             if not may_release_finalizer(pod, lambda job: live, self._settings):
                 return None

@@ -1,7 +1,7 @@
-"""What the Job controller keeps of each Job between syncs, updated by the Pod informer.
+"""Per-Job state of the Job controller between syncs, updated by the Pod informer.
 
-Updating Pods as they change, rather than listing them in each sync, makes a sync cost what changed.
-Nothing here has to survive a restart: it is rebuilt from the caches.
+Because Pods are updated as they change, rather than listed in each sync, the cost of a sync depends
+on the number of changes. The state need not survive a restart: it is rebuilt from the caches.
 """
 
 from typing import Literal, TypeAlias
@@ -16,14 +16,14 @@ from onejob.planning.job.counting import Census
 from onejob.planning.job.pod_facts import PodEnd, end_of, finish_time, is_tracked
 from onejob.planning.job.pod_template import PodFactory
 
-#: How soon a change calls for a sync of its Job.
+#: Priority with which a change requires a sync of its Job.
 Urgency: TypeAlias = Literal["at once", "soon", "not at all"]
 
 
 class JobState(Struct):
     census: Census = field(default_factory=Census)
-    #: UIDs of Pods that the server said are gone, while the cache still shows them. They are
-    #: counted already, and would be counted again in every sync.
+    #: UIDs of Pods that the server reported as not found while the cache still contains them. They
+    #: are counted already, and would be counted again in every sync.
     gone: set[str] = field(default_factory=set)
     #: UIDs of Pods that are new or whose labels changed: they may have to be released.
     unclaimed: set[str] = field(default_factory=set)
@@ -31,29 +31,30 @@ class JobState(Struct):
     backoff: BackoffRecord | None = None
     past_ends: PastEnds = field(default_factory=PastEnds)
     future_times: FutureTimes = NO_FUTURE_TIMES
-    #: A terminal status was written, and the cache does not show it yet.
+    #: Whether a terminal status was written that the cache does not include yet.
     finish_pending: bool = False
-    #: The newest revisions written for the Job and for its Pods: do not plan on older caches.
+    #: Newest revisions written for the Job and for its Pods: do not plan on older caches.
     job_revision: int = 0
     pod_revision: int = 0
-    #: List the Pods before the next plan. The server may have Pods that the census lacks: the
-    #: answer to a write was lost, or ended Pods matter now that were not kept before.
+    #: Whether to list the Pods before the next plan. The server may have Pods that the census
+    #: lacks: the response to a write was lost, or ended Pods matter now that were not kept before.
     needs_relist: bool = False
-    #: How many Pods may be created at once: doubled whenever that went well.
+    #: Number of Pods to create in one batch: doubled after each success.
     create_batch_size: int = 1
-    #: Makes the Job's Pods. Kept with what it was made for: the generation of the Job, and
-    #: whether its Pods are tracked.
+    #: Builds the Job's Pods. Stored with its cache key: the generation of the Job, and whether its
+    #: Pods are tracked.
     pod_factory: tuple[tuple[int, bool], PodFactory] | None = None
 
     def writes_lost(self) -> None:
-        """The last writes were rolled back: forget everything derived from them."""
+        """Reset everything derived from the last writes, which were rolled back."""
         self.job_revision = self.pod_revision = 0
         self.finish_pending = False
         self.backoff = None
         self.needs_relist = True
 
     def put(self, pod: Pod) -> bool:
-        """Add or update a Pod. Returns whether a sync would do or show anything else now."""
+        """Add or update a Pod. Return whether a sync would now act differently or report a
+        different status."""
         uid, census = pod.metadata.uid, self.census
         if uid in self.gone:
             return False
@@ -70,17 +71,18 @@ class JobState(Struct):
 
     def record_end(self, pod: Pod) -> None:
         """Record a Pod that has ended and is counted. It matters only for the back-off of the next
-        Pod, and only until that is known."""
+        Pod, and only until that back-off is computed."""
         if self.backoff is None:
             succeeded = pod.status.phase == "Succeeded"
             self.past_ends.note(pod.metadata.uid, finish_time(pod), succeeded=succeeded)
 
     def recall_backoff(self, job: Job) -> BackoffRecord:
-        """The Job's failures, including those before this process started."""
+        """Return the Job's failures, including those before this process started."""
         if self.backoff is None:
             uncounted = job.status.uncounted_terminated_pods
             for uid in (*uncounted.succeeded, *uncounted.failed) if uncounted else ():
-                # In the status already, so not new to the plan, but not accounted for either.
+                # Already in the status, so not new to the plan, but its finalizer is not removed
+                # yet.
                 if (pod := self.census.get(uid)) is not None and is_tracked(pod):
                     self.record_end(pod)
             self.backoff = self.past_ends.record(job)
@@ -88,7 +90,7 @@ class JobState(Struct):
         return self.backoff
 
     def drop(self, uid: str) -> None:
-        """The cache shows that the Pod is gone, or it is not the Job's any more."""
+        """Remove a Pod that the cache no longer contains, or that no longer belongs to the Job."""
         self.census.remove(uid)
         if self.unclaimed:
             self.unclaimed.discard(uid)
@@ -96,7 +98,7 @@ class JobState(Struct):
             self.gone.discard(uid)
 
     def drop_before_cache(self, uid: str) -> None:
-        """The Pod is gone, but the cache may show it for a while."""
+        """Remove a Pod that no longer exists although the cache may still contain it."""
         if self.census.get(uid) is not None:
             self.drop(uid)
             self.gone.add(uid)
@@ -112,7 +114,7 @@ class JobStates:
         return len(self._by_uid)
 
     def __contains__(self, uid: str) -> bool:
-        """Whether anything is kept of the Job with this UID."""
+        """Return whether there is state of the Job with this UID."""
         return uid in self._by_uid
 
     def of(self, uid: str) -> JobState:
@@ -125,8 +127,8 @@ class JobStates:
         self._by_uid.pop(uid, None)
 
     def job_added(self, job: Job, *, keep_accounted: bool) -> None:
-        """The cache of Jobs shows a new Job of which Pods were seen before it; until now all ended
-        ones were kept, as nothing was known of the Job."""
+        """Apply the settings of a Job that the cache received after its Pods. All ended Pods were
+        kept until now, because the Job was missing."""
         state = self._by_uid[job.metadata.uid]
         for uid, pod in list(state.census.accounted.items()):
             if not job.finished:
@@ -135,8 +137,8 @@ class JobStates:
                 state.drop(uid)
 
     def pod_changed(self, uid: str, pod: Pod, end: PodEnd, *, keep_accounted: bool) -> Urgency:
-        """Update a Pod of the Job with this UID, which has this end. One that has ended and is
-        counted is kept only if the Job may still act on it. Returns how soon the Job is to be
+        """Update a Pod of the Job with this UID; `end` is how the Pod has ended. An ended and
+        counted Pod is kept only if the Job may still act on it. Return how soon the Job is to be
         synced."""
         state = self.of(uid)
         if end == "accounted":
@@ -146,7 +148,7 @@ class JobStates:
                 return "soon"
         if not state.put(pod):
             return "not at all"
-        # An active Pod makes no difference but in the numbers of the status.
+        # An active Pod only affects the counts in the status.
         return "soon" if pod.active else "at once"
 
     def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
@@ -155,10 +157,10 @@ class JobStates:
             return
         state.drop(pod.metadata.uid)
         if not job_known and state.census.empty:
-            # The last Pod of a Job that is gone: no later change would remove the state.
+            # The last Pod of a deleted Job: no later change would remove the state.
             del self._by_uid[uid]
 
 
 def is_accounted(pod: Pod) -> bool:
-    """Ended and accounted for."""
+    """Return whether the Pod has ended and is counted, without a tracking finalizer."""
     return end_of(pod) == "accounted"

@@ -1,4 +1,4 @@
-"""Namespaces: what each must have while it lives, and emptying it when it is deleted."""
+"""Namespace controller: create each namespace's default objects, and empty deleted namespaces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,18 +29,18 @@ from onejob.wire.registry import KindRegistry
 _ACCOUNTS = "serviceaccounts"
 _CONFIG_MAPS = "configmaps"
 _PAGE = 500
-#: How soon to look again whether what was deleted is gone: Pods need time to stop. While
-#: nothing goes, somebody else's finalizers are what it waits for.
+#: Seconds until the next check whether deleted objects are gone: Pods need time to stop. Without
+#: progress, finalizers of other controllers delay the deletion, and checks are rarer.
 _LOOK_AGAIN_SECONDS = 1.0
 _STUCK_SECONDS = 5.0
 
-#: Makers before what they make, so that nothing is made anew, and Pods before what they may still
-#: use; Events last, of all that happens.
+#: Controllers' objects before the objects they create, so that nothing is created anew, and Pods
+#: before objects that they may still use; Events last, because all deletions cause Events.
 _FIRST = (CRONJOBS, JOBS, PODS)
 
 
 def content_of(kinds: Iterable[Kind]) -> Sequence[str]:
-    """What may be in a namespace, in the order of deletion."""
+    """Return the resources that a namespace may contain, in the order of deletion."""
     others = (
         kind.resource
         for kind in kinds
@@ -66,7 +66,7 @@ class NamespaceController:
         kinds: KindRegistry,
         workers: int = 5,
     ) -> None:
-        """`root_ca` is the certificate, in PEM, by which Pods may recognise this API server."""
+        """`root_ca` is the PEM certificate with which Pods verify this API server."""
         self._client = client
         self._clock = clock
         self._kinds = kinds
@@ -86,7 +86,7 @@ class NamespaceController:
 
     def _namespaces_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         for delta in deltas:
-            # Not for our own status writes.
+            # Ignores our own status writes.
             if delta.new is not None and _stage(delta.old) != _stage(delta.new):
                 self._queue.add(delta.key.name)
 
@@ -123,7 +123,7 @@ class NamespaceController:
             ]
         )
         for result in results:
-            # Forbidden: the namespace is being deleted since a moment ago.
+            # Forbidden: the deletion of the namespace has begun in the meantime.
             if isinstance(result, ApiError) and not isinstance(
                 result, (AlreadyExists, Forbidden, NotFound)
             ):
@@ -142,8 +142,8 @@ class NamespaceController:
     # --- dying ----------------------------------------------------------------------------
 
     async def _empty(self, namespace: str) -> Remains:
-        """Ask everything in the namespace to go, but while there are Pods nothing that they may
-        still use. Returns what is known to be there, be it only until it has stopped."""
+        """Delete all objects in the namespace; while there are Pods, skip objects that they may
+        still use. Return the remaining objects, including ones that are only waiting to stop."""
         remains = Remains()
         for resource in content_of(self._kinds.kinds):
             token = ""
@@ -177,7 +177,7 @@ class NamespaceController:
                 case NotFound():
                     continue
                 case Conflict():
-                    # Another one of that name by now: for the next time.
+                    # The name belongs to a new object, which is deleted next time.
                     remains.add(resource, ())
                 case ApiError():
                     remains.add(resource, meta.finalizers)
@@ -188,7 +188,8 @@ class NamespaceController:
                         remains.add(resource, left.finalizers)
 
     async def _report_remains(self, document: bytes, remains: Remains) -> bool:
-        """Write conditions that say what keeps the namespace. False if they are there already."""
+        """Write conditions that report why the namespace remains. Return False if nothing
+        changed."""
         if not remains and not has_other_finalizers(document):
             return False
         patch = deletion_conditions(document, remains, self._clock.now())
@@ -211,5 +212,6 @@ class NamespaceController:
 
 
 def _stage(namespace: AnyObject | None) -> object:
-    """What a namespace needs depends on whether it lives or is going."""
+    """Return the facts that decide about a namespace's needs: identity, and whether it is being
+    deleted."""
     return namespace and (namespace.metadata.uid, namespace.metadata.deleting)

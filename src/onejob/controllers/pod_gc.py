@@ -1,4 +1,4 @@
-"""The Pod garbage collector: every 20 s, Pods that nobody else will clean up."""
+"""Pod garbage collector: every 20 s, remove Pods that no other component will clean up."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ class PodGarbageCollector:
         self._clock = clock
         self._metrics = metrics
         self._limit = terminated_limit
-        #: The Pod cache forgets Pods that have ended, so what matters of them is noted here.
+        #: The Pod cache drops ended Pods; the facts needed about them are kept here.
         self._ended = EndedPods()
         self._deleting: set[Key] = set()
         self._bound: dict[str, set[Key]] = {}
@@ -86,7 +86,7 @@ class PodGarbageCollector:
         self._pods.on_relist(self._relisted)
 
     def __len__(self) -> int:
-        """How many Pods that have ended are known."""
+        """Return the number of tracked Pods that have ended."""
         return len(self._ended)
 
     async def run(self) -> None:
@@ -120,13 +120,14 @@ class PodGarbageCollector:
             known = self._ended.get(key)
             memory = ended(key, pod, known)
             if memory is known:
-                # Mostly so, and mostly None.
+                # The common case, mostly with None.
                 pass
             elif memory is not None and not target_of_node(memory.node):
-                # Pods that stand in for remote ones are not on any node, and go when those do.
+                # Stand-ins for remote Pods are not on any node, and are deleted together with the
+                # remote Pods.
                 self._ended.put(memory)
             elif known is not None:
-                # A namesake that was created anew has not ended.
+                # A new Pod of the same name has not ended.
                 self._ended.drop(key)
             if pod.metadata.deletion_timestamp is not None:
                 self._deleting.add(key)
@@ -138,7 +139,8 @@ class PodGarbageCollector:
                 self._bound.setdefault(node, set()).add(key)
 
     def _relisted(self, present: Mapping[Key, Pod]) -> None:
-        """The cache does not keep Pods that have ended, so nobody tells that they went."""
+        """Forget deleted Pods: the cache keeps no ended Pods, so their deletion may go
+        unreported."""
         self._ended.keep_only(present)
         self._deleting.intersection_update(present)
         for node, keys in list(self._bound.items()):
@@ -192,7 +194,8 @@ class PodGarbageCollector:
             if isinstance(result, ApiError) and not isinstance(result, NotFound):
                 unmarked.add(removal.key)
                 self._failed(removal, result)
-        # A Pod that could not be marked is left for the next sweep: its end must be seen.
+        # A Pod that could not be marked as failed is left for the next sweep: its end must be
+        # visible to watchers.
         doomed = [removal for removal in removals if removal.key not in unmarked]
         deletes = [Delete(removal.key, grace_seconds=0, uid=removal.uid) for removal in doomed]
         removed: Counter[tuple[str, Reason]] = Counter()

@@ -1,7 +1,8 @@
-"""Shows in the status of each ResourceQuota what is used of it.
+"""ResourceQuota status: write the current usage of each quota.
 
-The API server keeps the count that decides (`api/admission/quotas.py`); this only writes it down,
-at most a few times a second for a namespace however many Pods come and go there.
+The API server keeps the authoritative count for admission (`api/admission/quotas.py`); this
+controller only publishes it, at most a few times a second per namespace however many Pods come and
+go there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ _PAUSE_SECONDS: Final = 0.5
 
 
 class QuotaUsage(Protocol):
-    """What counts: `onejob.api.admission.quotas.Quotas`."""
+    """Source of quota usage: `onejob.api.admission.quotas.Quotas`."""
 
     on_change: Callable[[str], None] | None
 
@@ -40,7 +41,7 @@ class QuotaController:
         self._usage = usage
         self._clock = clock
         self._queue: WorkQueue[str] = WorkQueue()
-        #: When a namespace's quotas were written last.
+        #: Monotonic time of the last write of a namespace's quotas.
         self._written: dict[str, float] = {}
         usage.on_change = self._queue.add
 
@@ -70,10 +71,10 @@ class QuotaController:
             field: {name: str(amount) for name, amount in sorted(amounts.items())}
             for field, amounts in (("hard", hard), ("used", used))
         }
-        # All of it is replaced, and with it what is no longer bounded.
+        # Replaces the whole status, and so removes resources that are no longer bounded.
         body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
         try:
             await self._client.write(Patch(key, body, "json", "status"))
         except NotFound:
-            # It is gone, and with it what there is to show.
+            # The quota was deleted, and needs no status.
             return

@@ -1,4 +1,4 @@
-"""Which controllers run: names and rules as of kube-controller-manager's `--controllers`."""
+"""Controller selection: names and syntax of kube-controller-manager's `--controllers`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,16 +8,16 @@ CRONJOB: Final = "cronjob-controller"
 TTL: Final = "ttl-after-finished-controller"
 GARBAGE: Final = "garbage-collector-controller"
 POD_GARBAGE: Final = "pod-garbage-collector-controller"
-#: Also makes what every namespace holds: its ServiceAccount and the root certificate.
+#: Also creates the default objects of each namespace: its ServiceAccount and the root certificate.
 NAMESPACE: Final = "namespace-controller"
 #: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
 MIRROR: Final = "mirror-controller"
 #: Fails Pods that have not started by their deadline.
 PENDING: Final = "pending-deadline-controller"
-#: Suspends Jobs while as many run as the limits allow.
+#: Suspends Jobs while the concurrency limits are exhausted.
 QUEUE: Final = "queue-controller"
 DISRUPTION: Final = "disruption-controller"
-#: Sends messages about Jobs, where targets are configured.
+#: Sends messages about Jobs, if targets are configured.
 NOTIFICATION: Final = "notification-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
@@ -40,18 +40,20 @@ _ALIASES: Final[Mapping[str, str]] = {
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
-#: Those that a run needs: nobody can create what the others are about there, for want of a server.
+#: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
+#: serves no API.
 OF_A_RUN: Final[frozenset[str]] = ALL - {CRONJOB, DISRUPTION, QUOTA}
 
 
 class UnknownController(ValueError):
-    """A controller was named that does not exist."""
+    """The name of a controller that does not exist."""
 
 
 def select_controllers(text: str) -> frozenset[str]:
-    """Read `*,-job-controller`: `*` stands for all that are not named, `-NAME` leaves one out.
+    """Parse `*,-job-controller`: `*` selects all controllers not named, `-NAME` excludes one.
 
-    Of contradicting items the first one counts. Without `*`, only those that are named run.
+    Of contradicting items the first one applies. Without `*`, only the named ones run. Raises
+    UnknownController.
     """
     chosen: dict[str, bool] = {}
     others = False

@@ -1,4 +1,4 @@
-"""Tells the tracer of Jobs and containers that have ended. Only there where one traces."""
+"""Tracing of ended Jobs and containers. Only created if tracing is enabled."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.tracing import Tracer
 
-#: Objects that may be shown to us once more, when a watch begins anew.
+#: Number of recorded ends to remember; a new watch may deliver an object once more.
 _REMEMBERED: Final = 10_000
 
 
 class EndedThings:
     def __init__(self, tracer: Tracer, informers: SharedInformers) -> None:
-        """To be made once the informers have listed: what ended before is not new."""
+        """Create after the informers have listed: earlier ends are not recorded."""
         self._tracer = tracer
         self._recorded: OrderedDict[tuple[str, ...], None] = OrderedDict()
         informers.jobs.on_change(self._jobs_changed)

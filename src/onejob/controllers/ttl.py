@@ -1,7 +1,7 @@
-"""The TTL controller: deletes finished Jobs, Pods and custom resources once their time is over.
+"""TTL controller: delete finished Jobs, Pods and custom resources when their TTL expires.
 
-What is finished waits in a heap of deadlines; nothing is scanned. Before a deletion the object
-is read afresh, since its TTL may have been raised or it may be another one by now.
+Finished objects wait in a heap of deadlines; nothing is scanned. Before a deletion the object is
+read afresh, since its TTL may have been raised or the name may belong to another object now.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
-#: Time between two warnings about objects that finished in the future.
+#: Seconds between two warnings about objects with an end in the future.
 _SKEW_WARNING_SECONDS: Final = 60.0
 
 
@@ -61,14 +61,14 @@ class TtlController:
         recorder: EventRecorder | None = None,
         workers: int = 20,
     ) -> None:
-        """Custom resources are served if the `kinds` of the server are given, and a `recorder`
-        for what cannot be used in them."""
+        """Custom resources are handled if the server's `kinds` are given, and a `recorder` for
+        Events about unusable TTLs."""
         self._client = client
         self._clock = clock
         self._metrics = metrics
         self._workers = workers
         self._waiting = DueKeys(clock)
-        #: By the monotonic clock.
+        #: Monotonic time.
         self._next_skew_warning = 0.0
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         if gates.enabled("TTLAfterFinished"):
@@ -82,7 +82,7 @@ class TtlController:
             informers.pods.on_change(partial(self._changed, pod_expiry))
 
     def __len__(self) -> int:
-        """How many finished objects wait for their time."""
+        """Return the number of finished objects that wait for their TTL."""
         return len(self._waiting)
 
     @property
@@ -101,14 +101,15 @@ class TtlController:
                 group.create_task(self._custom.run())
 
     def clock_jumped(self) -> None:
-        """As upstream: what finished in the future by the new time has its TTL all the same."""
+        """Re-evaluate deadlines. As upstream, an object whose end is in the future by the new time
+        still waits for its whole TTL."""
         self._waiting.clock_jumped()
 
     def _changed(self, expiry_of_kind: Callable[[V], Expiry], deltas: Sequence[Delta[V]]) -> None:
         waiting = bool(self._waiting)
         for delta in deltas:
             expiry = expiry_of_kind(delta.new) if delta.new is not None else NEVER
-            # Mostly nothing waits, and nothing has a time to wait for.
+            # Mostly nothing waits, and nothing expires.
             if waiting or expiry is not NEVER:
                 self._schedule(delta.key, expiry)
                 waiting = True
@@ -118,7 +119,7 @@ class TtlController:
             case Expires():
                 self._wait(key, expiry, self._clock.now())
             case NeverExpires() | Unusable():
-                # What is unusable was reported; it is looked at again when the object changes.
+                # An unusable TTL was reported; it is evaluated again when the object changes.
                 self._waiting.drop(key)
             case UnknownEnd():
                 self._queue.add(key)
@@ -127,7 +128,7 @@ class TtlController:
         self._waiting.set(key, expiry.at)
         monotonic = self._clock.monotonic()
         if expiry.is_skewed(now) and monotonic >= self._next_skew_warning:
-            # A clock that is wrong is wrong for thousands of objects: one stands for all.
+            # A wrong clock affects thousands of objects: one warning stands for all.
             self._next_skew_warning = monotonic + _SKEW_WARNING_SECONDS
             log.warning(
                 "%s finished in the future, at %s: is a clock wrong? It is kept until %s",
@@ -137,7 +138,7 @@ class TtlController:
             )
 
     async def sync(self, key: Key) -> None:
-        """Look at one object afresh and delete it if its time is over."""
+        """Read one object afresh and delete it if it has expired."""
         try:
             expiry, uid = await self._read(key)
         except NotFound:
@@ -155,7 +156,7 @@ class TtlController:
                     await self._delete(key, uid, expiry)
 
     async def _read(self, key: Key) -> tuple[Expiry | Unusable, str]:
-        """When it expires by its newest version, and the UID of that."""
+        """Return the expiry of an object's newest version, and its UID. Raises NotFound."""
         if self._custom is not None and key.resource not in (JOBS, PODS):
             return await self._custom.read(key)
         document = await self._client.get(key)
@@ -163,7 +164,7 @@ class TtlController:
         return expiry_of(finished), finished.metadata.uid
 
     async def _delete(self, key: Key, uid: str, expiry: Expires) -> None:
-        # In the foreground, so that a Job is not gone before its Pods are.
+        # In the foreground, so that a Job is not deleted before its Pods are.
         op = Delete(key, uid=uid) if key.resource == PODS else Delete(key, "Foreground", uid=uid)
         try:
             await self._client.write(op)

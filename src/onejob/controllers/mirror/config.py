@@ -1,4 +1,4 @@
-"""Copies ConfigMaps and Secrets that the template names, before Pods that need them are started."""
+"""Copying of referenced ConfigMaps and Secrets to a target, before Pods that need them start."""
 
 from typing import Any
 
@@ -15,13 +15,14 @@ Document = dict[str, Any]
 
 
 class CannotCopy(Exception):
-    """The message says which object is in the way, and what to do."""
+    """A copy is impossible; the message names the conflicting object and the remedy."""
 
 
 async def copy_config(
     client: Client, remote: Remote, job: Document, copy: Document, resources: frozenset[str]
 ) -> None:
-    """Raises CannotCopy, or ApiError if the remote side does not let us."""
+    """Copy the ConfigMaps and Secrets that the Job's template refers to. Raises CannotCopy, or
+    ApiError if the remote server refuses."""
     for ref in named_config(job["spec"]["template"]):
         if ref.resource in resources:
             await _copy_one(client, remote, job, copy, ref)

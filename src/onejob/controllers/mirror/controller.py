@@ -1,4 +1,4 @@
-"""Observes a mirrored Job and its copy, takes the planner's next step, and looks again."""
+"""Mirror controller: observe a Job and its remote copy, execute the planner's next step, repeat."""
 
 import asyncio
 import base64
@@ -53,31 +53,31 @@ log = logging.getLogger(__name__)
 Document = dict[str, Any]
 
 _WORKERS: Final = 8
-#: Steps taken for one Job before others get their turn.
+#: Steps taken for one Job before the worker turns to others.
 _STEPS: Final = 12
-#: Changes over there come in bunches.
+#: Seconds to wait for further changes: remote changes come in bursts.
 _BUNCH_SECONDS: Final = 0.05
-#: A copy is read so often even if nothing is heard of it.
+#: Seconds after which a copy is read again even without a change.
 RESYNC_SECONDS = 30.0
 _SECRETS: Final = "secrets"
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a Job between syncs; all of it may be lost."""
+    """State of a Job between syncs; all of it may be lost."""
 
     uid: str
     stand_ins: StandIns | None = None
     remote: tuple[str, str, str] | None = None
-    #: Times in a row that it could not go on, for what reason of this Job's own, and when the
-    #: next try is due, by both clocks.
+    #: Consecutive failures for a reason of this Job's own, that reason, and the time of the next
+    #: attempt (monotonic and wall clock).
     stuck: int = 0
     stuck_reason: str = ""
     next_try: float = 0.0
     next_try_at: datetime | None = None
-    #: Since when the remote side could not be asked, by the monotonic clock.
+    #: Monotonic time since which the remote server has been unreachable.
     lost_since: float | None = None
-    #: The last change made to the copy, and how often in a row.
+    #: The last change made to the copy, and its number of repetitions.
     last_change: str = ""
     repeated: int = 0
 
@@ -100,12 +100,12 @@ class MirrorController:
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=1.0, longest_delay=60.0)
         self._memories: dict[Key, _Memory] = {}
         self._keys: dict[str, Key] = {}
-        #: By namespace and name of the target, and namespace over there.
+        #: By namespace and name of the target, and remote namespace.
         self._remotes: dict[tuple[str, str, str], Remote] = {}
         self._intake = Intake()
-        #: Those that nobody uses any more.
+        #: Remotes being closed.
         self._closing: list[Remote] = []
-        #: The version of the Secret that each was made from.
+        #: Version of the Secret that each remote was created from.
         self._versions: dict[tuple[str, str, str], str] = {}
         if stand_ins:
             informers.pods.on_change(self._pods_changed)
@@ -126,7 +126,7 @@ class MirrorController:
                 self._queue.add(delta.key)
 
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
-        """Somebody deletes a Pod that stands in."""
+        """Sync the Job of a stand-in Pod that another client deletes."""
         for delta in deltas:
             pod = delta.new or delta.old
             if pod is None or not names.target_of_node(pod.spec.node_name):
@@ -146,7 +146,7 @@ class MirrorController:
     # --- one Job ----------------------------------------------------------------------------
 
     async def sync(self, key: Key) -> float | None:
-        """Returns after how many seconds to look again."""
+        """Sync one Job. Return the seconds after which to sync again, or None."""
         for _ in range(_STEPS):
             try:
                 document = await self._client.get(key)
@@ -170,7 +170,8 @@ class MirrorController:
     async def _step(
         self, job: Job, document: Document, memory: _Memory
     ) -> tuple[bool, float | None]:
-        """Whether this is enough for now, and when to look again."""
+        """Observe and take one step. Return whether the sync is finished, and the seconds until the
+        next one."""
         now = self._clock.now()
         record = place_to_ask(job)
         remote: Remote | None = None
@@ -239,7 +240,8 @@ class MirrorController:
         return seconds
 
     def _mind_repetition(self, memory: _Memory, step: object) -> None:
-        """Somebody over there may undo what we do, again and again: then not at full speed."""
+        """Count repetitions of a change and raise Stuck at the third one: a remote client may undo
+        our changes again and again, and must not cause a busy loop."""
         text = todo_text(step)
         if not text:
             return
@@ -283,8 +285,11 @@ class MirrorController:
         return remote, Found(found, pods_left, remote.server)
 
     def _out_of_reach(self, job: Job, memory: _Memory, reason: str, message: str) -> OutOfReach:
-        """For how long: what both clocks agree on, so that no jump of one shortens it, and what
-        this process has seen itself."""
+        """Return the observation of an unreachable remote, with the seconds it has been so.
+
+        They are the minimum of the monotonic time observed by this process and the wall-clock time
+        since the condition changed, so that a jump of one clock does not exhaust the patience.
+        """
         moment = self._clock.monotonic()
         if memory.lost_since is None:
             memory.lost_since = moment
@@ -297,7 +302,8 @@ class MirrorController:
         return OutOfReach(reason, message, seconds)
 
     async def _remote(self, job: Job, record: Record, memory: _Memory) -> Remote:
-        """Raises BadKubeconfig. Made anew when the Secret changed."""
+        """Return the connection for a Job, opened anew if the Secret changed. Raises
+        BadKubeconfig."""
         place = (job.metadata.namespace, record.target, record.namespace)
         if memory.remote is not None and memory.remote != place:
             await self._leave(memory)
@@ -307,7 +313,7 @@ class MirrorController:
             connection, version = await read_target(self._client, place[0], record.target)
         except _TargetMissing:
             if known is not None and job.metadata.deleting:
-                # The namespace goes, and its Secrets go first.
+                # The namespace is being deleted, and its Secrets are deleted first.
                 return known
             raise
         if known is not None:
@@ -353,7 +359,7 @@ class MirrorController:
             await self._leave(memory)
 
     async def _leave(self, memory: _Memory) -> None:
-        """Close the connection that no other Job uses."""
+        """Close the Job's connection unless another Job uses it."""
         place, memory.remote = memory.remote, None
         if place is None or any(other.remote == place for other in self._memories.values()):
             return
@@ -368,7 +374,7 @@ class MirrorController:
 
 
 def _is_news(delta: Delta[Job]) -> bool:
-    """Whether more than the status changed: that is ours to write."""
+    """Return whether more changed than the status, which this controller writes itself."""
     return delta.old is None or _wanted(delta.old) != _wanted(delta.new)
 
 
@@ -384,11 +390,12 @@ def _wanted(job: Job | None) -> object:
 
 
 class _TargetMissing(BadKubeconfig):
-    """There is no such Secret."""
+    """The target's Secret does not exist."""
 
 
 async def read_target(client: Client, namespace: str, name: str) -> tuple[Connection, str]:
-    """The connection that a Secret describes, and the Secret's version. Raises BadKubeconfig."""
+    """Return the connection described by a Secret, and the Secret's version. Raises
+    BadKubeconfig."""
     try:
         document = await client.get(Key(_SECRETS, namespace, name))
     except NotFound as missing:

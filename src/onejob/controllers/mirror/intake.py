@@ -1,4 +1,4 @@
-"""Byte budget of the objects that targets send: a hostile one could list and watch for ever."""
+"""Memory budget for objects received from targets: a hostile one could list and watch for ever."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -9,13 +9,13 @@ from onejob.client.base import Client, Listing, Op, Result, Selection, WatchEven
 from onejob.objects.meta import Key
 from onejob.wire.errors import Expired
 
-#: Bytes of documents that caches may hold of all targets together.
+#: Bytes of documents that the caches of all targets may hold together.
 _MAX_BYTES: Final = 128 * 2**20
 
 
 class Intake:
-    """One budget for all targets. A target that holds no more than its share is never refused, so
-    that one with a flood of objects does not stop the others."""
+    """Memory budget of all targets. A target within its share is never refused, so that a flood of
+    objects from one target does not stop the others."""
 
     def __init__(self, most_bytes: int = _MAX_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -37,8 +37,8 @@ class Intake:
 
 
 class CountedClient:
-    """A target's client whose lists and watches are charged to an `Intake`: an upper bound of what
-    the caches that they fill hold."""
+    """Target client whose lists and watches are charged to an `Intake`: an upper bound of the
+    memory held by the caches that they fill."""
 
     def __init__(self, client: Client, intake: Intake) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class CountedClient:
         return sum(self._held.values())
 
     def stop(self) -> None:
-        """The caches are gone."""
+        """Release the budget; the caches no longer exist."""
         self._held.clear()
         self._intake.drop(self)
 
@@ -67,7 +67,7 @@ class CountedClient:
     async def watch(
         self, what: Selection, *, after: int
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Raises Expired if there is no more room: a new list forgets replaced objects."""
+        """Raises Expired if there is no more room: a new list releases replaced objects."""
         async with aclosing(self._client.watch(what, after=after)) as batches:
             async for batch in batches:
                 self._charge(what, sum(len(event.document) for event in batch))

@@ -1,4 +1,5 @@
-"""Waits for the first mirrored Job. Until then there is no controller, no timer and no import."""
+"""Lazy start of the mirror controller: without a mirrored Job there is no controller, timer or
+import."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,8 +28,8 @@ class MirrorOnDemand:
         connect: Callable[["Connection"], Client],
         stand_ins: bool = True,
     ) -> None:
-        """`connect` makes the client for a target. `stand_ins`: whether Pods are kept here that
-        stand in for the remote ones."""
+        """`connect` creates the client of a target. `stand_ins`: whether to maintain local
+        stand-ins for remote Pods."""
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -45,7 +46,7 @@ class MirrorOnDemand:
 
     @property
     def controller(self) -> "MirrorController | None":
-        """None as long as there was no mirrored Job."""
+        """The controller; None until the first mirrored Job."""
         return self._controller
 
     def _changed(self, deltas: Sequence[Delta[Job]]) -> None:
@@ -76,7 +77,8 @@ class MirrorOnDemand:
 
 
 def http_connection(rng: Random) -> Callable[["Connection"], Client]:
-    """How a server reaches its targets. The HTTP client is imported for the first of them."""
+    """Return a factory of HTTP clients for targets. The HTTP client is imported at its first
+    call."""
 
     def connect(connection: "Connection") -> Client:
         from onejob.client.answers import UNTRUSTED

@@ -1,5 +1,5 @@
-"""Logs, sessions and ports of Pods, wherever they run: on the node here, or at a target that a Pod
-here stands in for. What it takes to ask a target is imported when somebody does."""
+"""Logs, sessions and ports of Pods, local or remote: on this node, or at the target that a stand-in
+Pod belongs to. The code for targets is imported on first use."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -72,7 +72,7 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 async def _remote_pod(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
-    """The Pod, if it stands in for a remote one."""
+    """Return the Pod if it is a stand-in for a remote one, otherwise None."""
     document = await client.get(Key(PODS, namespace, name))
     if NODE_SUFFIX.encode() not in document:
         return None

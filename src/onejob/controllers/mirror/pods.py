@@ -1,4 +1,4 @@
-"""Keeps Pods here in step with the remote Pods that they stand in for."""
+"""Stand-in Pods: local Pods that show the state of remote ones."""
 
 import logging
 from collections.abc import Iterable
@@ -22,21 +22,21 @@ _BATCH: Final = 200
 
 @dataclass(slots=True)
 class _Here:
-    """A Pod that stands in."""
+    """State of one stand-in Pod."""
 
     uid: str
     remote_uid: str
     status: Document
     deleting: bool
     owned: bool
-    #: The remote Pod's version that it shows.
+    #: Version of the remote Pod that the stand-in shows.
     shown: str = ""
 
 
 @dataclass(slots=True)
 class StandIns:
-    """Those of one Job. What is here is read once, then known from our own writes and from what
-    `forget` says."""
+    """Stand-in Pods of one Job. They are listed once; after that their state follows from our own
+    writes, until `forget` is called."""
 
     client: Client
     job: Document
@@ -45,18 +45,19 @@ class StandIns:
     _read: bool = False
 
     def forget(self) -> None:
-        """Something happened to them that was not our doing."""
+        """List the stand-ins again before the next use: they were changed by another client."""
         self._read = False
 
     async def orphaned(self) -> bool:
-        """Whether some were taken from the Job: somebody deletes it and keeps its Pods."""
+        """Return whether stand-ins have lost their owner: the Job is being deleted with its Pods
+        kept."""
         self._read = False
         await self._load()
         return any(not here.owned for here in self._here.values())
 
     async def follow(self, remote: Remote, pods: Iterable[Seen], *, forward: bool) -> None:
-        """Make them what the remote Pods are. `forward`: somebody's deletion of a Pod here is a
-        deletion there."""
+        """Create, update and delete stand-ins to match the remote Pods. `forward`: whether the
+        deletion of a stand-in by a user also deletes the remote Pod."""
         await self._load()
         there = {pod.metadata.name: pod for pod in pods}
         gone = [name for name, here in self._here.items() if not _is(there.get(name), here)]
@@ -117,7 +118,7 @@ class StandIns:
     def _know(self, pod: Document, before: dict[str, _Here]) -> None:
         metadata = pod["metadata"]
         if not names.target_of_node(pod.get("spec", {}).get("nodeName", "")):
-            # A target that is this very server: the Pod is a real one.
+            # The target is this very server: the Pod is a real one.
             return
         known = before.get(metadata["name"])
         same = known is not None and known.uid == metadata["uid"]
@@ -152,7 +153,8 @@ class StandIns:
             if isinstance(result, Written):
                 self._know(msgspec.json.decode(result.document), {})
             elif isinstance(result, AlreadyExists):
-                # Ours from before a crash is found by reading; anybody else's stays as it is.
+                # A stand-in from before a crash is found by listing; a Pod of another owner is left
+                # unchanged.
                 log.info("pod %s cannot be shown here: %s", pod.metadata.name, result)
                 self._read = False
             else:

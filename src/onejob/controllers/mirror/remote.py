@@ -1,5 +1,4 @@
-"""One target: the connection to a namespace of a remote cluster, what is watched there, and how
-well it answers."""
+"""Target connection: one namespace of a remote cluster, its watches and its health."""
 
 import asyncio
 import logging
@@ -26,29 +25,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Document = dict[str, Any]
 
-#: A request that takes longer counts as lost. Whether it was carried out is found out by reading.
+#: Seconds. A request that takes longer counts as lost; its result is determined by reading.
 _REQUEST_SECONDS: Final = 20.0
 _FIRST_DELAY: Final = 1.0
 _LONGEST_DELAY: Final = 60.0
 _ENDED: Final = ("Succeeded", "Failed")
-#: Objects in a page of a list: with whole objects of ordinary size within `UNTRUSTED`.
+#: Objects per page of a list: with complete objects of ordinary size, a page is within `UNTRUSTED`.
 _PAGE: Final = 100
 _MAX_PODS: Final = 200_000
 _KEPT_EVENTS: Final = 2000
 _KEPT_EVENTS_OF_ONE: Final = 100
-#: A watch that missed a change for this long is dead, though nobody said so.
+#: Seconds for which a watch may lack a change that a read has revealed, before it counts as dead.
 DEAD_WATCH_SECONDS = 20.0
 
 
 class RemoteObject(View, frozen=True):
-    """An object of the remote side, of which only the place is read at once."""
+    """View of a remote object: only the metadata is decoded at once."""
 
     metadata: Meta = Meta()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An object there, whole."""
+    """Complete remote object."""
 
     metadata: Meta
     document: bytes
@@ -80,13 +79,13 @@ _read_phase = msgspec.json.Decoder(_Pod).decode
 
 
 def seen(document: bytes) -> Seen:
-    """Raises Unreachable if this is not an object."""
+    """Decode the metadata of a remote object. Raises Unreachable if the document is not an
+    object."""
     return Seen(decoded(_read_object, document).metadata, document)
 
 
 def _whole(document: bytes) -> Document:
-    """Return a document of the remote side. Raises Unreachable if this is not an object with a
-    UID."""
+    """Return a remote document. Raises Unreachable if it is not an object with a UID."""
     if not seen(document).metadata.uid:
         raise Unreachable("this is not the answer of an API server: the object has no UID")
     found: Document = msgspec.json.decode(document)
@@ -95,10 +94,10 @@ def _whole(document: bytes) -> Document:
 
 @dataclass(slots=True)
 class Health:
-    """Failed attempts in a row; 0 while it answers."""
+    """Consecutive failed requests to a target; 0 attempts while it responds."""
 
     attempts: int = 0
-    #: By the monotonic clock: when the first of them failed, when the next is due.
+    #: Monotonic times of the first failure and of the next attempt.
     since: float = 0.0
     next_try: float = 0.0
     reason: str = ""
@@ -110,7 +109,7 @@ def backoff(attempts: int) -> float:
 
 
 class Remote:
-    """Made for a target and namespace while Jobs use it; `close` ends its watches."""
+    """Connection to a target and namespace, open while Jobs use it; `close` ends its watches."""
 
     def __init__(
         self,
@@ -123,7 +122,8 @@ class Remote:
         wake: Callable[[str], None],
         intake: Intake,
     ) -> None:
-        """`wake` is called with the UID of a Job here whose copy, or a Pod of it, changed."""
+        """`wake` is called with the UID of a local Job when its copy, or one of the copy's Pods,
+        changed."""
         self.target = target
         self.namespace = namespace
         self.server = connection.server
@@ -132,13 +132,14 @@ class Remote:
         watched = intake.counted(self._client)
         self._stop_counting = watched.stop
         self._closed = False
-        #: The newest version of a copy that the watch showed, and since when.
+        #: Newest version of a copy that the watch has delivered, and the monotonic time since which
+        #: it has been the newest.
         self._behind: tuple[str, float] | None = None
         self._clock = clock
         self._wake = wake
         self._tasks: list[asyncio.Task[None]] = []
         self._origins: dict[str, str] = {}
-        #: Events by the UID of what they are about, then by name; the newest last.
+        #: Events by the UID of the involved object, then by name; the newest last.
         self._events: dict[str, dict[str, Document]] = {}
         labels = names.ORIGIN
         self._jobs = Informer(
@@ -165,14 +166,14 @@ class Remote:
         self._event_informer.on_change(self._events_changed)
 
     def start(self) -> None:
-        """Watch, from the first contact on."""
+        """Start the watches, after the first successful request."""
         if not self._tasks:
             informers = (self._jobs, self.pods, self._event_informer)
             self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
 
     async def check_watch(self, copy: Document) -> None:
-        """Watch anew if what was read is not what the watch shows, and the watch shows nothing
-        else for long: connections can die without a word."""
+        """Restart the watches if the cached copy has lagged behind the version read for
+        `DEAD_WATCH_SECONDS`: connections can die silently."""
         metadata = copy["metadata"]
         cached = self._jobs.cache.get(Key(JOBS, metadata["namespace"], metadata["name"]))
         shown = cached.metadata.resource_version if cached is not None else ""
@@ -193,7 +194,8 @@ class Remote:
 
     @property
     def pods_synced(self) -> bool:
-        """Whether all Pods there are known: until then one that is missing may exist."""
+        """Return whether all remote Pods are cached: before that, a Pod missing from the cache may
+        exist."""
         return self.pods.cache.revision > 0
 
     async def close(self) -> None:
@@ -205,7 +207,7 @@ class Remote:
     # --- requests ---------------------------------------------------------------------------
 
     async def job(self, name: str) -> Document | None:
-        """The Job of that name, read afresh; None if there is none."""
+        """Return the remote Job of that name, read afresh; None if it does not exist."""
         try:
             return await self.get(Key(JOBS, self.namespace, name))
         except NotFound:
@@ -218,7 +220,7 @@ class Remote:
         return await self._asked(get)
 
     async def pods_of(self, origin: str) -> list[Seen]:
-        """The Pods of all copies of a Job, read afresh."""
+        """Return the Pods of all copies of a Job, read afresh."""
         what = Selection(PODS, self.namespace, f"{names.ORIGIN}={origin}")
         found: list[Seen] = []
         token = ""
@@ -245,7 +247,8 @@ class Remote:
         return await self._asked(lambda: self._client.write(op))
 
     async def _asked(self, answer: Callable[[], Awaitable[T]]) -> T:
-        """Raises ApiError. Only whether there was an answer counts for the health."""
+        """Perform a request within the time limit and update the health. Only unreachability counts
+        against the health: other error responses reset it. Raises ApiError."""
         if self._closed:
             raise Conflict(f"target {self.target} is another one by now")
         try:
@@ -270,16 +273,16 @@ class Remote:
         if not health.attempts:
             health = self.health = Health(since=moment)
         elif moment < health.next_try:
-            # Several Jobs tried at once: that is one attempt.
+            # Concurrent failures of several Jobs count as one attempt.
             return
         health.attempts += 1
         health.next_try = moment + backoff(health.attempts)
         health.reason, health.message = describe(error, self.target, self.server)
 
-    # --- what is watched --------------------------------------------------------------------
+    # --- watched objects --------------------------------------------------------------------
 
     def events_about(self, uid: str) -> list[Document]:
-        """Those that came since they were last asked for."""
+        """Return the Events about an object received since the last call."""
         return list(self._events.pop(uid, {}).values())
 
     def _changed(self, deltas: Sequence[Delta[Seen]]) -> None:
@@ -313,12 +316,12 @@ def _key_of(resource: str) -> Callable[[Seen], Key]:
 
 
 def is_out_of_reach(error: ApiError) -> bool:
-    """Whether nothing is known after this, and other requests would fare no better."""
+    """Return whether the error leaves the result unknown and would also affect other requests."""
     return isinstance(error, Unreachable | Unauthorized) or error.code >= 500 or error.code == 429
 
 
 def describe(error: ApiError, target: str, server: str) -> tuple[str, str]:
-    """A reason, and a sentence with what to do."""
+    """Return a condition reason and a message with the remedy."""
     text = error.message
     renew = f"onejob mirror add {target} --replace --kubeconfig FILE"
     if isinstance(error, Unauthorized):

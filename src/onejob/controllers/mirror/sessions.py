@@ -1,7 +1,7 @@
-"""Logs and sessions of Pods that stand in for remote ones: passed on to the remote API server.
+"""Logs and exec sessions of stand-in Pods, forwarded to the remote API server.
 
-Nothing of the controller is needed for this, so that it also works for Jobs that have finished: the
-Pod here says which target it is at, and the Secret of that name how to reach it.
+This is independent of the controller, so that it also works for finished Jobs: the local Pod names
+its target, and the Secret of that name contains the connection settings.
 """
 
 import asyncio
@@ -38,7 +38,11 @@ _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 
 @asynccontextmanager
 async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpClient, str], None]":
-    """The remote API server, and the path of the remote Pod there."""
+    """Connect to the remote server of a stand-in; yield the client and the remote Pod's path.
+
+    Raises:
+        NotFound: if the target is unusable, or the remote Pod does not belong to the local Job.
+    """
     metadata = pod["metadata"]
     target = names.target_of_node(pod["spec"]["nodeName"])
     try:
@@ -64,9 +68,11 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
 
 
 async def _origin(client: Client, pod: Document) -> str:
-    """The UID of the Job here that the Pod belongs to; "" if there is none. Whoever may create Pods
-    can make one that names any target and any Pod there: only the label over there, which they
-    cannot write, says that it is one of that Job's."""
+    """Return the UID of the local Job that the Pod belongs to; "" if there is none.
+
+    A user who may create Pods can create one that names any target and any Pod there. Only the
+    label of the remote Pod, which that user cannot write, proves that it belongs to the Job.
+    """
     owner = read_pod(msgspec.json.encode(pod)).metadata.controller_ref
     if owner is None or owner.kind != "Job":
         return ""
@@ -78,7 +84,8 @@ async def _origin(client: Client, pod: Document) -> str:
 
 
 def _origin_there(document: bytes) -> str:
-    """What a remote Pod says whose it is; the server there may answer with anything."""
+    """Return the origin label of a remote Pod, or ""; the remote server may respond with arbitrary
+    data."""
     try:
         return read_pod(document).metadata.labels.get(names.ORIGIN, "")
     except msgspec.DecodeError:
@@ -111,7 +118,7 @@ def _text(number: int | None) -> str:
 async def remote_session(
     client: Client, pod: Document, request: ExecRequest, streams: ExecStreams
 ) -> int:
-    """exec, or attach if there is no command. Returns the exit code."""
+    """Run exec, or attach if there is no command. Return the exit code."""
     wanted = [("container", request.container)]
     wanted += [("command", word) for word in request.command]
     for name in ("stdin", "stdout", "stderr", "tty"):
@@ -160,7 +167,7 @@ async def _show(socket: "ClientConnection", streams: ExecStreams) -> int:
 
 
 async def _messages(socket: "ClientConnection") -> AsyncGenerator[bytes | str, None]:
-    """Until the connection ends, in whichever way."""
+    """Yield messages until the connection ends, normally or not."""
     from websockets.exceptions import ConnectionClosed
 
     try:

@@ -1,4 +1,4 @@
-"""Carries out one step of the plan for a mirrored Job."""
+"""Execution of the steps of a mirrored Job's plan."""
 
 import logging
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ Document = dict[str, Any]
 
 
 class Stuck(Exception):
-    """A step cannot be taken, for a reason that people can do something about."""
+    """A step cannot be taken for a reason that users can resolve."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class Stuck(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """One Job at one moment, and how to act on it."""
+    """One Job at one moment, with the clients needed to act on it."""
 
     client: Client
     recorder: EventRecorder
@@ -64,11 +64,11 @@ class Work:
     remote: Remote | None
     stand_ins: StandIns | None
     now: datetime
-    #: Whose errors are under way: the remote side's, or our own.
+    #: Whether an ApiError raised now comes from the remote server rather than the local one.
     asking_remote: bool = field(default=False)
 
     async def take(self, step: Step) -> None:
-        """Raises Stuck, or ApiError."""
+        """Execute one step. Raises Stuck, or ApiError."""
         match step:
             case Claim(record):
                 await self._write_record(record, claim=True)
@@ -98,7 +98,8 @@ class Work:
                 raise AssertionError(f"not a step to be taken: {step}")
 
     async def report(self, copy: Document) -> bool:
-        """Show here what is there; whether the Job is over with that."""
+        """Copy the state of the remote Job and its Pods into the local Job. Return whether the
+        local Job is finished."""
         assert self.remote is not None, "a copy was read from somewhere"
         over = is_finished(copy)
         await self._follow_pods(copy, fresh=over)
@@ -112,7 +113,7 @@ class Work:
         return is_finished({"status": status})
 
     async def follow(self, observed: Observed) -> None:
-        """Show the Pods there, also while the Job waits for something."""
+        """Update the stand-in Pods, also while the Job waits."""
         if isinstance(observed, Found) and observed.origin == self.job.metadata.uid:
             await self._follow_pods(observed.document, fresh=False)
 
@@ -127,7 +128,7 @@ class Work:
         await self._write_status(status)
 
     async def release(self, step: Release) -> None:
-        """The last step: after this the Job may be gone."""
+        """Remove the finalizer: the last step, after which the Job may be deleted."""
         if self.stand_ins is not None:
             await self.stand_ins.remove_all()
         if step.message:
@@ -168,7 +169,7 @@ class Work:
         try:
             await remote.write(Create(JOBS, remote.namespace, msgspec.json.encode(document)))
         except AlreadyExists:
-            # Ours or somebody else's: the next reading tells.
+            # Our own copy or another Job; the next read decides.
             return
         except NotFound as missing:
             raise Stuck(

@@ -1,2 +1,2 @@
-"""Sends notifications of Jobs and CronJobs to the targets of the server's configuration. Only
-imported by a server that has one."""
+"""Notifications of Jobs and CronJobs to configured targets (webhook, command, mail). Only imported
+by a server with a notification configuration."""

@@ -1,4 +1,4 @@
-"""The ways a message leaves: a webhook, a command, a mail."""
+"""Delivery channels of notifications: webhook, command, mail."""
 
 from typing import Protocol
 
@@ -8,18 +8,19 @@ from onejob.planning.notify.messages import Message
 
 
 class NotDelivered(Exception):
-    """This attempt failed; the message, one line, says why."""
+    """A delivery attempt failed; the message, one line, is the reason."""
 
 
 class Channel(Protocol):
     async def send(self, message: Message) -> None:
-        """Raises NotDelivered, within the time that the target's configuration allows."""
+        """Deliver a message. Raises NotDelivered, within the time that the target's configuration
+        allows."""
 
     async def close(self) -> None: ...
 
 
 def channel_to(target: Target, clock: Clock) -> Channel:
-    """Raises BadNotifyConfig."""
+    """Return the channel of a target. Raises BadNotifyConfig."""
     if target.webhook is not None:
         from onejob.controllers.notify.webhook import WebhookChannel
 

@@ -1,5 +1,5 @@
-"""Messages as the standard input of a command. Nothing of a message is part of its command line,
-and no shell is involved."""
+"""Command channel: messages on the standard input of a command. No part of a message is on the
+command line, and no shell is involved."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from onejob.controllers.notify.config import Command
 from onejob.planning.notify.messages import Message, encode_message
 
 _LONGEST_COMPLAINT: Final = 300
-#: What of our environment a command sees: nothing that we were trusted with.
+#: Environment variables passed on to the command: none that could contain a secret.
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
@@ -31,7 +31,8 @@ class CommandChannel:
                 stdout=DEVNULL,
                 stderr=PIPE,
                 env={**passed_on, "ONEJOB_EVENT": message.event, "ONEJOB_MESSAGE_ID": message.id},
-                # Signals to the server's group are not meant for it, and ours reach its children.
+                # Signals to the server's process group must not reach it, and ours must reach its
+                # children.
                 start_new_session=True,
             )
         except OSError as error:
@@ -52,7 +53,7 @@ class CommandChannel:
 
 
 async def _end(process: Process) -> None:
-    """Whatever it started in its session goes with it."""
+    """Kill the command and all processes in its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

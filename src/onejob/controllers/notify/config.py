@@ -1,6 +1,6 @@
-"""The file that says what targets are: the only place for URLs, commands and mail servers.
+"""Notification configuration file: the only place for URLs, commands and mail servers.
 
-Annotations name a target and nothing else, so whoever may create a Job can neither have the
+Annotations contain only the name of a target, so users who may create Jobs can neither make the
 server run a command nor make it send requests to an address of their choice.
 """
 
@@ -21,7 +21,7 @@ from onejob.wire.errors import ApiError
 from onejob.wire.names import label_errors
 
 _SHORTEST_SECRET: Final = 16
-#: How Standard Webhooks marks keys that are written in base64.
+#: Prefix of base64-encoded keys in Standard Webhooks.
 _SECRET_PREFIX: Final = "whsec_"
 _TLS_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 
@@ -30,15 +30,15 @@ Seconds = Annotated[float, Meta(gt=0, le=300)]
 
 
 class BadNotifyConfig(Exception):
-    """The message is one line that names the file and what to change."""
+    """Invalid configuration. The message is one line with the file and the necessary change."""
 
 
 class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     url: str
-    #: A file with the key that requests are signed with.
+    #: File with the key that requests are signed with.
     secret_file: str = ""
     headers: dict[str, str] = field(default_factory=dict)
-    #: Certificates to trust, instead of the system's.
+    #: File with trusted certificates, instead of the system's.
     ca_file: str = ""
     timeout_seconds: Seconds = 15.0
 
@@ -90,8 +90,8 @@ class Target(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def place(self) -> str:
-        """Where its messages go, for people. URLs of webhooks often hold a secret: only the host
-        is shown."""
+        """Destination of the messages, for display. URLs of webhooks often contain a secret: only
+        the host is shown."""
         if self.webhook is not None:
             return urlsplit(self.webhook.url).hostname or ""
         if self.command is not None:
@@ -102,9 +102,9 @@ class Target(Struct, frozen=True, forbid_unknown_fields=True):
 
 class NotifyConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     targets: tuple[Target, ...]
-    #: A message that could not be delivered by then is dropped.
+    #: Seconds after which an undelivered message is dropped.
     give_up_after_seconds: Annotated[int, Meta(ge=60, le=30 * 86400)] = 86400
-    #: No more messages wait than this.
+    #: Upper bound on queued messages.
     queue_limit: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
 
     @property
@@ -113,14 +113,15 @@ class NotifyConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     @property
     def secret_files(self) -> list[str]:
-        """Names of the files that hold keys and passwords."""
+        """Names of the files that contain keys and passwords."""
         names = [target.webhook.secret_file for target in self.targets if target.webhook]
         names += [target.email.password_file for target in self.targets if target.email]
         return [name for name in names if name]
 
 
 def load_config(path: Path) -> NotifyConfig:
-    """Raises BadNotifyConfig. What secrets and certificates it names is read and checked, too."""
+    """Read and validate the configuration, including the secrets and certificates it refers to.
+    Raises BadNotifyConfig."""
     document = _document(path)
     try:
         config = msgspec.convert(document, NotifyConfig)
@@ -137,7 +138,7 @@ def load_config(path: Path) -> NotifyConfig:
 
 
 def read_secret(path: str) -> bytes:
-    """The key of a webhook. Raises BadNotifyConfig."""
+    """Return the key of a webhook. Raises BadNotifyConfig."""
     text = read_line(path)
     secret = text.encode()
     if text.startswith(_SECRET_PREFIX):
@@ -153,7 +154,7 @@ def read_secret(path: str) -> bytes:
 
 
 def read_line(path: str) -> str:
-    """The content of a file of one line. Raises BadNotifyConfig."""
+    """Return the content of a one-line file. Raises BadNotifyConfig."""
     try:
         return _read(Path(path)).decode().strip()
     except UnicodeDecodeError:
@@ -169,7 +170,7 @@ def _document(path: Path) -> object:
 
 
 def _with_key_on(document: object) -> object:
-    """Without quotes the key `on` is a boolean to YAML 1.1, so that it arrives as `true`."""
+    """Restore the key `on`: unquoted it is a boolean in YAML 1.1, and arrives as `true`."""
     targets = document.get("targets") if isinstance(document, dict) else None
     for target in targets if isinstance(targets, list) else ():
         if isinstance(target, dict) and "true" in target and "on" not in target:
@@ -178,7 +179,8 @@ def _with_key_on(document: object) -> object:
 
 
 def _read(path: Path) -> bytes:
-    """Whoever can write these files has commands run as the server: nobody else may."""
+    """Read a file that only trusted users can write: its writers can make the server run
+    commands."""
     try:
         return read_trusted_file(path)
     except NotTrusted as error:
@@ -188,7 +190,7 @@ def _read(path: Path) -> bytes:
 
 
 def _problem(target: Target) -> str:
-    """What is wrong with it in words; "" if nothing is. Raises BadNotifyConfig."""
+    """Return a description of the target's error; "" if it is valid. Raises BadNotifyConfig."""
     errors = label_errors(target.name)
     if errors:
         return f"has no name that annotations can use: {errors[0]}"

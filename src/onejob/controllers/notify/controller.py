@@ -1,7 +1,8 @@
-"""Follows Jobs and CronJobs and notifies the targets that their annotations name.
+"""Notification controller: watch Jobs and CronJobs and notify the targets in their annotations.
 
-No Job waits for it: changes are noted down as they come, and everything else happens in tasks of
-its own. What ended while the server was away is found in the first list after its start.
+No Job waits for a notification: handlers only record changes, and everything else happens in
+separate tasks. Jobs that ended while the server was stopped are found in the first list after its
+start.
 """
 
 import asyncio
@@ -46,10 +47,11 @@ log = logging.getLogger(__name__)
 
 BAD_ANNOTATION: Final = "BadNotifyAnnotation"
 NOT_DELIVERED: Final = "NotificationNotDelivered"
-#: Messages are sent once they are on disk, or after this: a full disk is worth a message.
+#: Seconds. Messages are sent once they are on disk, or after this time: a full disk is worth a
+#: message.
 _DURABLE_SECONDS: Final = 5.0
 _OPEN_AGAIN_SECONDS: Final = 5.0
-#: Ends that wait to be looked at, of Jobs that may be deleted by now.
+#: Upper bound on unprocessed ends, whose Jobs may already be deleted.
 _MOST_WAITING: Final = 100_000
 _BATCH: Final = 200
 
@@ -64,7 +66,7 @@ class Notifications:
         local_zone: str = "UTC",
         channels: Mapping[str, Channel] | None = None,
     ) -> None:
-        """`folder` is where the outbox is. Raises BadNotifyConfig."""
+        """`folder` contains the outbox. Raises BadNotifyConfig."""
         self._clock = context.clock
         self._metrics = context.metrics
         self._recorder = context.recorder
@@ -128,7 +130,7 @@ class Notifications:
         if self._gone:
             self._wake.set()
 
-    # --- what changes ---------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
@@ -172,7 +174,8 @@ class Notifications:
                 self._late.set(delta.key, lateness.at)
 
     def _check_annotations(self, kind: str, before: Meta | None, now: Meta) -> None:
-        """An Event for what cannot be used, when it is written and not only when it matters."""
+        """Record an Event for unusable annotations when they are written, rather than when they are
+        first needed."""
         names = (NOTIFY_ANNOTATION, NOTIFY_ON_ANNOTATION)
         said = [now.annotations.get(name) for name in names]
         if said == [None, None] or (
@@ -192,7 +195,7 @@ class Notifications:
             self._recorder.record(subject, "Warning", BAD_ANNOTATION, text)
             log.warning("%s %s/%s: %s", kind, now.namespace, now.name, text)
 
-    # --- what follows from it -------------------------------------------------------------
+    # --- processing -----------------------------------------------------------------------
 
     async def _follow(self, record: Record, outbox: Outbox, sender: Sender) -> None:
         while True:
@@ -200,7 +203,7 @@ class Notifications:
             self._wake.clear()
             ended, self._ended = self._ended, {}
             gone, self._gone = self._gone, {}
-            # By when they ended: the next Job of a CronJob may be in the same batch.
+            # In the order in which they ended: the next Job of a CronJob may be in the same batch.
             for job in sorted(ended.values(), key=lambda job: ended_at(job) or record.since):
                 await self._look_at_end(job, record, outbox, sender)
             forgotten = {uid: None for uid in gone if uid in record.seen}
@@ -215,7 +218,7 @@ class Notifications:
             now = self._clock.now()
             change = job_ended(job, wish, record, self._usual, now, self._give_up_after)
         except Exception:
-            # Nothing else may stop because of it: Jobs go on, and so do other notifications.
+            # A failure here must not stop Jobs or other notifications.
             log.exception("%s: its end cannot be notified of", job.key)
             return
         if change is not None:

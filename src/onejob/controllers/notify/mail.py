@@ -1,4 +1,4 @@
-"""Messages as mails, through the standard library's client."""
+"""Mail channel, with the standard library's SMTP client."""
 
 import asyncio
 import smtplib
@@ -32,7 +32,7 @@ class MailChannel:
                 loop.call_soon_threadsafe(_finish, done, problem)
 
         try:
-            # A thread of its own: one that hangs must not keep the server from ending.
+            # A daemon thread: a delivery that hangs must not keep the server from stopping.
             start_daemon(work, "notify-mail")
         except OSError as error:
             raise NotDelivered(f"{error.strerror}") from error
@@ -43,7 +43,7 @@ class MailChannel:
         return None
 
     def _deliver(self, mail: EmailMessage) -> str:
-        """What went wrong; "" if nothing did."""
+        """Send a mail. Return the error, or "" on success."""
         try:
             with self._connected() as server:
                 if self._email.tls == "starttls":
@@ -69,7 +69,7 @@ def compose(message: Message, email: Email) -> EmailMessage:
     mail["To"] = ", ".join(email.to)
     mail["Subject"] = _subject(message)
     mail["Date"] = format_datetime(message.at)
-    # The same for each attempt: mail servers and readers drop what they have already.
+    # The same for each attempt, so that mail servers and mail programs drop duplicates.
     _, _, host = parseaddr(email.sender)[1].rpartition("@")
     mail["Message-ID"] = f"<{message.id}@{host or 'onejob.invalid'}>"
     mail["Auto-Submitted"] = "auto-generated"

@@ -1,7 +1,7 @@
-"""The messages that wait and what was notified of, in a small SQLite file of its own.
+"""Durable outbox of notifications: pending messages and already reported events, in SQLite.
 
-A change is one commit: messages and the note that they were made are on disk together, or not at
-all. What is made again after a crash has the same id.
+A change is one commit: messages and the record that they were created are on disk together, or not
+at all. A message created again after a crash has the same id.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from onejob.planning.notify.record import Change, Record
 log = logging.getLogger(__name__)
 
 FILE: Final = "notify.db"
-#: After a disk refused: a full one may stay full for a while.
+#: Seconds to wait after a failed write: a full disk may stay full for a while.
 _RETRY_SECONDS: Final = 5.0
 _BUSY_MILLISECONDS: Final = 2_000
 _VERSION: Final = 1
@@ -37,16 +37,20 @@ PRAGMA user_version = {_VERSION};
 
 
 class CannotRead(Exception):
-    """The file is no outbox of ours, or damaged. The message is one line."""
+    """The file is damaged, or not an outbox of this version. The message is one line."""
 
 
 class OutboxFile:
-    """Blocks: to be used in threads, one after the other. One that nobody waits for any more still
-    ends its commit: two at once would share a transaction."""
+    """Outbox file with blocking methods, for use in threads, one call at a time. A call that its
+    caller no longer awaits still finishes its commit: two at once would share a transaction."""
 
     def __init__(self, path: Path, now: datetime) -> None:
-        """Made if it is not there. Raises CannotRead, or apsw.Error and OSError for a disk that
-        refuses."""
+        """Open the file; create it if it does not exist.
+
+        Raises:
+            CannotRead: if the file is damaged or of another version.
+            apsw.Error, OSError: if the disk fails.
+        """
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         self._database = apsw.Connection(str(path))
         self._lock = threading.Lock()
@@ -62,7 +66,7 @@ class OutboxFile:
             raise
 
     def commit(self, changes: Sequence[Change], delivered: Sequence[str]) -> None:
-        """All of it or nothing. Raises apsw.Error."""
+        """Commit changes and removals in one transaction. Raises apsw.Error."""
         with self._lock, self._database:
             for change in changes:
                 self._write(change)
@@ -111,8 +115,8 @@ class OutboxFile:
 
 
 def count_waiting(path: Path) -> dict[str, int]:
-    """How many messages wait, by target, of an outbox that a server may be using. One that cannot
-    be read has none."""
+    """Return the number of pending messages by target, of an outbox that a server may be using. An
+    unreadable outbox counts as empty."""
     if not path.exists():
         return {}
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -127,8 +131,8 @@ def count_waiting(path: Path) -> dict[str, int]:
 
 
 class Outbox:
-    """Writes changes in the background, many in one commit, and tries again while the disk
-    refuses. Nobody has to wait for it."""
+    """Background writer: many changes in one commit, retried while the disk fails. Callers need not
+    wait for it."""
 
     def __init__(self, file: OutboxFile) -> None:
         self._file = file
@@ -138,13 +142,13 @@ class Outbox:
         self._wake = asyncio.Event()
 
     def write(self, change: Change) -> "asyncio.Future[None]":
-        """The result is done once the change is on disk."""
+        """Queue a change; return a future that completes once it is on disk."""
         self._changes.append(change)
         self._wake.set()
         return self._written
 
     def remove(self, message: str) -> None:
-        """It was delivered, or given up."""
+        """Remove a message that was delivered or dropped."""
         self._delivered.append(message)
         self._wake.set()
 
@@ -155,7 +159,7 @@ class Outbox:
             await self._commit()
 
     async def close(self) -> None:
-        """Try once more to write what is left, then close the file."""
+        """Attempt once more to write pending changes, then close the file."""
         if self._changes or self._delivered:
             try:
                 await asyncio.to_thread(self._file.commit, self._changes, self._delivered)
@@ -182,8 +186,8 @@ class Outbox:
 
 
 def open_outbox(path: Path, now: datetime) -> OutboxFile:
-    """A damaged file is put aside: what it knew is lost, and nothing else is. Raises apsw.Error or
-    OSError while the disk refuses."""
+    """Open the outbox; set a damaged file aside and begin with an empty one. Only the contents of
+    the damaged file are lost. Raises apsw.Error or OSError while the disk fails."""
     try:
         return OutboxFile(path, now)
     except CannotRead as error:

@@ -1,4 +1,4 @@
-"""Delivers what waits, target by target: one that does not answer holds up no other."""
+"""Message delivery with one queue per target, so that an unresponsive target delays no other."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _LONGEST_DELAY: Final = 300.0
 
 
 class _Line(Struct):
-    """What waits for one target."""
+    """Queue of one target."""
 
     channel: Channel
     queue: WorkQueue[str] = field(
@@ -46,8 +46,8 @@ class Sender:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """`remove` is called with the id of each message that need not be kept any more, `gave_up`
-        with each that was never delivered."""
+        """`remove` is called with the id of each message that need not be stored any longer,
+        `gave_up` with each message that was never delivered."""
         self._lines = {name: _Line(channel) for name, channel in channels.items()}
         self._remove = remove
         self._gave_up = gave_up
@@ -61,7 +61,8 @@ class Sender:
         )
 
     def add(self, message: Message) -> None:
-        """Never waits. Beyond the limit, and for targets that are no more, it is given up."""
+        """Queue a message without waiting. It is dropped beyond the limit, or if its target no
+        longer exists."""
         line = self._lines.get(message.target)
         if line is None:
             self._drop(message, "its target is not configured any more")
@@ -72,7 +73,7 @@ class Sender:
             line.queue.add(message.id)
 
     def _make_room(self, message: Message) -> bool:
-        """Gives one up where there is none; False if it is this one."""
+        """Drop a message if the queues are full. Return False if the new one was dropped."""
         lines = self._lines.values()
         if sum(len(line.messages) for line in lines) < self._limit:
             return True
@@ -120,7 +121,7 @@ class Sender:
         if line.failing:
             line.failing = False
             log.warning("notify: target %s takes messages again", name)
-        # It may have made room for another while it was on its way.
+        # It may have been dropped in favour of another message while it was being sent.
         line.messages.pop(key, None)
         self._remove(key)
         self._metrics.count("onejob_notifications_total", name, "sent")
@@ -128,7 +129,7 @@ class Sender:
     def _failed(self, name: str, line: _Line, message: Message, error: str) -> None:
         self._metrics.count("onejob_notifications_total", name, "failed")
         if not line.failing:
-            # Once: a target that is down for a night shall not fill the log.
+            # Logged once: a target that is down for a night must not fill the log.
             line.failing = True
             what = f"{message.namespace}/{message.name}"
             log.warning("notify: target %s, message about %s: %s; tried again", name, what, error)

@@ -1,4 +1,5 @@
-"""Messages as HTTP requests, signed as https://www.standardwebhooks.com describes."""
+"""Webhook channel: messages as HTTP requests, signed according to
+https://www.standardwebhooks.com."""
 
 import os
 import ssl
@@ -16,7 +17,7 @@ from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import BadNotifyConfig, Webhook, read_secret
 from onejob.planning.notify.messages import Message, signature
 
-#: An answer's body says nothing to us; one that is longer is not read to its end.
+#: Bytes. The body of a response is ignored; a longer one is not read to its end.
 _LONGEST_ANSWER: Final = 65536
 
 
@@ -55,7 +56,7 @@ class WebhookChannel:
                     read += len(piece)
         except OSError as error:
             raise NotDelivered(str(error) or type(error).__name__) from None
-        # Redirections are not followed: the configuration says where messages go.
+        # Redirects are not followed: the configuration alone decides where messages go.
         if not 200 <= response.status < 300:
             raise NotDelivered(f"the webhook answered {response.status}")
 
@@ -75,7 +76,7 @@ def _body(message: Message) -> bytes:
         {
             "type": f"{message.kind.lower()}.{message.event}",
             "timestamp": message.at,
-            # Where chat programs look for what to show.
+            # The field that chat programs display.
             "text": message.text,
             "data": message,
         }

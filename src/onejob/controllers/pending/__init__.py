@@ -1,1 +1,1 @@
-"""Pods that wait for longer than they may to be started."""
+"""Deadlines for pending Pods: fail Pods that are not started in time."""

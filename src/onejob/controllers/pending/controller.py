@@ -1,7 +1,9 @@
-"""Fails Pods that have `onejob.dev/pending-deadline-seconds` and have not started by then.
+"""Pending-deadline controller: fail Pods that have not started in time.
 
-The node agent ends what it may have begun of a Pod that somebody else calls over, and the Job
-controller counts it as any failed Pod.
+The time is set by the annotation `onejob.dev/pending-deadline-seconds`.
+
+The node agent stops anything it has begun for a Pod that was failed from outside, and the Job
+controller counts it like any failed Pod.
 """
 
 import asyncio
@@ -58,8 +60,8 @@ class PendingDeadlines:
                 self._waiting.set(delta.key, due)
 
     async def sync(self, key: Key) -> None:
-        """Look at one Pod afresh, and fail it if its time is over: caches are late to show that
-        a Pod runs."""
+        """Read one Pod afresh, because caches lag behind a Pod's start, and fail it if its deadline
+        has passed."""
         try:
             document = await self._client.get(key)
             pod = read_pod(document)

@@ -1,1 +1,1 @@
-"""The queue of Jobs: keeps them suspended while as many run as the limits allow."""
+"""Job queueing: keep Jobs suspended while the concurrency limits are exhausted."""

@@ -1,4 +1,4 @@
-"""The ConfigMap with the limits of a server."""
+"""ConfigMap with the concurrency limits of a server."""
 
 import msgspec
 
@@ -25,7 +25,7 @@ _read = msgspec.json.Decoder(_ConfigMap).decode
 
 
 async def write_limits(client: Client, limits: Limits) -> None:
-    """Set the limits of a server: those that it had are replaced."""
+    """Replace the limits of a server."""
     data = {LIMITS_KEY: str(limits)}
     document = {
         "apiVersion": "v1",
@@ -41,7 +41,7 @@ async def write_limits(client: Client, limits: Limits) -> None:
 
 
 async def fetch_limits(client: Client) -> Limits:
-    """Raises BadLimits."""
+    """Return the limits of a server, unlimited if there is no ConfigMap. Raises BadLimits."""
     try:
         config_map = _read(await client.get(LIMITS))
     except NotFound:

@@ -1,8 +1,8 @@
-"""The queue controller: keeps Jobs suspended while as many run as the limits allow.
+"""Queue controller: suspend Jobs while the concurrency limits are exhausted, resume them in order.
 
-A new Job is either let through or suspended before the Job controller looks at it (`holds`), so
-none of its Pods starts too early. What has to wait is suspended by an ordinary write, so that
-everybody sees it, and a restart finds the queue as it was: its order is in annotations.
+A new Job is either admitted or suspended before the Job controller acts on it (`holds`), so none of
+its Pods starts too early. Waiting Jobs are suspended by an ordinary write, so that all clients can
+see it, and a restart restores the queue: its order is in annotations.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ from onejob.wire.errors import ApiError, NotFound
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
-#: Writes at a time: between two batches others get their turn.
+#: Writes per batch, with a yield to the event loop in between.
 _BATCH = 100
 
 
 class QueueController:
     def __init__(self, context: ControllerContext, *, is_ours: Callable[[Job], bool]) -> None:
-        """Jobs that are not ours run elsewhere, and do not count."""
+        """Jobs for which `is_ours` returns False run elsewhere, and do not count."""
         self._client = context.client
         self._recorder = context.recorder
         self._is_ours = is_ours
@@ -65,13 +65,13 @@ class QueueController:
         self._line = Line(self._limits)
         self._priorities = Priorities.of(())
         self._keys: dict[str, Key] = {}
-        #: Jobs that wait and are not suspended yet.
+        #: UIDs of waiting Jobs that are not suspended yet.
         self._to_suspend: set[str] = set()
-        #: Jobs that are being written: what the cache has of them is out of date.
+        #: UIDs of Jobs being written: their cached versions are out of date.
         self._in_flight: set[str] = set()
-        #: The last write to a Job, by UID; older versions of it are not looked at.
+        #: Revision of the last write to a Job, by UID; older versions of it are ignored.
         self._written: dict[str, int] = {}
-        #: Jobs that the Job controller was told to leave alone until further notice.
+        #: Jobs that `holds` has withheld from the Job controller, until `_let_go` is called.
         self._held: set[Key] = set()
         self._let_go: Callable[[Key], None] = lambda key: None
         self._wake = asyncio.Event()
@@ -82,11 +82,11 @@ class QueueController:
     # --- for the Job controller -----------------------------------------------------------
 
     def on_let_go(self, call: Callable[[Key], None]) -> None:
-        """Call with each Job that was held and is not any more."""
+        """Call `call` with the key of each Job that was held and no longer is."""
         self._let_go = call
 
     def holds(self, job: Job) -> bool:
-        """Whether the Job must not be acted on yet: it is not decided whether it may start."""
+        """Return whether the Job must not be acted on yet, because its admission is undecided."""
         held = self._is_undecided(job)
         if held:
             self._held.add(job.key)
@@ -104,7 +104,7 @@ class QueueController:
             return False
         return standing(job, has_pods=self._has_pods) == "waiting"
 
-    # --- what changes ---------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------
 
     def _config_maps_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         if any(delta.key == LIMITS for delta in deltas):
@@ -132,8 +132,8 @@ class QueueController:
             self._judge(job)
 
     def _judge(self, job: Job, *, resumed: bool = False) -> None:
-        """Put a Job where it belongs by its newest version. One that was `resumed` starts anew,
-        though its status may not say yet that it was suspended."""
+        """Classify a Job by its newest version: absent, waiting or running. A `resumed` Job starts
+        anew, though its status may not yet show that it was suspended."""
         uid = job.metadata.uid
         if not self._limits and uid not in self._keys and not is_queued(job):
             return
@@ -162,8 +162,8 @@ class QueueController:
         self._keys[uid] = job.key
 
     def _let_go_or_not(self, job: Job, where: Standing, resumed: bool) -> Standing:
-        """Of a Job that is not suspended: it runs if it was let go, though it may have yet to
-        begin, and one that waits does so until then."""
+        """Return the standing of a Job that is not suspended. It runs if it was admitted, even if
+        it has yet to start; a waiting one waits until then."""
         uid = job.metadata.uid
         if self._line.runs(uid):
             return "running"
@@ -195,7 +195,7 @@ class QueueController:
                 await self._wake.wait()
                 self._wake.clear()
                 if not following:
-                    # Servers without limits are spared the watch.
+                    # Servers without limits avoid this watch.
                     following = True
                     group.create_task(self._classes.run(), name="informer-priorityclasses")
                     await self._classes.synced()
@@ -221,7 +221,7 @@ class QueueController:
                 self._let_go(key)
 
     async def _read_limits(self) -> None:
-        """Limits that cannot be read are reported, and those before them stay in force."""
+        """Load changed limits. Invalid limits are logged, and the previous ones stay in force."""
         self._limits_changed = False
         try:
             limits = await fetch_limits(self._client)
@@ -279,10 +279,11 @@ class QueueController:
                     self._to_suspend.discard(uid)
                     self._report(uid)
             elif isinstance(result, NotFound):
-                # The cache will show it; to look at what it has until then would only repeat this.
+                # The cache will reflect the deletion; processing its contents until then would only
+                # repeat this.
                 self._forget(uid)
             else:
-                # Whether it may still start is decided anew, with the others.
+                # Admission is decided anew, together with the other Jobs.
                 self._line.drop(uid)
                 failed = result
         return failed
