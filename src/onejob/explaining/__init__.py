@@ -1,4 +1,4 @@
-"""Why an object is in its state and what happens next, in words: pure functions over documents.
+"""Explanations of an object's state and its next transition: pure functions over documents.
 
-`onejob why` prints these answers, and the dashboard shows them.
+`onejob why` prints these explanations, and the dashboard shows them.
 """

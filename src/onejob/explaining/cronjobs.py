@@ -1,4 +1,4 @@
-"""Why a CronJob starts a Job or none, from the plan that its controller would make. Pure."""
+"""Explanation of a CronJob, from the plan that its controller would make. Pure functions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,8 +22,8 @@ _SHOWN_JOBS: Final = 3
 def explain_cronjob(
     document: Document, job_documents: Sequence[Document], now: datetime, *, local_zone: str
 ) -> Explanation:
-    """`job_documents` are its own Jobs, all of them; `local_zone` is the server's, which
-    schedules without a zone are read in."""
+    """Explain a CronJob. `job_documents` are all Jobs that it owns; `local_zone` is the server's,
+    in which schedules without a zone are interpreted."""
     cronjob = read_cronjob(msgspec.json.encode(document))
     jobs = [read_job(msgspec.json.encode(job)) for job in job_documents]
     plan = _plan(cronjob, jobs, now, local_zone)

@@ -1,9 +1,9 @@
-"""Lengths of time as people read them."""
+"""Human-readable durations."""
 
 
 def short_seconds(seconds: float) -> str:
-    """For people who watch a run: `0.4s`, `12s`, `3m05s`, `2h07m`. Never below zero, also when the
-    clock was set back meanwhile."""
+    """Format a duration as `0.4s`, `12s`, `3m05s` or `2h07m`. Negative durations, after the clock
+    was set back, are shown as zero."""
     seconds = max(seconds, 0.0)
     if seconds < 10:
         return f"{seconds:.1f}s"

@@ -1,4 +1,4 @@
-"""What has ended: Jobs, Pods, and the run that they were part of. Pure."""
+"""Ends of Jobs and Pods, and of the run that they were part of. Pure functions."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,16 +9,16 @@ from onejob.objects.job import finished_condition
 
 Document = Mapping[str, Any]
 
-#: Of Pods that ended because their node left: in a run, because the run ended.
+#: Reason of Pods that ended because their node shut down: in a run, because the run ended.
 STOPPED_REASON: Final = "Terminated"
 
 
 class Ended(Protocol):
-    """How the run of an object ended, if the object had not ended before."""
+    """End of the run that an object belonged to, if the object had not ended before."""
 
     @property
     def word(self) -> str:
-        """Stopped; Blocked if its Pods could not start; Lost if its process was killed."""
+        """One of "Stopped", "Blocked" (its Pods could not start), "Lost" (its process was killed)."""
 
     @property
     def at(self) -> datetime: ...
@@ -27,11 +27,12 @@ class Ended(Protocol):
     def cause(self) -> str: ...
 
     def of_job(self, namespace: str, name: str) -> Self:
-        """The same for one Job: what blocked that one."""
+        """Return the same end with the cause that applies to one Job: the condition that blocked
+        it."""
 
 
 def finish_of(job: Document) -> datetime | None:
-    """When a Job became Complete or Failed."""
+    """Return the time at which a Job became Complete or Failed; None if it is unfinished."""
     condition = finished_condition(job)
     if condition is None:
         return None

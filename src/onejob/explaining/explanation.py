@@ -1,4 +1,4 @@
-"""What `why` answers about an object, and words that its explanations share. Pure."""
+"""Result type of `onejob why`, and phrases that its explanations share. Pure functions."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,15 +19,15 @@ class Explanation(msgspec.Struct, frozen=True):
     cause: tuple[str, ...]
     evidence: tuple[str, ...]
     next: tuple[str, ...]
-    #: The Pod whose last log lines say most, as (name, container); empty if none does.
+    #: Pod whose last log lines are most informative, as (name, container); None if there is none.
     shown_failure: tuple[str, str] | None = None
-    #: What the planner noted of a Job, with times to count down to.
+    #: The planner's notes about a Job, with times to count down to.
     notes: tuple[Note, ...] = ()
 
 
 def time_text(moment: datetime, now: datetime, word: str = "at") -> str:
-    """`at 12:00:10 UTC (in 6.0s)`; with the date if that is another one. Whoever reads it may be in
-    another zone than the server that wrote it."""
+    """Return `at 12:00:10 UTC (in 6.0s)`; with the date if it is not today. In UTC, because the
+    reader may be in another zone than the server."""
     at, today = moment.astimezone(UTC), now.astimezone(UTC).date()
     form = "%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M:%S"
     left = short_seconds((moment - now).total_seconds())
@@ -39,7 +39,8 @@ def ago_text(moment: datetime, now: datetime) -> str:
 
 
 def set_by(document: Document, *path: str) -> str:
-    """Who set a field last, according to managedFields: `, set by kubectl at ...`, or ""."""
+    """Return `, set by kubectl at ...`: the last manager of a field according to managedFields, or
+    ""."""
     writers = []
     for entry in document["metadata"].get("managedFields", ()):
         fields: Any = entry.get("fieldsV1", {})
@@ -54,7 +55,8 @@ def set_by(document: Document, *path: str) -> str:
 
 
 def last_end_text(report: Document) -> str:
-    """How the instance before ended, of a container's status; "" if there was none."""
+    """Return how a container's previous instance ended, from the container's status; "" if there
+    was none."""
     end = report.get("lastState", {}).get("terminated")
     if end is None:
         return ""

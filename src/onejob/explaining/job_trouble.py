@@ -1,7 +1,7 @@
-"""Failures of the Job controller that its Events report: Pods not created, finalizers not removed.
+"""Job controller failures reported by Events: Pods not created, finalizers not removed.
 
-Pure. The documents of a Job and its Pods show only that something is missing; the reason is in the
-Events of the Job.
+Pure functions. The documents of a Job and its Pods only show that something is missing; the reason
+is in the Events of the Job.
 """
 
 import re
@@ -19,7 +19,7 @@ from onejob.planning.cronjob.history import read_event
 from onejob.planning.job.pod_facts import finish_time, is_tracked
 from onejob.planning.names import TRACKING_NAMES
 
-#: Ended Pods are counted within moments; beyond this something keeps the controller from it.
+#: Ended Pods are counted within moments; after this time the controller must be prevented from it.
 _COUNTED_WITHIN: Final = timedelta(seconds=10)
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
@@ -29,7 +29,7 @@ _POD_SECURITY: Final = re.compile(r'violates PodSecurity "([^":]+)')
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An attempt that fails again and again, by the Event that reports it."""
+    """Repeated failure of an action, from the Event that reports it."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Why a Job is in its state, from the planner's own notes and what its Pods show. Pure."""
+"""Explanation of a Job, from the planner's notes and the state of its Pods. Pure functions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -57,8 +57,8 @@ def explain_job(
     node: NodeView | None = None,
     ended: Ended | None = None,
 ) -> Explanation:
-    """`events` are those about the Job; `node` is the only place for Pods, if there is only one;
-    `ended` is the end of the run whose kept state this is."""
+    """Explain a Job. `events` are the Events about it; `node` is the cluster's node, if there is
+    only one; `ended` is the end of the run whose stored state this is."""
     job = read_job(msgspec.json.encode(job_document))
     pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
     record = _backoff_record(pods)
@@ -121,7 +121,7 @@ def _find_trouble(
 
 
 def _cut_short(job: Job, end: Ended, now: datetime) -> str:
-    """Of a Job that the end of its run has cut short."""
+    """Return the state of a Job that was unfinished when its run ended."""
     ago = short_seconds((now - end.at).total_seconds())
     after = ""
     if job.status.start_time is not None:
@@ -311,7 +311,7 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
 
 
 def _reason(pod: Pod) -> str:
-    """Of a Pod that failed as a whole, in the words of the condition that says so."""
+    """Return the reason of a Pod that failed as a whole, with the message of its condition."""
     reason = pod.status.reason
     said = (condition.message for condition in pod.status.conditions if condition.reason == reason)
     message = " ".join(next(filter(None, said), "").split())
@@ -325,7 +325,7 @@ def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
     return None
 
 
-# --- what happens next ----------------------------------------------------------------------
+# --- next steps -----------------------------------------------------------------------------
 
 
 def _next(
@@ -391,8 +391,9 @@ def _after_the_end(job: Job, now: datetime) -> str:
 
 
 def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
-    """The controller keeps this in memory; here it is rebuilt from the Pods that are left, which is
-    nearly the same. Pods that hold their finalizer are left out: the planner adds them itself."""
+    """Rebuild the back-off record, which the controller keeps in memory, from the remaining Pods;
+    the result is nearly the same. Pods with their finalizer are left out: the planner adds them
+    itself."""
     record = NO_FAILURES
     counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
     for pod in sorted(counted, key=finish_time):

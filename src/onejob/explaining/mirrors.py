@@ -1,4 +1,4 @@
-"""The targets of mirrored Jobs: which Jobs use each, and whether that works. Pure."""
+"""Targets of mirrored Jobs: the Jobs that use each target, and its state. Pure functions."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ def is_mirrored(job: Document) -> bool:
 
 
 def target_of(job: Document) -> str:
-    """Where its copy is, or else is to be."""
+    """Return the target of the Job's copy, or the one it is to be created at."""
     record = record_of(read_job(msgspec.json.encode(job)))
     if record is not None:
         return record.target
@@ -29,7 +29,8 @@ def target_of(job: Document) -> str:
 
 
 def describe_targets(secrets: Iterable[Document], jobs: Iterable[Document]) -> list[Document]:
-    """`secrets` are targets, `jobs` are mirrored; a target is for the Jobs of its namespace."""
+    """Return one summary per target. `secrets` are targets, `jobs` are mirrored; a target serves
+    the Jobs of its namespace."""
     by_target: dict[tuple[str, str], list[Document]] = {}
     for job in jobs:
         place = (job["metadata"]["namespace"], target_of(job))

@@ -1,4 +1,4 @@
-"""What the Pods of a Job do at the moment: run, start, wait for something, end. Pure."""
+"""Current activity of a Job's Pods: running, starting, waiting, ending. Pure functions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ Document = dict[str, Any]
 
 class PodActivity(msgspec.Struct, frozen=True):
     running: int = 0
-    #: Nothing keeps them from starting.
+    #: Number of Pods that are about to start, without an obstacle.
     starting: int = 0
-    #: Nothing of them runs until a container that failed is started again.
+    #: Number of Pods without a running container, until a failed one is restarted.
     restarting: int = 0
     ending: int = 0
-    #: Pods that wait, by name, in the order in which they were given.
+    #: Waiting Pods by name, in the order of the input.
     waits: tuple[tuple[str, PodWait], ...] = ()
 
     @property
@@ -27,7 +27,8 @@ class PodActivity(msgspec.Struct, frozen=True):
 
     @property
     def delayed(self) -> list[PodWait]:
-        """Waits that end when the node has again what it lacks for now, such as disk space."""
+        """Waits that end when the node again has a resource it lacks for now, such as disk
+        space."""
         return [wait for _, wait in self.waits if not wait.lasting and not wait.for_room]
 
     @property
@@ -36,7 +37,7 @@ class PodActivity(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> list[str]:
-        """What those that wait for room need more of."""
+        """Names of the resources that the Pods waiting for room need."""
         return list(dict.fromkeys(name for wait in self.for_room for name in wait.short))
 
 
@@ -61,7 +62,7 @@ def pod_activity(pods: Sequence[Document], node: NodeView | None) -> PodActivity
 
 
 def _only_waits(pod: Document) -> bool:
-    """Whether a Pod that was started has containers that wait, and none that runs."""
+    """Return whether a started Pod has waiting containers and no running one."""
     states = [report.get("state", {}) for report in pod["status"].get("containerStatuses", ())]
     return any("waiting" in state for state in states) and not any(
         "running" in state for state in states
@@ -69,7 +70,7 @@ def _only_waits(pod: Document) -> bool:
 
 
 def activity_text(activity: PodActivity) -> str:
-    """One sentence about a Job whose Pods do this; it goes on after the Job's name."""
+    """Return a sentence about a Job with this activity, to follow the Job's name."""
     room, blocked = activity.for_room, activity.blocked
     if activity.running:
         short = f" ({', '.join(activity.short)})" if activity.short else ""
@@ -103,7 +104,8 @@ def activity_text(activity: PodActivity) -> str:
 
 
 def next_text(activity: PodActivity) -> str:
-    """What comes next for such a Job; "" if its Pods say nothing about that."""
+    """Return the next transition of a Job with this activity; "" if its Pods do not determine
+    it."""
     if activity.running or activity.ending:
         return "it waits for its Pods to end"
     if activity.restarting:

@@ -1,7 +1,7 @@
-"""What keeps a Pod of a run from starting, what helps, and whether it can pass by itself. Pure.
+"""Reasons why a Pod of a run does not start, with remedy and expected duration. Pure functions.
 
-A run has no API for others: what its Pods need is created before them, or never. So most of what
-a cluster waits for with patience is certain to last here.
+A run has no API for other clients: objects that its Pods need are created before them, or never.
+Therefore most conditions that a cluster would wait for are known to be permanent here.
 """
 
 import re
@@ -18,23 +18,25 @@ from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Candidate, NodeView, Taint, misfit
 from onejob.wire.quantity import BadQuantity
 
-#: Nothing can change it: only long enough to be sure that what we saw is the latest.
+#: Seconds before a permanent condition is reported: just enough to be sure that the observed state
+#: is current.
 _CERTAIN_SECONDS: Final = 1.5
-#: The node tries again by itself, and a second try may go well: a registry, a full disk.
+#: Seconds before a condition is reported that the node retries and that may pass, such as a
+#: registry error or a full disk.
 _RETRIED_SECONDS: Final = 16.0
 _CERTAIN_REASONS: Final = frozenset(
     {"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"}
 )
 _RETRIED_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError"})
-#: Mounts that can only fail again; others may find room on the disk, or their path free.
+#: Mount errors that are permanent; others may pass, with room on the disk or a free path.
 _CERTAIN_MOUNTS: Final = re.compile(
     r"not found|non-existent|does not provide|does not project|must be a relative path"
 )
-#: A controller makes it a moment after the namespace: it does come.
+#: Created by a controller a moment after the namespace, so that its absence is temporary.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
 _ROOM: Final = "it waits for room"
 _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
-#: The node has them while it lacks something, such as room on its disk.
+#: Taints of the node while it lacks a resource, such as room on its disk.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
 
 
@@ -42,12 +44,12 @@ class PodWait(msgspec.Struct, frozen=True):
     reason: str
     message: str
     next_step: str = ""
-    #: How long this may be seen before it counts as lasting for ever; None if it may pass at any
-    #: moment, as a wait for room does.
+    #: Seconds after which the condition counts as permanent; None if it may pass at any moment,
+    #: like a wait for room.
     patience_seconds: float | None = None
-    #: What there is too little of.
+    #: Names of the insufficient resources.
     short: tuple[str, ...] = ()
-    #: Nothing else of the Pod runs, sidecars aside, so that nothing will happen to it.
+    #: Whether no container of the Pod runs, sidecars aside, so that its state cannot change.
     idle: bool = True
 
     @property
@@ -56,17 +58,18 @@ class PodWait(msgspec.Struct, frozen=True):
 
     @property
     def for_room(self) -> bool:
-        """It waits for others to leave room on the node."""
+        """Return whether the Pod waits for other Pods to free resources on the node."""
         return not self.lasting and (bool(self.short) or self.message == _ROOM)
 
     @property
     def explained(self) -> bool:
-        """What is short is said a moment after a Pod has begun to wait for room."""
+        """Return whether the reason is complete: the scheduler names the insufficient resources a
+        moment after a Pod has begun to wait for room."""
         return self.message != _ROOM or bool(self.short)
 
     def repeats(self, earlier: "PodWait") -> bool:
-        """Whether it says nothing that `earlier` did not: the same, or that an image is about to
-        be pulled again after what `earlier` says."""
+        """Return whether the condition adds nothing to `earlier`: it is the same, or the back-off
+        after the pull error that `earlier` reported."""
         if self.reason == "ImagePullBackOff":
             return earlier.reason in ("ErrImagePull", "ImagePullBackOff")
         return self.text == earlier.text
@@ -77,8 +80,8 @@ class PodWait(msgspec.Struct, frozen=True):
 
 
 def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
-    """What a Pod waits for; None if it is merely about to start. Without `node`, a Pod without
-    one is taken at what its condition says."""
+    """Return the reason why a Pod does not start; None if it is merely about to. Without `node`,
+    the condition of a Pod that is not scheduled is taken as it is."""
     pod = read_node_pod(document)
     if pod.spec.node_name:
         return _container_wait(pod, _waits_decoder.decode(document).status)
@@ -86,7 +89,7 @@ def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
 
 
 def read_node(document: dict[str, Any]) -> NodeView:
-    """A Node object as the scheduler sees it."""
+    """Return a Node object as the scheduler's view."""
     spec, status = document.get("spec", {}), document.get("status", {})
     return NodeView(
         document["metadata"]["name"],
@@ -101,7 +104,8 @@ def read_node(document: dict[str, Any]) -> NodeView:
 
 
 def short_resources(message: str) -> list[str]:
-    """What the scheduler says is short: `0/1 nodes are available: 1 Insufficient cpu.`"""
+    """Return the insufficient resources in a scheduler message: `0/1 nodes are available: 1
+    Insufficient cpu.`"""
     return _SHORT.findall(message)
 
 
@@ -265,12 +269,14 @@ _MANIFESTS: Final = (".json", ".yaml", ".yml")
 
 
 def interpreter_of(path: str) -> str:
-    """What runs a script of that name; "" if the name does not tell."""
+    """Return the interpreter for a script by its file name; "" if the extension is not
+    recognised."""
     return _INTERPRETERS.get(path.rpartition(".")[2].lower(), "") if "." in path else ""
 
 
 def start_hint(message: str, folder: str) -> str:
-    """What helps against a StartError; `folder` is where commands of this run start."""
+    """Return a remedy for a StartError, or ""; `folder` is the working directory of this run's
+    commands."""
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":

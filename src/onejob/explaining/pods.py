@@ -1,4 +1,4 @@
-"""Why a Pod is in its state, from what its status shows and what places Pods. Pure."""
+"""Explanation of a Pod, from its status and the scheduler's rules. Pure functions."""
 
 from datetime import datetime, timedelta
 from itertools import chain
@@ -25,8 +25,8 @@ from onejob.planning.pod.placement import NodeView
 def explain_pod(
     pod: Document, now: datetime, *, node: NodeView | None = None, ended: Ended | None = None
 ) -> Explanation:
-    """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
-    whose kept state this is."""
+    """Explain a Pod. `node` is the cluster's node, if there is only one; `ended` is the end of the
+    run whose stored state this is."""
     activity = pod_activity([pod], node)
     over = ended is not None
     if ended is not None and not has_ended(pod):
@@ -167,13 +167,14 @@ def _deadline(pod: Document, now: datetime) -> list[str]:
     try:
         until = time_text(started + timedelta(seconds=seconds), now)
     except OverflowError:
-        # Later than the last year that a date can have.
+        # Beyond the last year that a datetime can represent.
         return []
     return [f"unless it ends before, it fails {until}: activeDeadlineSeconds"]
 
 
 def _failed_container(pod: Document) -> tuple[str, str] | None:
-    """The container whose log shows why it ended, or why it is restarted."""
+    """Return the Pod and container whose log shows why the Pod ended, or why it restarts; None if
+    there is none."""
     restarted = (
         report["name"]
         for report in _reports(pod)

@@ -1,4 +1,5 @@
-"""The queue in words and as a document: who runs, who waits for what, when each may start. Pure."""
+"""Queue report, as text and as a document: running and waiting Jobs, reasons and expected starts.
+Pure functions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +12,7 @@ from onejob.planning.queue.standing import priority_class_of
 
 
 def queue_document(entries: Sequence[Entry], scopes: Sequence[Scope]) -> dict[str, Any]:
-    """For programs."""
+    """Return the queue as a machine-readable document."""
     return {
         "limits": [
             {
@@ -51,13 +52,13 @@ def reason(entry: Entry) -> str:
 
 
 def start_text(entry: Entry, now: datetime) -> str:
-    """When it may start, for one that waits."""
+    """Return the expected start of a waiting Job, relative to `now`."""
     if entry.state == "running":
         return "started"
     if entry.may_start_at is None:
         return "unknown"
     seconds = (entry.may_start_at - now).total_seconds()
     if seconds < 1:
-        # Those before it run longer than most did.
+        # The Jobs before it run longer than most did.
         return "any moment" if entry.waits_for else "now"
     return f"in ~{short_seconds(seconds)}"
