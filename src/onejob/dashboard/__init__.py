@@ -1,1 +1,1 @@
-"""What the dashboard of `onejob serve` shows: its files, its sessions, and summaries for it."""
+"""Server side of the dashboard of `onejob serve`: its files, sessions and summaries."""

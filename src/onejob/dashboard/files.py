@@ -26,7 +26,7 @@ _POLICY: Final = (
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'"
 )
-#: Of every answer below /ui.
+#: Headers of every response below /ui.
 SAFETY_HEADERS: Final[tuple[Header, ...]] = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
@@ -36,7 +36,7 @@ SAFETY_HEADERS: Final[tuple[Header, ...]] = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NO_CACHE: Final[Header] = (b"cache-control", b"no-cache")
-#: Their names contain a hash of what they hold.
+#: Their names contain a hash of their contents.
 _IMMUTABLE: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
 _VARY: Final[Header] = (b"vary", b"accept-encoding")
 

@@ -1,4 +1,5 @@
-"""When a CronJob fired and will fire, and what came of it, for the page. Pure."""
+"""Past and future fire times of a CronJob with their outcomes, for the dashboard. Pure
+functions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -16,8 +17,8 @@ from onejob.planning.cronjob.slots import schedule_of
 Document: TypeAlias = dict[str, Any]
 
 _SHOWN_PAST: Final = 60
-#: So many next times at least; for a calendar also those of the next weeks, as far as these are
-#: not too many.
+#: Minimum number of upcoming times; for a calendar schedule also all within the next weeks, up to
+#: `_MOST_NEXT`.
 _SHOWN_NEXT: Final = 30
 _WEEKS_AHEAD: Final = timedelta(weeks=4)
 _MOST_NEXT: Final = 24 * 28
@@ -31,8 +32,9 @@ def fires_of(
     *,
     local_zone: str,
 ) -> Document:
-    """`jobs` are those of its namespace, `events` those about it. What is answered says so if there
-    are more times than it has: before, or within the next weeks."""
+    """Return past and coming fire times of a CronJob. `jobs` are the Jobs of its namespace,
+    `events` the Events about it. The result states if it is truncated: in the past, or within the
+    next weeks."""
     cronjob = read_cronjob(msgspec.json.encode(document))
     schedule = schedule_of(cronjob, local_zone)
     zone = schedule.zone if isinstance(schedule, Calendar) else ""
@@ -55,7 +57,7 @@ def fires_of(
 
 
 def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
-    """One more than are shown, if there are."""
+    """Return the coming times, with one more than are shown if there are more."""
     found: list[datetime] = []
     for slot in islice(slots_from_now(schedule, now), _MOST_NEXT + 1):
         if len(found) >= _SHOWN_NEXT and slot > now + _WEEKS_AHEAD:

@@ -1,4 +1,4 @@
-"""The Jobs of a namespace, or of all, read without keeping others waiting: there may be 10^5."""
+"""Cooperative listing of Jobs: yields to the event loop in between, as there may be 10^5."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +13,7 @@ _PAGE: Final = 500
 async def job_documents(
     client: Client, namespace: str, wanted: Callable[[bytes], bool]
 ) -> list[bytes]:
-    """Those that are `wanted`, which is asked before they are decoded."""
+    """Return the documents of Jobs for which `wanted`, called before decoding, returns True."""
     found, turns, token = list[bytes](), Turns(), ""
     while True:
         page = await client.list(Selection(JOBS, namespace), limit=_PAGE, token=token)

@@ -1,4 +1,4 @@
-"""The Pods of a Job as the dashboard shows them: rows, and failures by their cause. Pure."""
+"""Pods of a Job for the dashboard: table rows, and failures grouped by cause. Pure functions."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from onejob.planning.job.indexes import IndexSet, read_index
 from onejob.planning.job.pod_facts import failed_containers
 from onejob.planning.names import INDEX_ANNOTATION
 
-#: Of each cause, so many Pods are named.
+#: Pods named per cause.
 _NAMED_PODS: Final = 5
 _LONGEST_MESSAGE: Final = 500
 
@@ -53,7 +53,7 @@ class _Status(View, frozen=True):
 
 
 class PodView(View, frozen=True):
-    """What a row needs of a Pod."""
+    """View of a Pod with the fields that a row needs."""
 
     metadata: Meta = Meta()
     spec: _Spec = _Spec()
@@ -85,9 +85,9 @@ class PodRow(msgspec.Struct, frozen=True, rename="camel"):
     created_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
-    #: Of the container that failed first.
+    #: Exit code of the container that failed first.
     exit_code: int | None
-    #: Why it waits or how it ended, in one word.
+    #: Reason for waiting or ending, one word.
     reason: str
     restarts: int
     ending: bool
@@ -101,7 +101,7 @@ class Failure(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     message: str
     count: int
-    #: Some of them, the newest first.
+    #: Names of some of the Pods, the newest first.
     pods: tuple[str, ...]
     last_at: datetime | None
 
@@ -109,7 +109,8 @@ class Failure(msgspec.Struct, frozen=True, rename="camel"):
 class PodIndexes(msgspec.Struct, frozen=True):
     running: str
     pending: str
-    #: The newest Pod that is known has failed; that the index has is for the Job to say.
+    #: Indexes whose newest known Pod has failed; only the Job's status decides whether the index
+    #: has.
     failed: str
 
 
@@ -142,7 +143,7 @@ def row_of(pod: PodView) -> PodRow:
 
 
 def failures_of(pods: Iterable[PodView]) -> list[Failure]:
-    """The most frequent first."""
+    """Group failed Pods by cause, the most frequent first."""
     groups: dict[tuple[str, int | None, str, str], list[PodView]] = {}
     for pod in pods:
         if pod.status.phase != "Failed":
@@ -165,7 +166,8 @@ def failures_of(pods: Iterable[PodView]) -> list[Failure]:
 
 
 def pod_indexes(pods: Iterable[PodView]) -> PodIndexes:
-    """By the Pods that are given; one that has not ended counts more than one that has."""
+    """Return the indexes of the given Pods by state; an active Pod takes precedence over an ended
+    one."""
     found: dict[str, set[int]] = {"Running": set(), "Pending": set(), "Failed": set()}
     for pod in pods:
         if pod.index is not None and pod.status.phase != "Succeeded":
@@ -182,7 +184,7 @@ def _ranges(indexes: Iterable[int]) -> str:
 
 
 def newest(pods: Sequence[PodView], phase: str, most: int) -> list[PodView]:
-    """Those of a phase that ended last."""
+    """Return the Pods of a phase that ended last, at most `most`."""
     found = [pod for pod in pods if pod.status.phase == phase]
     return sorted(found, key=_end_order, reverse=True)[:most]
 

@@ -1,7 +1,8 @@
-"""The logs of several Pods in one answer: browsers open only six connections to a server.
+"""Multiplexed log stream: the logs of several Pods in one response.
 
-The answer consists of frames: `NUMBER LENGTH\n`, then so many bytes of the log with that number. A
-log that cannot be read is left out, so that the others can be: a Pod may have none yet.
+Browsers open only six connections to a server, so logs share one. The response consists of frames:
+`NUMBER LENGTH\n`, then so many bytes of the log with that number. A log that cannot be read is
+skipped, so that the others are still sent: a Pod may have none yet.
 """
 
 import asyncio
@@ -12,14 +13,14 @@ from onejob.api.sessions.pod_streams import LogSource
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import LogOptions
 
-#: A reader that is slow makes its logs wait, not the memory grow.
+#: Queued frames. A slow reader delays its logs rather than growing the memory.
 _MOST_WAITING = 16
 
 
 async def merged_logs(
     source: LogSource, namespace: str, wanted: Sequence[tuple[str, str]], options: LogOptions
 ) -> AsyncIterator[bytes]:
-    """`wanted` are Pods and containers."""
+    """Yield frames of the logs of `wanted`, pairs of Pod and container."""
     frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
 
     async def read(number: int, pod: str, container: str) -> None:

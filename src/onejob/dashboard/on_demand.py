@@ -1,5 +1,5 @@
-"""Waits for the first request of the dashboard. Until then there are no pages and no import of what
-they are made of: explanations, summaries and merged logs."""
+"""Lazy construction of the dashboard: pages and their imports (explanations, summaries, merged
+logs) are loaded at its first request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -11,18 +11,18 @@ from onejob.dashboard.sessions import SESSION_HEADER
 
 
 class DashboardOnDemand:
-    """Implements `onejob.api.http.dashboard.Dashboard`."""
+    """Implementation of `onejob.api.http.dashboard.Dashboard`."""
 
     def __init__(
         self, build: Callable[[], Dashboard], ready: Callable[[], Awaitable[None]]
     ) -> None:
-        """`ready` waits until the caches know all Pods."""
+        """`ready` waits until the caches contain all Pods."""
         self._build = build
         self._ready = ready
         self._built: Dashboard | None = None
 
     def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
-        # Every request of every client comes by here.
+        # Called for every request of every client.
         return self._pages().session(headers) if SESSION_HEADER in headers else None
 
     async def answer(

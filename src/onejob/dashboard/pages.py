@@ -1,6 +1,6 @@
-"""What is served below /ui: the page's files, signing in and out, and summaries for it.
+"""Request handlers below /ui: static files, signing in and out, and summaries.
 
-Everything else the page needs it gets from the Kubernetes API, as any client does.
+All other data the page gets from the Kubernetes API, like any client.
 """
 
 from collections.abc import Mapping
@@ -42,9 +42,9 @@ from onejob.wire.errors import (
 )
 from onejob.wire.kinds import BY_RESOURCE
 
-#: No session can be opened without it; a form of another site cannot send it.
+#: Header value required to open a session; a form of another site cannot send it.
 _SIGN_IN: Final = b"sign-in"
-#: Read before anybody is known: no more than a code needs.
+#: Upper bound on a body that is read before authentication: just enough for a code.
 _SIGN_IN_BYTES: Final = 4096
 _SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
@@ -55,12 +55,12 @@ _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again
 
 class _SignIn(msgspec.Struct):
     code: str
-    #: Who was signed in last in this browser, unless somebody else may follow.
+    #: User last signed in in this browser; "" if any user may follow.
     expected: str = ""
 
 
 class DashboardPages:
-    """Implements `onejob.api.http.dashboard.Dashboard`."""
+    """Implementation of `onejob.api.http.dashboard.Dashboard`."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class DashboardPages:
         return json_answer(await self._summaries.cronjob(key))
 
     async def _rerun(self, request: Request, key: Key) -> Answer:
-        """What to create for a Job to run once more; the page creates it."""
+        """Return the objects to create in order to run a Job once more; the page creates them."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         failed_only = flag(request.query, "failedOnly")
@@ -255,7 +255,8 @@ class DashboardPages:
         return json_answer(await self._queues.queue(namespace, may_get))
 
     async def _mirrors(self, request: Request) -> Answer:
-        """Targets are Secrets, and what is shown of one is read from it."""
+        """Return the mirror targets. Requires access to Secrets, because the targets are read from
+        them."""
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         for resource in (JOBS, SECRETS):
@@ -283,7 +284,7 @@ class DashboardPages:
         return Answer(200, frames, _FRAMES, endless=options.follow)
 
     def _require(self, request: Request, verb: str, key: Key, subresource: str = "") -> None:
-        """Authorised and audited as the request of the API that it stands for."""
+        """Authorise and audit the request as the equivalent API request. Raises Forbidden."""
         wanted = _wanted(verb, key, subresource)
         request.audit_as(wanted)
         require(self._authorizer, request.user, wanted)

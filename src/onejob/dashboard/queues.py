@@ -1,7 +1,7 @@
-"""The queue and the mirrors of a server, for their pages.
+"""Queue and mirror summaries for the dashboard.
 
-Both are read from all Jobs. What was read is kept for a moment, longer the more it was, and shared
-by all who ask.
+Both are computed from all Jobs. The queue is cached for a moment, longer the more Jobs there are,
+and shared by all requests.
 """
 
 import asyncio
@@ -39,13 +39,16 @@ class Queues:
         self._problem = ""
         self._good_until = float("-inf")
         self._reading = asyncio.Lock()
-        #: How often all Jobs were read, for tests.
+        #: Number of times that all Jobs were read, for tests.
         self.made = 0
 
     async def queue(self, namespace: str, may_get: Callable[[Key], bool]) -> Document:
-        """Places and times are those among all Jobs. For one namespace, only its Jobs are listed,
-        and only the limits that apply to them. What is wrong with the ConfigMap of the limits
-        quotes it, so it is said only if `may_get` allows that."""
+        """Return the queue as a document.
+
+        Positions and times refer to the queue of all Jobs. For one namespace, only its Jobs are
+        listed, and only the limits that apply to them. An error in the ConfigMap of the limits
+        quotes it, so the text is included only if `may_get` allows reading it.
+        """
         async with self._reading:
             if self._clock.monotonic() >= self._good_until:
                 await self._read()

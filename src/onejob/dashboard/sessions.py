@@ -1,6 +1,6 @@
-"""Who is signed in: one-time codes become sessions, and sessions stand for credentials.
+"""Sign-in sessions: one-time codes are exchanged for sessions, and sessions for credentials.
 
-`onejob ui` asks for a code with the credentials of its kubeconfig; the page that it opens exchanges
+`onejob ui` requests a code with the credentials of its kubeconfig; the page that it opens exchanges
 the code for a session. A session has two secrets. One is in a cookie that no script can read; the
 other is kept by the page and sent in a header. Browsers send cookies to every port of a host, and
 on behalf of other sites; the header is only sent by our own page.
@@ -18,12 +18,13 @@ from typing import Final, TypeVar
 from onejob.api.access.authentication import Credentials, holder_of
 from onejob.clock import Clock
 
-#: Named in a request, the session counts, and nothing else does.
+#: A request with this header is authenticated by its session alone, without other credentials.
 SESSION_HEADER: Final = b"x-onejob-session"
 CODE_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 12 * 3600.0
-#: The oldest make room: first those of the same user, so that nobody can sign out everybody else.
+#: Limits beyond which the oldest are evicted: first the user's own, so that no user can sign out
+#: the others.
 _MOST_CODES: Final = 100
 _MOST_CODES_EACH: Final = 10
 _MOST_SESSIONS: Final = 1000
@@ -59,7 +60,7 @@ _Held = TypeVar("_Held", _Code, _Session)
 class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: By the hash of the code, so that looking one up takes the same time for all.
+        #: By the hash of the code, so that lookups take constant time with respect to the secret.
         self._codes: dict[bytes, _Code] = {}
         self._sessions: dict[bytes, _Session] = {}
 
@@ -72,13 +73,13 @@ class Sessions:
         return code
 
     def user_of(self, code: str) -> str:
-        """Whom a code signs in; "" if it is not good. It stays good."""
+        """Return the user that a code signs in, without using it up; "" if it is invalid."""
         self._drop_expired()
         found = self._codes.get(_hash(code))
         return "" if found is None else found.user
 
     def open(self, code: str) -> Opened | None:
-        """None if the code is not known, used or too old."""
+        """Exchange a code for a session; None if the code is unknown, used or expired."""
         self._drop_expired()
         found = self._codes.pop(_hash(code), None)
         if found is None:
@@ -113,7 +114,8 @@ class Sessions:
 
 
 def cookie_name(headers: Mapping[bytes, bytes]) -> str:
-    """Cookies are not kept apart by port, so servers on one host need names of their own."""
+    """Return the cookie name for this port: cookies are not separated by port, so each server on a
+    host needs its own name."""
     port = headers.get(b"host", b"").rpartition(b":")[2].decode("latin-1")
     return f"__Host-onejob-{port if port.isdigit() else '443'}"
 
@@ -134,7 +136,7 @@ def set_cookie(name: str, value: str, seconds: int) -> bytes:
 
 
 def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, most: int) -> None:
-    """For one more of that user; `held` has the oldest first."""
+    """Evict entries to make room for one more of that user; `held` is ordered oldest first."""
     own = [hashed for hashed, one in held.items() if holder_of(one.user) == holder_of(user)]
     for hashed in own[: max(0, len(own) - most_each + 1)]:
         del held[hashed]

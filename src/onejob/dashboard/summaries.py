@@ -1,10 +1,10 @@
-"""What the dashboard asks of the server because the browser could not hold it: an object explained
-in words, with a bounded number of its Pods or fire times.
+"""Summaries of Jobs, Pods and CronJobs that are too expensive to compute in the browser.
 
-A Job may have 10^5 Pods. Those that have not ended come from the informer's cache. Of those that
-have, a bounded number is read, found by their names, which begin with the Job's. The result is kept
-for a while, longer the more was read for it, and shared by all who ask: many open pages cost as
-much as one, and a busy Job little.
+A summary is an explanation in words, with a bounded number of Pods or fire times. A Job may have
+10^5 Pods. Active ones come from the informer's cache. Of the ended ones a bounded number is read,
+found by their names, which begin with the Job's. A Job's summary is cached for a while, longer the
+more Pods were read for it, and shared by all requests: many open pages cost as much as one, and a
+busy Job little.
 """
 
 import asyncio
@@ -47,21 +47,21 @@ from onejob.wire.errors import NotFound
 
 Document: TypeAlias = dict[str, Any]
 
-#: So many Pods that have ended are looked at; of a larger Job the rest is not.
+#: Upper bound on ended Pods that are read; the rest of a larger Job is skipped.
 MOST_LOOKED_AT: Final = 1500
-#: So many Pods that have not ended are read.
+#: Upper bound on active Pods that are read.
 _MOST_ACTIVE: Final = 1000
-#: Of each phase, so many are in the answer.
+#: Rows per phase in the response.
 _MOST_ROWS: Final = 300
-#: Of each phase, so many are considered for the explanation.
+#: Pods per phase considered for the explanation.
 _MOST_EXPLAINED: Final = 100
 _PAGE: Final = 500
 _CONFIG_MAPS: Final = "configmaps"
-#: Of a long name of a Job, at least so much is in the names of its Pods.
+#: Pod names contain at least this many characters of a long Job name.
 _SHORTEST_CUT: Final = 45
 _MOST_KEPT: Final = 64
-#: How long a summary is good: at least this, and a second more for so many Pods that were read. So
-#: summaries take a few per cent of a processor at most.
+#: Seconds for which a summary is valid: at least this, and one more per `_PODS_PER_SECOND` Pods
+#: read. So summaries take a few per cent of a processor at most.
 _FRESH_SECONDS: Final = 1.0
 _PODS_PER_SECOND: Final = 400
 
@@ -74,7 +74,8 @@ class _Kept:
     summary: Document
 
     def serves(self, job: Job, now: float) -> bool:
-        """Pages ask once more when a Job has finished, and then no more."""
+        """Return whether the cached summary is still valid. A Job's end invalidates it, because
+        pages then request it for the last time."""
         return now < self.until and (self.uid, self.finished) == (job.metadata.uid, job.finished)
 
 
@@ -96,22 +97,22 @@ class Summaries:
         *,
         most_looked_at: int = MOST_LOOKED_AT,
     ) -> None:
-        """`pods` has those that have not ended."""
+        """`pods` contains the Pods that have not ended."""
         self._most_looked_at = most_looked_at
         self._client = client
         self._store = store
         self._pods = pods
         self._clock = clock
         self.local_zone = local_zone
-        #: By Job, the oldest first.
+        #: Cached summaries by Job, the oldest first.
         self._kept: dict[Key, _Kept] = {}
-        #: Those that are being made, by Job.
+        #: Summaries being computed, by Job.
         self._making: dict[Key, asyncio.Task[_Kept]] = {}
-        #: How often a summary was made, for tests.
+        #: Number of summaries computed, for tests.
         self.made = 0
 
     async def job(self, key: Key) -> Document:
-        """Raises NotFound."""
+        """Return the summary of a Job. Raises NotFound."""
         document = await self._client.get(key)
         job = read_job(document)
         kept = self._kept.get(key)
@@ -121,7 +122,7 @@ class Summaries:
         if making is None:
             making = self._making[key] = asyncio.create_task(self._make(key, document))
             making.add_done_callback(lambda task: self._making.pop(key, None))
-        # Whoever asked first may leave; the others still wait for it.
+        # The first requester may disconnect; the others still wait for the task.
         return (await asyncio.shield(making)).summary
 
     async def _make(self, key: Key, document: bytes) -> "_Kept":
@@ -136,16 +137,16 @@ class Summaries:
         return self._kept[key]
 
     async def pod(self, key: Key) -> Document:
-        """Raises NotFound."""
+        """Return the explanation of a Pod. Raises NotFound."""
         pod: Document = msgspec.json.decode(await self._client.get(key))
         now = self._clock.now()
         return _words(explain_pod(pod, now, node=await self._node([pod])), now)
 
     async def cronjob(self, key: Key) -> Document:
-        """Raises NotFound."""
+        """Return the explanation and the fire times of a CronJob. Raises NotFound."""
         cronjob: Document = msgspec.json.decode(await self._client.get(key))
         uid, now = cronjob["metadata"]["uid"], self._clock.now()
-        # Its Jobs have the one, those that were made for its slots later the other.
+        # Its own Jobs contain the UID; Jobs created later for its slots contain the name.
         marks = (uid.encode(), key.name.encode())
         found = await job_documents(
             self._client, key.namespace, lambda one: any(mark in one for mark in marks)
@@ -165,18 +166,21 @@ class Summaries:
             **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),
         }
 
-    # --- what the page is to create -------------------------------------------------------
+    # --- objects for the page to create ---------------------------------------------------
 
     async def rerun(
         self, key: Key, failed_only: bool, require_get: Callable[[Key], None]
     ) -> list[Document]:
-        """`require_get` raises if whoever asks may not read an object that the Job names. Raises
-        NotFound and BadInput."""
+        """Return the documents to create in order to run a Job again.
+
+        `require_get` raises if the user may not read an object that the Job refers to. Raises
+        NotFound and BadInput.
+        """
         job: Document = msgspec.json.decode(await self._client.get(key))
         jobs = await job_documents(self._client, key.namespace, lambda document: True)
         taken = {_read_name(document).metadata.name for document in jobs}
         parameters = await self._parameters(key, job, require_get)
-        # A megabyte of parameters takes seconds, and others wait for the loop.
+        # A megabyte of parameters takes seconds, which would block the event loop.
         return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
 
     async def _parameters(
@@ -186,7 +190,7 @@ class Summaries:
         if name is None:
             return None
         named = Key(_CONFIG_MAPS, key.namespace, name)
-        # Whoever may change the Job says which one this is.
+        # The name is chosen by users who may change the Job, so access must be checked.
         require_get(named)
         try:
             document = await self._client.get(named)
@@ -196,7 +200,7 @@ class Summaries:
         return config_map
 
     async def manual_job(self, key: Key) -> Document:
-        """Raises NotFound."""
+        """Return the document of a manual Job of a CronJob. Raises NotFound."""
         cronjob: Document = msgspec.json.decode(await self._client.get(key))
         return job_of_cronjob(cronjob, {"generateName": manual_prefix(key.name)})
 
@@ -240,7 +244,7 @@ class Summaries:
         return [msgspec.json.decode(event) for event in found.documents]
 
     async def _active(self, uid: str) -> dict[str, bytes]:
-        """By name; a Pod that is gone by now is left out."""
+        """Return documents of active Pods by name; Pods deleted since are left out."""
         views = [pod for pod in self._pods.find("controller", uid) if not pod.terminal]
         return await self._read([pod.key for pod in views[:_MOST_ACTIVE]])
 
@@ -259,7 +263,7 @@ class Summaries:
         return found
 
     async def index(self, key: Key, index: int) -> Document:
-        """The Pods of one index, the newest first, however many others the Job has. Raises
+        """Return the Pods of one index, the newest first, however many others the Job has. Raises
         NotFound."""
         job = read_job(await self._client.get(key))
         prefix = generate_name_with_index(key.name, index)
@@ -268,7 +272,7 @@ class Summaries:
         return {"pods": sorted(pods, key=lambda row: str(row.created_at), reverse=True)}
 
     async def _ended(self, job: Key, uid: str) -> tuple[dict[str, PodView], bool]:
-        """Pods that have ended by name, and whether these are all."""
+        """Return ended Pods by name, and whether these are all."""
         # Names of indexed Pods are cut shorter the longer their index is.
         prefix = generate_name(job.name)[:_SHORTEST_CUT]
         found, all_seen = await self._with_prefix(job.namespace, uid, prefix)
@@ -277,8 +281,8 @@ class Summaries:
     async def _with_prefix(
         self, namespace: str, uid: str, prefix: str
     ) -> tuple[list[PodView], bool]:
-        """Pods of the Job with that UID, and whether these are all. Names of Pods begin with that
-        of their Job, so only a part of the namespace is looked at."""
+        """Return Pods of the Job with that UID, and whether these are all. Names of Pods begin with
+        that of their Job, so only a part of the namespace is scanned."""
         found: list[PodView] = []
         turns, looked_at = Turns(), 0
         after: Key | None = Key(PODS, namespace, prefix)
@@ -298,7 +302,7 @@ class Summaries:
         return found, after is None
 
     async def _node(self, pods: Sequence[Document]) -> NodeView | None:
-        """The only node there is; only read if there are Pods that have none."""
+        """Return the only node, or None if there are several or if all Pods are scheduled."""
         if all(pod["spec"].get("nodeName") for pod in pods):
             return None
         nodes = (await self._client.list(Selection(NODES))).documents
