@@ -1,6 +1,6 @@
-"""Cluster mode: the controllers of onejob on a Kubernetes API server that is somebody else's.
+"""Cluster mode: the controllers of onejob on an existing Kubernetes API server.
 
-`manager` composes them, `election` chooses one of several replicas, `preflight` refuses to start
-where it could not work, `permissions` is the one list of what is needed there, `probes` answers
-whoever looks after the process, and `manifests` writes what installs it.
+`manager` composes them, `election` elects one of several replicas, `preflight` refuses to start if
+prerequisites are missing, `permissions` is the single list of required permissions, `probes` serves
+health and metrics, and `manifests` generates the installation.
 """

@@ -1,4 +1,4 @@
-"""Holds a Lease, or waits for it. What to do is decided by `planning.leadership`."""
+"""Leader election with a Lease: acquire, renew, release. Decisions are in `planning.leadership`."""
 
 import asyncio
 import logging
@@ -26,16 +26,16 @@ from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 LEASES = "leases.coordination.k8s.io"
-#: At most one renewal can be under way; others may edit the lease by hand.
+#: At most one renewal can be in flight; further conflicts are manual edits of the lease.
 _RELEASE_TRIES = 3
 
 
 class NotLeading(Conflict):
-    """A write was not sent: another replica may lead by now."""
+    """A write was not sent: another replica may be leading."""
 
 
 class Leadership:
-    """The permit to write while a term lasts."""
+    """Write permit that lasts as long as the term."""
 
     def __init__(self, term: Term, clock: Clock) -> None:
         self.term = term
@@ -49,12 +49,12 @@ class Leadership:
 
 
 class Elector:
-    """One replica's part in the election."""
+    """Participant in the election, for one replica."""
 
     def __init__(
         self, client: Client, lease: Key, identity: str, timing: Timing, clock: Clock, rng: Random
     ) -> None:
-        """Requests of `client` must end well before the renew deadline does."""
+        """Requests of `client` must time out well before the renew deadline."""
         self._client = client
         self._key = lease
         self._identity = identity
@@ -76,7 +76,7 @@ class Elector:
             await asyncio.sleep(self._retry_seconds())
 
     async def hold(self, leadership: Leadership) -> str:
-        """Renew the lease until it is lost; returns why."""
+        """Renew the lease until it is lost; return the reason."""
         trouble = "it could not be renewed in time"
         while True:
             await asyncio.sleep(self._retry_seconds())
@@ -96,7 +96,8 @@ class Elector:
                 return f"{holder} holds it"
 
     async def release(self) -> None:
-        """Give the lease up, for others to take at once. Not before the last write has ended."""
+        """Give up the lease, so that another replica can take it at once. Call only after the last
+        write has ended."""
         lease = self._sighting.lease if self._sighting is not None else None
         try:
             for _ in range(_RELEASE_TRIES):
@@ -105,7 +106,8 @@ class Elector:
                 try:
                     await self._write(lease, released(lease, self._clock.now()))
                 except Conflict:
-                    # The renewal that the end of the term broke off has arrived, or just now does.
+                    # The renewal that was cancelled at the end of the term has arrived, or is
+                    # arriving.
                     lease = await self._read()
                 else:
                     return
@@ -115,7 +117,7 @@ class Elector:
 
     async def _try_to_acquire(self) -> Leadership | None:
         lease = await self._read()
-        # Not the time before: reading may take long, and the record be new.
+        # Taken after the read: reading may take long, and the record may be new.
         now = self._clock.monotonic()
         self._sighting = sighted(self._sighting, lease, now)
         if seconds_until_free(self._sighting, self._identity, now):
@@ -124,17 +126,17 @@ class Elector:
         try:
             await self._write(lease, self._taken(lease))
         except (AlreadyExists, Conflict):
-            # Another was faster.
+            # Another replica was faster.
             return None
         return Leadership(Term(sent_at, self._timing), self._clock)
 
     async def _renew(self, leadership: Leadership, sent_at: float) -> str:
-        """Returns who holds the lease if it is not this replica."""
+        """Renew the lease. Return "" on success, or the holder if it is not this replica."""
         lease = self._sighting.lease if self._sighting is not None else None
         try:
             await self._write(lease, self._taken(lease))
         except (Conflict, NotFound, AlreadyExists):
-            # Somebody changed it, or the answer to our last renewal was lost.
+            # Another client changed it, or the response to our last renewal was lost.
             lease = await self._read()
             self._sighting = Sighting(lease, self._clock.monotonic())
             if lease is not None and lease.spec.holder_identity != self._identity:

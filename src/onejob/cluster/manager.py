@@ -1,4 +1,4 @@
-"""The composition root of cluster mode: clients, election and controllers."""
+"""Composition root of cluster mode: clients, leader election and controllers."""
 
 import asyncio
 import logging
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 
 DEFAULT_MANAGER: Final = "onejob.dev/job-controller"
 _REQUEST_SECONDS: Final = 30.0
-#: How long the last events may take when a term ends in order.
+#: Seconds that writing the last Events may take when a term ends regularly.
 _LAST_EVENTS_SECONDS: Final = 2.0
-#: A leader that could not renew its lease should have given up by now.
+#: Seconds after its term by which a leader that could not renew its lease should have stopped.
 _STUCK_SECONDS: Final = 20.0
-#: Finished Jobs are deleted by the cluster's own controller, whoever ran them.
+#: Finished Jobs are deleted by the cluster's own TTL controller, whichever controller ran them.
 _GATES: Final = FeatureGates({"TTLAfterFinished": False})
 
 
@@ -51,17 +51,18 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     leader_elect: bool = False
     timing: Timing = field(default_factory=Timing)
-    #: Where the lease is, and where dry runs are made; "" means the connection's.
+    #: Namespace of the lease and of dry runs; "" means the connection's.
     own_namespace: str = ""
-    #: Requests a second, and how many at once; 0 means without a limit.
+    #: Requests per second, and burst; 0 disables the limit.
     qps: float = 50.0
     burst: int = 100
-    #: Whether Jobs with `managedBy: onejob.dev/mirror` are run on the clusters that they name.
+    #: Whether Jobs with `managedBy: onejob.dev/mirror` are run on the clusters in their
+    #: annotations.
     mirror: bool = False
 
 
 class Manager:
-    """Runs the controllers whenever this replica leads. `check` first."""
+    """Runs the controllers whenever this replica leads. Call `check` first."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Manager:
 
     @property
     def leading(self) -> bool:
-        """Whether the controllers are running here, with all that they need to know."""
+        """Return whether the controllers run in this replica, with complete caches."""
         return self._term is not None and self._term.ready
 
     @property
@@ -96,7 +97,7 @@ class Manager:
         return self._requests_before + (self._term.client.requests if self._term else 0)
 
     async def check(self) -> str:
-        """Returns the server's version. Raises CannotStart."""
+        """Run the preflight check. Return the server's version. Raises CannotStart."""
         settings = self._settings
         client = HttpClient(self._connection, rng=self._rng, request_seconds=_REQUEST_SECONDS)
         try:
@@ -113,7 +114,8 @@ class Manager:
             await client.close()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Lead, or wait to, until asked to stop; then end in order and release the lease."""
+        """Lead, or wait to lead, until `stopping` is set; then stop in order and release the
+        lease."""
         if not self._settings.leader_elect:
             await self._lead(AlwaysPermitted(), None, stopping)
             return
@@ -153,7 +155,7 @@ class Manager:
     async def _lead(
         self, permit: WritePermit, lost: asyncio.Task[str] | None, stopping: asyncio.Event
     ) -> None:
-        """Run the controllers until the term is over."""
+        """Run the controllers until the term ends: the lease is lost, or `stopping` is set."""
         gate = _Gate(permit)
         client = HttpClient(
             self._connection,
@@ -184,7 +186,7 @@ class Manager:
             await client.close()
 
     def _connect(self, target: Connection, permit: WritePermit) -> Client:
-        """To a cluster that mirrored Jobs run on: no write there either, once the term is over."""
+        """Return a client of a mirror target. Its writes stop at the end of the term, too."""
         return HttpClient(
             target,
             rng=self._rng,
@@ -193,10 +195,10 @@ class Manager:
             limits=UNTRUSTED,
         )
 
-    # --- what others see ------------------------------------------------------------------
+    # --- health checks --------------------------------------------------------------------
 
     def health(self) -> tuple[int, str]:
-        """Bad if this replica holds on to a lease that it could not renew for long."""
+        """Return 500 if this replica still runs long after it failed to renew its lease."""
         leadership = self._leadership
         if leadership is not None:
             late = self._clock.monotonic() - leadership.term.ends_at
@@ -205,14 +207,16 @@ class Manager:
         return 200, "ok\n"
 
     def readiness(self) -> tuple[int, str]:
-        """A replica that waits for its turn is ready; one that leads must have read all."""
+        """Return 503 while a leader's caches are incomplete. A replica that waits to lead is
+        ready."""
         if self._term is not None and not self._term.ready:
             return 503, "still reading what there is\n"
         return 200, "ok, leading\n" if self._term is not None else "ok, waiting to lead\n"
 
 
 class _Controllers:
-    """Everything that runs while this replica leads: one set per namespace that is followed."""
+    """Components that run while this replica leads: one set of controllers per watched
+    namespace."""
 
     def __init__(
         self,
@@ -248,8 +252,8 @@ class _Controllers:
                 self._parts.append(controller.run())
                 self._queues.append(controller)
             if settings.mirror:
-                # No Pods stand in for the remote ones here: the API server would not bring their
-                # logs, and the cluster's own controllers would take them for lost.
+                # Without stand-ins for remote Pods: the cluster's API server would not forward
+                # their logs, and its controllers would consider them lost.
                 mirror = MirrorOnDemand(
                     client,
                     informers,
@@ -263,7 +267,7 @@ class _Controllers:
         return [controller.queues for controller in self._queues]
 
     async def run(self) -> None:
-        """Until cancelled. Raises if any part ends."""
+        """Run until cancelled. Raises if any component ends."""
         try:
             await asyncio.gather(*(informers.start() for informers in self._informers))
             self.ready = True
@@ -280,8 +284,8 @@ class _Controllers:
                 await informers.stop()
 
     async def finish(self) -> None:
-        """Start no more writes, and wait for those under way: whoever leads next must not meet
-        one that comes late."""
+        """Start no more writes, and wait for writes in flight: a late one must not reach the server
+        after the next leader has started."""
         try:
             async with asyncio.timeout(_LAST_EVENTS_SECONDS):
                 await self._recorder.flush()
@@ -296,7 +300,7 @@ class _Controllers:
 
 
 class _Gate:
-    """A permit to write that can be taken back for good."""
+    """Write permit that can be revoked permanently."""
 
     def __init__(self, permit: WritePermit) -> None:
         self._permit = permit
@@ -312,7 +316,8 @@ class _Gate:
 
 
 async def _endless(part: Coroutine[Any, Any, None]) -> None:
-    """Parts run for as long as the term does: one that ends by itself is a bug."""
+    """Run a component that must not end before the term does; if it does, that is a bug. Raises
+    RuntimeError."""
     await part
     raise RuntimeError(f"{part} ended")
 
@@ -324,7 +329,7 @@ async def _follow(task: asyncio.Task[None]) -> None:
 async def _unless(
     stopping: asyncio.Event, wanted: Coroutine[Any, Any, Leadership]
 ) -> Leadership | None:
-    """What is wanted, or None if stopping comes first."""
+    """Return the awaited result, or None if `stopping` is set first."""
     task = asyncio.create_task(wanted)
     asked = asyncio.create_task(stopping.wait())
     try:

@@ -1,6 +1,6 @@
-"""What installs `onejob controller` in a cluster, as documents; pure.
+"""Installation manifests of `onejob controller`, as documents. Pure functions.
 
-The rules are those that the controller asks for when it starts, and no others.
+The RBAC rules are exactly the permissions that the controller checks when it starts.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _NAME: Final = "onejob-controller"
 _LABELS: Final = {"app.kubernetes.io/name": _NAME}
 _PORT: Final = 8080
 _RBAC: Final = "rbac.authorization.k8s.io"
-#: Nobody's, as images without a user of their own have it.
+#: The conventional UID of the user `nonroot` in images without a user of their own.
 _USER: Final = 65532
 
 
@@ -24,7 +24,7 @@ class Installation:
     namespace: str
     image: str
     manager: str
-    #: Whose Jobs are run; empty means those of all namespaces.
+    #: Namespaces whose Jobs are run; empty means all.
     watched: tuple[str, ...] = ()
     replicas: int = 2
     #: Whether it also runs Jobs on other clusters.
@@ -32,7 +32,7 @@ class Installation:
 
 
 def manifests(installation: Installation) -> Sequence[Document]:
-    """In the order in which they can be applied."""
+    """Return the manifests in the order in which they can be applied."""
     namespace = installation.namespace
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -57,7 +57,7 @@ def _roles_for_jobs(installation: Installation) -> Sequence[Document]:
 def _role(
     kind: str, name: str, needs: Sequence[Need], namespace: str, own_namespace: str
 ) -> Sequence[Document]:
-    """A role, and its binding to the controller's account."""
+    """Return a role, and its binding to the controller's service account."""
     metadata = _metadata(namespace, name)
     rules = [
         {"apiGroups": [need.group], "resources": [need.path], "verbs": list(need.verbs)}

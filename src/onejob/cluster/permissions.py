@@ -1,4 +1,5 @@
-"""What the controllers need on a cluster: asked for at the start, and granted by the manifests."""
+"""Permissions that the controllers need on a cluster: verified at start, granted by the
+manifests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ class Need:
 
     @property
     def path(self) -> str:
-        """As RBAC has it: `jobs/status`."""
+        """Resource in RBAC notation: `jobs/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One verb on one resource in one namespace ("" for all)."""
+    """Access check: one verb on one resource in one namespace ("" for all)."""
 
     need: Need
     verb: str
@@ -46,18 +47,20 @@ class Question:
         }
 
 
-#: Wherever Jobs are.
+#: In every namespace with Jobs.
 NEEDS: Sequence[Need] = (
     Need("batch", "jobs", ("get", "list", "watch")),
     Need("batch", "jobs", ("patch",), "status"),
-    # A Pod that holds back the deletion of its Job may be made only by who could free the Job.
+    # Creating a Pod that blocks the deletion of its Job requires the permission to update the Job's
+    # finalizers.
     Need("batch", "jobs", ("update",), "finalizers"),
     Need("", "pods", ("get", "list", "watch", "create", "patch", "delete")),
     Need("", "events", ("create", "patch")),
 )
 #: In the namespace of the controller itself. A Job is created there as a dry run only.
 OWN_NEEDS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
-#: With `--mirror`: the finalizer and the record of where the copy is; the targets; what is copied.
+#: With `--mirror`: for the finalizer and the record of the copy's location, for the targets, and
+#: for copied objects.
 MIRROR_NEEDS: Sequence[Need] = (
     Need("batch", "jobs", ("patch",)),
     Need("batch", "jobs", ("update",), "status"),

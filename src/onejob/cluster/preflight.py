@@ -1,4 +1,4 @@
-"""Refuses to start where the controllers could not do their work, and says why in one line."""
+"""Preflight check: refuse to start, with a one-line reason, if prerequisites are missing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class CannotStart(Exception):
-    """One line that says what is wrong, and one that says what helps."""
+    """A failed prerequisite: a one-line message, and a one-line remedy in `next_step`."""
 
     def __init__(self, message: str, next_step: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,8 @@ class CannotStart(Exception):
 async def check(
     client: HttpClient, needs: Sequence[Question], *, own_namespace: str, manager: str
 ) -> str:
-    """Returns the version of the server."""
+    """Check reachability, permissions and `spec.managedBy`. Return the server's version. Raises
+    CannotStart."""
     try:
         version = await _version(client)
         missing = await _missing(client, needs)
@@ -55,7 +56,7 @@ async def _version(client: HttpClient) -> str:
     try:
         answer = msgspec.json.decode(await client.get_raw("/version"))
     except Forbidden:
-        # Some clusters show it to few.
+        # Some clusters restrict access to the version.
         return "of an unknown version"
     except msgspec.DecodeError as error:
         raise Unreachable(f"this is not the answer of an API server: {error}") from error
@@ -79,8 +80,8 @@ async def _is_allowed(client: HttpClient, question: Question) -> bool:
 async def _require_managed_by(
     client: HttpClient, namespace: str, manager: str, version: str
 ) -> None:
-    """A server that is too old, or has the feature gate off, drops the field without a word, and
-    every Job would be run by its own controller."""
+    """Raise CannotStart if the server drops `spec.managedBy`. A server that is too old, or has the
+    feature gate off, drops the field silently, and its own controller would run every Job."""
     target = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
     answer = await client.post_raw(target, msgspec.json.encode(_probe(manager)))
     created: Any = msgspec.json.decode(answer)

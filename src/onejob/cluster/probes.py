@@ -1,9 +1,9 @@
-"""/healthz, /readyz and /metrics over plain HTTP, for who looks after the process."""
+"""Health, readiness and metrics endpoints (/healthz, /readyz, /metrics) over plain HTTP."""
 
 import asyncio
 from collections.abc import Callable
 
-#: A page is a status and a text.
+#: Handler of a page: returns status and text.
 Page = Callable[[], tuple[int, str]]
 
 _HEAD_BYTES = 16 * 1024
@@ -12,14 +12,14 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 
 class ProbeServer:
-    """One request per connection; only GET and HEAD."""
+    """Minimal HTTP server: one request per connection; only GET and HEAD."""
 
     def __init__(self, pages: dict[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Returns the port. Raises OSError."""
+        """Start listening and return the port. Raises OSError."""
         self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES)
         listening: int = self._server.sockets[0].getsockname()[1]
         return listening
@@ -35,7 +35,7 @@ class ProbeServer:
                 writer.write(self._answer(head))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
-            # Whoever does not ask is not answered.
+            # No complete request arrived: close without a response.
             pass
         finally:
             writer.close()
