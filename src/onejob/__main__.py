@@ -1,14 +1,14 @@
-"""`python -m onejob`, and the `onejob` command: what happens before there is a command.
+"""Entry point of `python -m onejob` and the `onejob` command: signal handling during imports.
 
-While modules are imported, Ctrl-C ends the process as it ends any program. Python would print at
-which line of which module that was.
+While modules are imported, Ctrl-C ends the process with the default action of SIGINT. Python's own
+handler would print a traceback into an arbitrary module.
 """
 
 import signal
 
 
 def main() -> None:
-    # In the background of a script it may be ignored, and stays so.
+    # SIGINT may be ignored, in the background of a script, and stays so.
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""The only reader of real time. Everything else is handed a `Clock`.
+"""Injectable clock: the only reader of real time. All other code receives a `Clock`.
 
-Waiting is done with the event loop's own timers (`asyncio.sleep`, `loop.call_at`), so a
-virtual loop (`onejob.virtual_time`) moves both what `now()` says and what sleepers wait for.
+Waiting uses the event loop's own timers (`asyncio.sleep`, `loop.call_at`), so a virtual loop
+(`onejob.virtual_time`) controls both the result of `now()` and the duration of sleeps.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _ZONES = "zoneinfo/"
 
 
 def local_zone() -> str:
-    """The name of this machine's time zone; UTC where it has none."""
+    """Return the name of this machine's time zone; "UTC" if it has none."""
     name = os.environ.get("TZ", "").removeprefix(":")
     if name:
         return name
@@ -24,10 +24,10 @@ def local_zone() -> str:
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The wall clock, in UTC. May jump."""
+        """Return the wall-clock time in UTC. May jump."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow; for durations and timers."""
+        """Return seconds that never decrease; for durations and timers."""
 
 
 class SystemClock:
@@ -39,7 +39,7 @@ class SystemClock:
 
 
 class LoopClock:
-    """Wall time derived from a loop's time: `epoch` is what the clock said at loop time 0."""
+    """Wall clock derived from a loop's time: `epoch` is the wall-clock time at loop time 0."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoch: datetime) -> None:
         self._loop = loop

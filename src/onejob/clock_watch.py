@@ -1,8 +1,8 @@
-"""The one place that notices when the wall clock is set, or the machine was asleep.
+"""Detection of wall-clock jumps: the clock was set, or the machine was suspended.
 
-Timers run on monotonic time, which neither stops for the one nor goes on during the other. So
-whatever is due at a time of day must be looked at again after a jump: those who wait for such
-times register a callback (`on_jump`).
+Timers run on monotonic time, which does not follow the wall clock and stops during a suspend.
+Therefore components with deadlines at a wall-clock time must re-evaluate them after a jump; they
+register a callback with `on_jump`.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from onejob.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-#: How long a jump goes unnoticed where the kernel does not report it.
+#: Seconds within which a jump is detected if the kernel does not report it.
 LOOK_EVERY_SECONDS = 5.0
-#: Smaller steps than this, in sum, are what clock synchronisation does all the time.
+#: Smaller steps than this, in sum, are ordinary clock synchronisation.
 TOLERATED_SECONDS = 1.0
 
 # From <sys/timerfd.h>; Python has them from 3.13 on.
@@ -36,8 +36,8 @@ class ClockWatch:
         *,
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
-        """`open_alarm` opens a descriptor that is readable once the clock was set; by default
-        that of the kernel, if it is the system's clock that is watched."""
+        """`open_alarm` opens a descriptor that becomes readable when the clock is set; by default a
+        timerfd, if `clock` is the system's clock."""
         self._clock = clock
         if open_alarm is None and isinstance(clock, SystemClock):
             open_alarm = open_clock_alarm
@@ -88,7 +88,7 @@ class ClockWatch:
             try:
                 os.read(alarm, 8)
             except OSError as error:
-                # This is how it says that the clock was set; it goes on watching.
+                # ECANCELED reports that the clock was set; the timer stays armed.
                 if error.errno != errno.ECANCELED:
                     log.warning("the kernel no longer tells when the clock is set: %s", error)
                     loop.remove_reader(alarm)
@@ -103,7 +103,8 @@ class ClockWatch:
 
 
 def open_clock_alarm() -> int:
-    """A Linux timerfd that becomes readable when the clock is set, also by waking up."""
+    """Return a Linux timerfd that becomes readable when the clock is set, also by a resume. Raises
+    OSError."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -19,7 +19,7 @@ DEFAULTS: Mapping[str, bool] = {
 
 
 class UnknownGate(ValueError):
-    """A gate was named that does not exist, or given a value that is not a boolean."""
+    """The name of a gate that does not exist, or a value that is not a boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class FeatureGates:
 
 
 def parse_gates(text: str) -> FeatureGates:
-    """Read `A=true,B=false`."""
+    """Parse `A=true,B=false`. Raises UnknownGate."""
     overrides: dict[str, bool] = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = item.partition("=")

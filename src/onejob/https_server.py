@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 
 class HttpsServer:
-    """Made by `start`; `stop` ends it within a second, open watches or not."""
+    """Running server, created by `start`; `stop` ends it within a second, also with open
+    watches."""
 
     def __init__(
         self,
@@ -74,11 +75,16 @@ class HttpsServer:
         tls_files: TlsFiles | None = None,
         pki: Path | None = None,
     ) -> "HttpsServer":
-        """Everything is running when this returns. It listens, and the kubeconfig is written, as
-        soon as requests can be answered: what has finished long ago need not be known to the
-        controllers for that. `pki` is where its authority is, if not in the data
-        directory. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
-        BadKeys, CannotAudit, RuntimeUnavailable or CannotListen with one clear line."""
+        """Start a server and return once everything is running.
+
+        It listens, and the kubeconfig is written, as soon as requests can be answered: the
+        controllers need not have loaded objects that finished long ago. `pki` is the directory of
+        the certificate authority, if it is not in the data directory.
+
+        Raises:
+            CannotOpen, NotTrusted, BadAuthority, BadTlsFile, BadKeys, CannotAudit,
+            RuntimeUnavailable, CannotListen: with a one-line message.
+        """
         world = world or World()
         auditor = _auditor(settings, world)
         prepare_data_dir(settings.data_dir)
@@ -155,7 +161,7 @@ class HttpsServer:
         return self.listener.url
 
     def sign_in_address(self, seconds: float) -> str:
-        """Opens the dashboard as the admin, once, for so long."""
+        """Return a URL that opens the dashboard as the admin, once, within `seconds`."""
         token = admin_token(self.plane.settings.data_dir / TOKEN_FILE)
         code = self._sessions.new_code(ADMIN.name, Credentials(token), seconds)
         return f"{self.url}/ui/#/sign-in/{code}"
@@ -168,7 +174,8 @@ class HttpsServer:
 
 
 def _auditor(settings: Settings, world: World) -> "Auditor | None":
-    """Most servers have none and never import this. Raises CannotAudit."""
+    """Return the auditor, or None without an audit policy, in which case nothing is imported.
+    Raises CannotAudit."""
     chosen = settings.audit
     if chosen is None:
         return None
@@ -186,7 +193,7 @@ def _export_process(plane: ControlPlane) -> None:
     read("process_resident_memory_bytes", lambda: {(): own_process.resident_bytes()})
     read("process_open_fds", lambda: {(): own_process.open_descriptors()})
     read("process_max_fds", lambda: {(): own_process.descriptor_limit()})
-    # The cache keeps a Pod that has ended until it is counted.
+    # Excludes ended Pods, which the cache keeps until they are counted.
     read("onejob_pods", lambda: Counter((pod.status.phase,) for pod in pods if not pod.terminal))
 
 
@@ -223,7 +230,8 @@ class _PodSources(TypedDict, total=False):
 
 
 def _pod_sources(plane: ControlPlane) -> _PodSources:
-    """What only those who run Pods know of them: logs, processes, ports, use of the machine."""
+    """Return the sources of Pod data that only the node has: logs, processes, ports, resource
+    usage."""
     client = plane.client
     if not plane.settings.with_node:
         return {
@@ -241,8 +249,8 @@ def _pod_sources(plane: ControlPlane) -> _PodSources:
 
 
 class _Node:
-    """The node as the API's source of logs, sessions, ports and use of the machine. Whoever asks
-    before it has taken over what runs waits until then."""
+    """The node as the API's source of logs, sessions, ports and resource usage. Requests wait until
+    the node has taken over running Pods."""
 
     def __init__(self, plane: ControlPlane) -> None:
         node = plane.node

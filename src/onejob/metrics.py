@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms, declared in one table and shown as Prometheus text.
+"""Prometheus metrics: counters, gauges and histograms, declared in one table.
 
-Incrementing is a dictionary update, cheap enough for every Pod. There is no client library
-behind it: importing one costs more time and memory than the rest of an idle server's API
+Incrementing is a dictionary update, cheap enough for every Pod. No client library is used:
+importing one costs more time and memory than the rest of an idle server's API
 (docs/decisions/0002-own-metrics.md).
 """
 
@@ -18,12 +18,12 @@ class Metric(Struct, frozen=True):
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    #: The same figures under the names that older proposals gave them.
+    #: Further names of the metric, from older proposals.
     aliases: tuple[str, ...] = ()
-    #: Label values that are called otherwise under those names.
+    #: Label values that differ under the aliases.
     renamed: Mapping[str, str] = field(default_factory=dict)
-    #: Label values that are shown as 0 before anything is counted: Prometheus sees no increase in a
-    #: series that begins with 1, so that an alert would miss the first failure.
+    #: Label values exposed as 0 before the first increment: Prometheus sees no increase in a series
+    #: that begins with 1, so that an alert would miss the first failure.
     preset: tuple[tuple[str, ...], ...] = ()
 
 
@@ -208,7 +208,7 @@ class _Histogram(Struct):
 
 
 class Metrics:
-    """One set of figures. Label values are given in the order the table declares them."""
+    """Metric registry. Label values are passed in the order of the table's declaration."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[tuple[str, ...], float]] = {}
@@ -220,14 +220,14 @@ class Metrics:
         values[labels] = values.get(labels, 0) + by
 
     def counter(self, name: str) -> dict[tuple[str, ...], float]:
-        """The figures themselves, by their labels, for whoever counts very often."""
+        """Return the mutable values of a counter by label values, for very frequent updates."""
         return self._values.setdefault(name, {})
 
     def set(self, name: str, value: float, *labels: str) -> None:
         self._values.setdefault(name, {})[labels] = value
 
     def drop(self, name: str, *labels: str) -> None:
-        """Forget a gauge whose object is gone."""
+        """Remove a gauge whose object no longer exists."""
         self._values.get(name, {}).pop(labels, None)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
@@ -240,11 +240,11 @@ class Metrics:
         histogram.total += value
 
     def read(self, name: str, reader: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
-        """Ask `reader` for the figures whenever somebody looks."""
+        """Call `reader` for the values at each scrape."""
         self._readers[name] = reader
 
     def value(self, name: str, *labels: str) -> float:
-        """One figure; of a histogram the number of observations. For tests and `bench`."""
+        """Return one value; for a histogram the number of observations. For tests and `bench`."""
         if name in self._histograms:
             histogram = self._histograms[name].get(labels)
             return sum(histogram.counts) if histogram else 0
@@ -253,7 +253,7 @@ class Metrics:
         return self._values.get(name, {}).get(labels, 0)
 
     def exposition(self) -> str:
-        """Everything, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return "".join(f"{line}\n" for metric in METRICS for line in self._lines(metric))
 
     def _lines(self, metric: Metric) -> Iterator[str]:

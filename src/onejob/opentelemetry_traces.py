@@ -1,8 +1,9 @@
-"""Traces for OpenTelemetry, sent over OTLP/HTTP. Imported only by servers that are asked for them:
-the libraries behind it are an extra, and take longer to import than the server.
+"""OpenTelemetry tracer, exporting over OTLP/HTTP.
 
-Each Job has one trace, numbered as its UID: the Job itself is its root, syncs and containers are
-parts of it. Requests have traces of their own, or belong to that of their client.
+Imported only by servers with tracing enabled: the libraries are an extra, and take longer to import
+than the server. Each Job has one trace, whose id is the Job's UID: the Job itself is its root span,
+syncs and containers are child spans. Requests have traces of their own, or belong to that of their
+client.
 """
 
 import hashlib
@@ -35,13 +36,14 @@ from onejob.worker_threads import start_daemon
 
 log = logging.getLogger(__name__)
 
-#: A collector that does not answer must not hold up the server's end for longer.
+#: Seconds. An unresponsive collector must not delay the server's shutdown for longer.
 _CLOSE_SECONDS: Final = 3.0
 _NANOS: Final = 1_000_000_000
 
 
 class _Ids(RandomIdGenerator):
-    """Random ones, but for the root of a Job's trace. Only the loop's thread begins spans."""
+    """Random ids, except for the root of a Job's trace. Not thread-safe: only the loop's thread
+    starts spans."""
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None
@@ -66,8 +68,11 @@ class _Begun:
 
 
 class OpenTelemetryTracer:
-    """`endpoint` is the base URL of a collector, for instance http://localhost:4318. What else
-    there is to choose (sampling, headers, batches) the variables OTEL_* of the SDK say."""
+    """`Tracer` that exports to a collector.
+
+    `endpoint` is the base URL of the collector, for instance http://localhost:4318. Other options
+    (sampling, headers, batches) are set by the SDK's OTEL_* variables.
+    """
 
     def __init__(self, endpoint: str) -> None:
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
@@ -81,7 +86,7 @@ class OpenTelemetryTracer:
         self._headers = TraceContextTextMapPropagator()
 
     def request(self, traceparent: str) -> _Begun:
-        # What is no traceparent begins a new trace, as the standard wants it.
+        # An invalid traceparent starts a new trace, as the standard requires.
         parent = self._headers.extract({"traceparent": traceparent}, context=Context())
         return _Begun(self._tracer.start_span("request", parent, SpanKind.SERVER))
 
@@ -119,7 +124,7 @@ class OpenTelemetryTracer:
 
     def _inside(self, uid: str) -> Context:
         trace_id, span_id = _numbers(uid)
-        # Parts of a Job are kept if the whole of it will be.
+        # The parts of a Job are sampled exactly if its root span will be.
         decision = self._provider.sampler.should_sample(None, trace_id, "job").decision
         sampled = decision is Decision.RECORD_AND_SAMPLE
         flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
@@ -128,7 +133,7 @@ class OpenTelemetryTracer:
 
 
 def _numbers(uid: str) -> tuple[int, int]:
-    """Of the trace, and of its root."""
+    """Return the ids of an object's trace and of its root span."""
     digest = hashlib.sha256(uid.encode()).digest()
     try:
         number = UUID(uid).int

@@ -1,8 +1,10 @@
-"""Settings of a process that is onejob's alone. A library must leave these to its host.
+"""Process-wide tuning: garbage collection and descriptor limits.
 
-Python's garbage collector stops everything while it looks for cycles, about half a microsecond per
-object. Nearly all of ours are freed without it, so it may look little at a time, and at everything
-when nobody minds.
+Only for a process of onejob's own; a library must leave these settings to its host.
+
+Python's garbage collector stops the process while it searches for cycles, about half a microsecond
+per object. Nearly all of our objects are freed by reference counting, so the young generation is
+kept small, and full collections run when the process is idle.
 """
 
 import asyncio
@@ -13,17 +15,18 @@ import resource
 import time
 from collections.abc import Callable
 
-#: Objects made, less those freed, between two looks at the youngest: a millisecond's worth. With
-#: thousands, whole generations of Pods would be young, and a look take tens of milliseconds.
+#: Allocations minus deallocations between two young collections: a millisecond of work. With
+#: thousands, whole generations of Pods would be young, and a collection would take tens of
+#: milliseconds.
 _YOUNG_OBJECTS = 700
 _NEVER = 2**31 - 1
 
-#: After so many looks at the youngest, one at everything is due.
+#: Young collections after which a full collection is due.
 _YOUNG_LOOKS = 10
 _PERIOD_SECONDS = 10.0
-#: A period was quiet if the process used less of a processor than this.
+#: Share of a processor below which a period counts as idle.
 _QUIET_SHARE = 0.05
-#: What is due waits for a quiet period, but for no more than so many that were not: ten minutes.
+#: A due collection waits for an idle period, but for at most this many busy ones: ten minutes.
 _MOST_BUSY_PERIODS = 60
 
 
@@ -32,15 +35,20 @@ _inherited_descriptors: tuple[int, int] | None = None
 
 
 def build_without_looking() -> None:
-    """Call before all is built, and `settle` after it. Hardly anything of that is garbage: a server
-    with a hundred thousand objects leaves five hundred behind, and to look for them took a tenth of
-    its start."""
+    """Disable garbage collection during start-up; call `settle` afterwards.
+
+    Hardly any start-up object is garbage: a server with a hundred thousand objects leaves five
+    hundred behind, and searching for them took a tenth of its start.
+    """
     gc.disable()
 
 
 def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
-    """Call on the loop, once all is built: what there is by now stays, and is not looked at. What
-    building it took and has freed goes back to the system."""
+    """Freeze long-lived objects (`gc.freeze`) and enable garbage collection again.
+
+    Call on the loop, once start-up is complete. Also returns memory freed during start-up to the
+    system.
+    """
     _give_memory_back()
     gc.freeze()
     gc.enable()
@@ -49,7 +57,7 @@ def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
 
 
 class _FullLooks:
-    """At all that was made since, in quiet periods."""
+    """Scheduler of full collections in idle periods, for objects created since `settle`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cpu_seconds: Callable[[], float]) -> None:
         self._loop = loop
@@ -72,8 +80,9 @@ class _FullLooks:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as the system allows: by default, it may have 1024,
-    for the sake of programs that use select(). Those that it starts get back what it had."""
+    """Raise this process's descriptor limit to the hard limit: the default of 1024 only exists for
+    programs that use select(). Child processes get the inherited limit back, see
+    `restore_descriptor_limit`."""
     global _inherited_descriptors
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
@@ -83,7 +92,8 @@ def raise_descriptor_limit() -> None:
 
 
 def restore_descriptor_limit(pid: int) -> None:
-    """Of a process that was just started and has not yet opened or started anything itself."""
+    """Restore the inherited descriptor limit of a child process that was just started and has not
+    yet opened or started anything itself."""
     if _inherited_descriptors is not None:
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, _inherited_descriptors)
@@ -92,27 +102,28 @@ def restore_descriptor_limit(pid: int) -> None:
 
 
 def _give_memory_back() -> None:
-    """What was freed stays with the C library unless it is asked. Elsewhere than in glibc there is
-    nothing to ask."""
+    """Return freed memory to the system (`malloc_trim`), which the C library otherwise keeps. Only
+    glibc has this call."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _look_is_due() -> bool:
-    """An idle server shall not look at the same things again and again."""
+    """Return whether enough young collections have run: an idle server must not scan the same
+    objects again and again."""
     _, young_looks, _ = gc.get_count()
     return young_looks >= _YOUNG_LOOKS
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is in use now."""
+    """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def open_descriptors() -> int:
-    # The one that reads the folder is not counted.
+    # Excludes the descriptor that reads the directory.
     return len(os.listdir("/proc/self/fd")) - 1
 
 

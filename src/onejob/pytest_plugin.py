@@ -1,10 +1,10 @@
-"""A Kubernetes API for tests: fixtures `onejob_server` (session) and `onejob_namespace`.
+"""pytest plugin with a Kubernetes API: fixtures `onejob_server` (session) and `onejob_namespace`.
 
     def test_my_operator(onejob_namespace):
         run_my_tool(kubeconfig=onejob_namespace.kubeconfig)
         assert onejob_namespace.wait_for_job("report") == "Complete"
 
-pytest loads this module in every session, so everything else is imported by the fixtures.
+pytest loads this module in every session, so all other modules are imported by the fixtures.
 """
 
 from collections.abc import Generator, Iterator
@@ -26,10 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("onejob_runtime", "The same in the configuration.", default="process")
 
 
-# The older kind of wrapper: versions of pytest before 8 know no other.
+# The old style of hook wrapper: versions of pytest before 8 support no other.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """A failure shows how the Jobs of its namespace stand, and what they wrote."""
+    """Add the state and the logs of the namespace's Jobs to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
     namespace = getattr(item, "funcargs", {}).get("onejob_namespace")
     if report.when == "call" and report.failed and namespace is not None:
@@ -41,7 +41,7 @@ def _job_sections(namespace: "OnejobNamespace") -> list[tuple[str, str]]:
         names = [job["metadata"]["name"] for job in namespace.list("jobs")]
         return [(f"onejob why job/{name}", namespace.explain(name)) for name in names]
     except Exception as error:
-        # The test's own failure matters more, and must be shown whatever is wrong here.
+        # The test's own failure matters more, and must be reported whatever is wrong here.
         return [("onejob why", f"the Jobs cannot be explained: {error}")]
 
 
@@ -63,7 +63,7 @@ def onejob_server(
 
 @pytest.fixture
 def onejob_namespace(onejob_server: "OnejobServer") -> Iterator["OnejobNamespace"]:
-    """A fresh namespace; everything in it goes when the test is over."""
+    """A fresh namespace; all objects in it are deleted when the test ends."""
     namespace = onejob_server.new_namespace()
     try:
         yield namespace

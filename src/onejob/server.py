@@ -1,7 +1,7 @@
-"""The composition root: builds store, API, controllers and node agent, and runs them.
+"""Composition root: builds store, API, controllers and node agent, and runs them.
 
-`onejob run` starts a ControlPlane and talks to it in this process; `onejob serve` puts the
-HTTPS server in front of one.
+`onejob run` starts a ControlPlane and uses it in this process; `onejob serve` puts the HTTPS server
+in front of one.
 """
 
 import asyncio
@@ -86,58 +86,58 @@ if TYPE_CHECKING:
 
 
 class Settings(Struct, frozen=True):
-    """Everything that can be chosen at start."""
+    """Start-up settings of a control plane."""
 
-    #: Where this control plane keeps its state: database, logs, certificates, supervisor.
+    #: Directory of this control plane's state: database, logs, certificates, supervisor.
     data_dir: Path
     node: NodeOptions = field(default_factory=NodeOptions)
     gates: FeatureGates = field(default_factory=FeatureGates)
-    #: How many failed Pods a Job keeps where it does not say; None means all.
+    #: Default number of failed Pods that a Job keeps; None means all.
     default_failed_pods_limit: int | None = None
-    #: What Pods carry until they are counted; both names are understood whichever is written.
+    #: Finalizer of Pods until they are counted; both names are understood whichever is written.
     tracking_finalizer: str = TRACKING
-    #: How many Jobs may run at once; None leaves the limits as they are.
+    #: Concurrency limits of Jobs; None leaves the stored limits unchanged.
     queue_limits: Limits | None = None
-    #: For schedules of CronJobs that name no time zone.
+    #: Time zone of CronJob schedules that name none.
     local_zone: str = "UTC"
     #: Names of the controllers that run: see `controllers/selection.py`.
     controllers: Set[str] = ALL
-    #: Whether Pods run here. Without a node, others bind Pods and report on them.
+    #: Whether Pods run here. Without a node, other clients bind Pods and report their status.
     with_node: bool = True
-    #: The folders of the host that Pods may have as volumes; None for all.
+    #: Directories of the host that Pods may mount as volumes; None for all.
     host_paths: tuple[str, ...] | None = None
-    #: The file of the keys that Secrets are encrypted with; None stores them in the clear.
+    #: File of the keys that Secrets are encrypted with; None stores them in the clear.
     encryption_keys: Path | None = None
-    #: What is recorded of requests; None for nothing.
+    #: Audit policy and log; None disables auditing.
     audit: "AuditSettings | None" = None
-    #: Who is notified of Jobs; None for nobody.
+    #: Notification targets; None disables notifications.
     notify: "NotifyConfig | None" = None
-    #: Whether there are roles and tokens of service accounts, for a server that several users and
-    #: Pods reach.
+    #: Whether to enable RBAC and service account tokens, for a server that several users and Pods
+    #: can reach.
     with_access: bool = False
 
 
 class World(Struct, frozen=True):
-    """What a control plane takes from outside: replaced by tests and the simulator."""
+    """External dependencies of a control plane: replaced by tests and the simulator."""
 
     clock: Clock = field(default_factory=SystemClock)
     rng: Random = field(default_factory=lambda: Random(os.urandom(16)))
-    #: Where commits run; None means in a thread of their own.
+    #: Executor of commits; None means a dedicated thread.
     committer: Committer | None = None
-    #: What the controllers and the node agent use the API through.
+    #: Factory of the client through which the controllers and the node agent use the API.
     client: Callable[[Service], LocalClient] = LocalClient
     #: The SQLite VFS below the store; None means SQLite's own.
     vfs: str | None = None
-    #: What runs containers; None means what the settings name.
+    #: Factory of the container runtime; None means the one in the settings.
     runtime: Callable[[NodeContext], Runtime] | None = None
 
 
 class Front(Struct, frozen=True):
-    """What the API server in front of a control plane brings along; a run has none."""
+    """Parameters from the API server in front of a control plane; a run has none."""
 
-    #: The certificate by which clients know it.
+    #: PEM certificate by which clients verify the server.
     root_ca: str = ""
-    #: How Pods will reach it, if that is known before it listens.
+    #: URL under which Pods will reach it, if known before it listens.
     api_url: str = ""
     auditor: "Auditor | None" = None
 
@@ -151,7 +151,7 @@ class _Controller(Protocol):
 
 @runtime_checkable
 class _Queued(Protocol):
-    """A controller with work in queues, some of it for a later time."""
+    """Controller with work queues, some of it delayed by wall-clock time."""
 
     @property
     def queues(self) -> Mapping[str, WorkQueue[Any]]: ...
@@ -160,7 +160,12 @@ class _Queued(Protocol):
 
 
 class ControlPlane:
-    """Store, API, controllers and node agent in this process. Made by `start`."""
+    """Store, API, controllers and node agent in this process, created by `start`.
+
+    Errors:
+        `failed` completes if the control plane can no longer be trusted; the process should then
+        end and restart from the state on disk. Requires `stop` in any case.
+    """
 
     def __init__(
         self,
@@ -172,7 +177,7 @@ class ControlPlane:
     ) -> None:
         self.settings = settings
         self._judge = judge
-        #: How Pods on this machine reach the API server; "" while it does not listen.
+        #: URL under which Pods on this machine reach the API server; "" while it does not listen.
         self.api_url = front.api_url
         self.clock = world.clock
         self.store = store
@@ -189,14 +194,14 @@ class ControlPlane:
         self.service.admission.host_paths = settings.host_paths
         #: The trusted in-process client.
         self.client = world.client(self.service)
-        #: A client whose documents are checked strictly: for manifests that people wrote.
+        #: Client with strict validation of documents, for manifests written by users.
         self.checked_client = LocalClient(
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
         )
         self._identities = self._make_identities(front.auditor) if settings.with_access else None
-        #: Who may do what; None without roles.
+        #: RBAC policy; None without RBAC.
         self.access = None if self._identities is None else self._identities.access
-        #: What the API server itself does.
+        #: Client of the API server's own requests.
         self._own_client: LocalClient | ActingClient = (
             self.client if self._identities is None else self._identities.server
         )
@@ -204,8 +209,8 @@ class ControlPlane:
             self.client if self._identities is None else self._identities.informers,
             known_view=judge.take_view,
         )
-        #: Done, with the reason as its result, when this plane can no longer be trusted: the
-        #: process should end, and start again from what is on disk.
+        #: Completes, with the reason as its result, when this control plane can no longer be
+        #: trusted: the process should end, and restart from the state on disk.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._clock_watch = ClockWatch(world.clock)
         self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
@@ -240,7 +245,7 @@ class ControlPlane:
 
     @property
     def node(self) -> NodeAgent:
-        """Only of a plane with a node: see `Settings.with_node`."""
+        """The node agent. Raises LookupError without a node: see `Settings.with_node`."""
         if self._node is None:
             raise LookupError("this control plane has no node")
         return self._node
@@ -263,7 +268,7 @@ class ControlPlane:
         make = partial(kind.make, options, settings.data_dir, world.clock)
         if options.kept_logs is not None and kind.traits.runs_programs:
             self._kept_logs = KeptLogs(settings.data_dir, world.clock, options.kept_logs)
-            # Before the node agent hears of it, and removes what a Pod had.
+            # Before the node agent receives the change, and removes the Pod's files.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
         identities = self._identities
         node = NodeAgent(
@@ -292,7 +297,7 @@ class ControlPlane:
         job_settings = self._job_settings()
         queue: QueueController | None = None
         if {JOB, QUEUE} <= self.settings.controllers:
-            # Before the Job controller, for which it decides.
+            # Before the Job controller, whose Jobs it admits.
             queue = QueueController(
                 self._controller_context(QUEUE), is_ours=partial(is_ours, settings=job_settings)
             )
@@ -328,7 +333,8 @@ class ControlPlane:
             DISRUPTION: self._make_disruption_controller,
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
-        # Elsewhere the API server itself forgets events, so this is not one to choose.
+        # In Kubernetes the API server itself expires Events, so this controller cannot be
+        # deselected.
         expiry = EventExpiry(client, clock=clock)
         queued = [part for part in running if isinstance(part, _Queued)]
         self._clock_watch.on_jump(expiry.clock_jumped)
@@ -345,7 +351,7 @@ class ControlPlane:
         ]
         self._controllers.append(expiry.follow())
 
-    # These are imported where they are wanted: a run has none of them.
+    # Imported on use: a run has none of these controllers.
 
     def _make_cronjob_controller(self) -> _Controller:
         from onejob.controllers.cronjob import CronJobController
@@ -386,7 +392,8 @@ class ControlPlane:
         )
 
     def _add_mirror(self, rng: Random) -> None:
-        """Without the gate the Job controller takes all Jobs, also mirrored ones."""
+        """Add the mirror controller. Not without the gate JobManagedBy: then the Job controller
+        handles all Jobs, also mirrored ones."""
         chosen = MIRROR in self.settings.controllers
         if chosen and self.settings.gates.enabled("JobManagedBy"):
             mirror = MirrorOnDemand(
@@ -425,7 +432,7 @@ class ControlPlane:
         return ControllerContext(client, self.informers, recorder, self.clock, self.metrics)
 
     def _acting_client(self, name: str) -> "LocalClient | ActingClient":
-        """The API as a controller may use it, where there are roles."""
+        """Return the client with a controller's permissions, if RBAC is enabled."""
         return self.client if self._identities is None else self._identities.controller(name)
 
     @classmethod
@@ -435,8 +442,8 @@ class ControlPlane:
         world: World | None = None,
         front: Front = _NO_FRONT,
     ) -> Self:
-        """Everything is running when this returns. Raises CannotOpen, NotTrusted, BadKeys or
-        RuntimeUnavailable with one clear line."""
+        """Start a control plane and return once everything is running. Raises CannotOpen,
+        NotTrusted, BadKeys or RuntimeUnavailable, with a one-line message."""
         plane = await cls.open(settings, world, front)
         try:
             await plane.begin()
@@ -452,11 +459,14 @@ class ControlPlane:
         world: World | None = None,
         front: Front = _NO_FRONT,
     ) -> Self:
-        """The API can be used when this returns, and nothing that is written through it from now
-        on will be missed by the controllers and the node, which start with `begin`. With thousands
-        of finished objects, it takes much longer until these know them all.
+        """Open a control plane whose API is usable when this returns; `begin` starts the rest.
 
-        Raises CannotOpen, NotTrusted or BadKeys with one clear line.
+        The controllers and the node, which start with `begin`, will not miss any write made from
+        now on. With thousands of finished objects, it takes much longer until they have loaded them
+        all.
+
+        Raises:
+            CannotOpen, NotTrusted, BadKeys: with a one-line message.
         """
         world = world or World()
         prepare_data_dir(settings.data_dir)
@@ -502,8 +512,8 @@ class ControlPlane:
         await self.informers.begin()
 
     async def begin(self) -> None:
-        """Start the controllers and the node, and wait until they know what there is. Raises
-        RuntimeUnavailable; then, as whenever this fails, call `stop`."""
+        """Start the controllers and the node, and wait until their caches are complete. Raises
+        RuntimeUnavailable. After any failure the caller must call `stop`."""
         await self.informers.start()
         self._judge.keep_views(False)
         parts, self._controllers = self._controllers, []
@@ -526,13 +536,14 @@ class ControlPlane:
         await self._begun.wait()
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
-        """Parts run for as long as the plane does: one that ends by itself is a bug."""
+        """Fail the control plane if a component ends before `stop`, which is a bug."""
         if not task.cancelled() and not self._stopping:
             self._fail(f"{task.get_coro()} ended: {task.exception()!r}")
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback of ours that raised has left something undone: better to end, and begin
-        again from what is on disk, than to hang. Troubles of connections are not callbacks."""
+        """Fail the control plane if a callback raised, because it has left its work unfinished:
+        restarting from the state on disk is better than hanging. Connection errors are not
+        callbacks."""
         loop.default_exception_handler(context)
         if "handle" in context:
             self._fail(f"{context['handle']}: {context.get('exception')!r}")
@@ -542,13 +553,14 @@ class ControlPlane:
             self.failed.set_result(why)
 
     async def stop(self) -> None:
-        """End in order: node agent (with its Pods, if they end with us), controllers, store.
+        """Stop in order: node agent (with its Pods, if they end with us), controllers, store.
 
-        Pods that end with us do not end by themselves: controllers that saw it would count them
-        as failures and replace them, so these leave first."""
+        Pods killed with the control plane do not end by themselves: running controllers would count
+        them as failures and replace them, so in that case the controllers stop first.
+        """
         self._stopping = True
         for part in (*self._controllers, *self._recorders):
-            # It was never begun.
+            # It was never started.
             part.close()
         if self.settings.node.pods_end_with_us:
             await _cancel(self._controller_tasks)
@@ -562,7 +574,7 @@ class ControlPlane:
 
 
 def _cipher(settings: Settings) -> "Cipher | None":
-    """Raises CannotOpen."""
+    """Return the cipher for Secrets, or None without keys. Raises CannotOpen."""
     if settings.encryption_keys is None:
         return None
     from onejob.store.encryption import read_key_file
@@ -571,8 +583,8 @@ def _cipher(settings: Settings) -> "Cipher | None":
 
 
 def prepare_data_dir(folder: Path) -> None:
-    """Make it, or make sure that all that decides what this server does is its user's own. Raises
-    NotTrusted. What Pods have in there may belong to whom they run as."""
+    """Create the data directory, or require that all files that control this server belong to its
+    user. Files of Pods may belong to the users that they run as. Raises NotTrusted."""
     make_trusted_folder(folder)
     require_own_files(folder, below=("pki", "supervisor"))
 

@@ -1,7 +1,7 @@
-"""A server inside a test session, with or without pytest.
+"""Embedded server for tests, with or without pytest.
 
-It runs in a thread, in a folder of the caller's, on a free port. Pods are processes of this
-machine, or with the runtime `simulated` end at once without any.
+It runs in a thread, in a directory of the caller's, on a free port. Pods are processes of this
+machine; with the runtime `simulated` they end at once and start no process.
 """
 
 import asyncio
@@ -34,10 +34,11 @@ T = TypeVar("T")
 
 
 class OnejobServer:
-    """`kubeconfig` is the path to give to kubectl, client-go or the Python client."""
+    """Running server. `kubeconfig` is the path to pass to kubectl, client-go or the Python
+    client."""
 
     def __init__(self, folder: Path, runtime: Literal["process", "simulated"] = "process") -> None:
-        """Up and listening when this returns."""
+        """Start the server; it listens when this returns."""
         self.kubeconfig = folder / "kubeconfig"
         self._numbers = iter(range(1, 1_000_000))
         self._loop = asyncio.new_event_loop()
@@ -63,8 +64,8 @@ class OnejobServer:
 
 
 class OnejobNamespace:
-    """`name`, a `kubeconfig` whose default namespace it is, and a few calls for tests that
-    need no more than these."""
+    """Namespace of one test: its `name`, a `kubeconfig` in which it is the default namespace, and
+    methods for tests that need no other client."""
 
     def __init__(self, server: OnejobServer, name: str) -> None:
         self.name = name
@@ -78,7 +79,8 @@ class OnejobNamespace:
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def create(self, manifest: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Create one object, given as YAML or as a mapping; returns it as stored."""
+        """Create one object, given as YAML or as a mapping; return it as stored. Raises ValueError
+        if its kind is not served."""
         document = _parsed(manifest) if isinstance(manifest, str) else manifest
         kind = self._known().find(document["apiVersion"], document["kind"])
         if kind is None:
@@ -87,18 +89,19 @@ class OnejobNamespace:
         return self._api.send(Ask("POST", path, body=msgspec.json.encode(document))).document
 
     def _known(self) -> KnownKinds:
-        # Not kept: a test may add kinds.
+        # Not cached: a test may add kinds.
         return KnownKinds(lambda: discovered(self._api))
 
     def get(self, resource: str, name: str) -> dict[str, Any]:
-        """`resource` as kubectl has it: `job`, `pods`."""
+        """Return one object. `resource` is a name as in kubectl: `job`, `pods`."""
         return get(self._api, self._known().named(resource), self.name, name)
 
     def list(self, resource: str, selector: str = "") -> list[dict[str, Any]]:
         return list_all(self._api, self._known().named(resource), self.name, labelSelector=selector)
 
     def wait_for_job(self, name: str, timeout: float = 60.0) -> str:
-        """`Complete` or `Failed`. Raises TimeoutError."""
+        """Wait until a Job has ended; return "Complete" or "Failed". Raises TimeoutError after
+        `timeout` seconds."""
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
         arg = ResourceArg(BY_RESOURCE[JOBS], name)
@@ -108,7 +111,7 @@ class OnejobNamespace:
         return verdict.text.partition(":")[0]
 
     def logs(self, job: str) -> str:
-        """What all Pods of a Job wrote, one after the other."""
+        """Return the logs of all Pods of a Job, concatenated."""
         text = ""
         for pod in self.list("pods", f"batch.kubernetes.io/job-name={job}"):
             for reading in containers_of(pod, "", all_of_them=False):
@@ -117,18 +120,18 @@ class OnejobNamespace:
         return text
 
     def explain(self, job: str) -> str:
-        """Why a Job is in its state, as `onejob why` has it, and what its Pods wrote."""
+        """Return the explanation of a Job's state, as from `onejob why`, followed by its logs."""
         lines = why_lines(self._api, JOBS, self.get("job", job), SystemClock().now())
         logs = self.logs(job)
         return "\n".join([*lines, "", "Logs:", logs] if logs else lines)
 
     def remove(self) -> None:
-        """Delete the namespace; its contents follow in the background."""
+        """Delete the namespace; its contents are deleted in the background."""
         self._api.send(Ask("DELETE", path_of(BY_RESOURCE[NAMESPACES], "", self.name)))
         self.close()
 
     def close(self) -> None:
-        """Drop the connection to the server; the namespace stays."""
+        """Close the connection to the server; the namespace stays."""
         self._api.close()
 
 

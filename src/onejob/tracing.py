@@ -1,7 +1,7 @@
-"""What is told of the time that things take, to whoever traces it. Without a tracer nothing here
-costs anything: those who would tell ask once, at their start, whether there is one.
+"""Tracing interface, which costs nothing without a tracer.
 
-`onejob.opentelemetry_traces` is the one implementation; this module imports nothing.
+Components check once, at their start, whether tracing is enabled. `onejob.opentelemetry_traces` is
+the only implementation; this module imports nothing of onejob.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,20 @@ Attributes = Mapping[str, str | int]
 
 
 class Span(Protocol):
-    """Something that takes time and has begun."""
+    """Started span."""
 
     def end(self, name: str, attributes: Attributes, *, failure: str = "") -> None:
-        """Under the name that it turned out to have; `failure` "" is a success."""
+        """End the span under its final name; a non-empty `failure` marks it as failed."""
 
 
 class Tracer(Protocol):
     def request(self, traceparent: str) -> Span:
-        """A request from outside, part of the trace that its header names, or of a new one."""
+        """Start the span of an incoming request, in the trace of its traceparent header or in a new
+        one."""
 
     def part_of(self, uid: str) -> Span:
-        """Something done for the object with this UID, whose trace has the same number."""
+        """Start a span in the trace of the object with this UID, whose trace id is derived from the
+        UID."""
 
     def record(
         self,
@@ -36,18 +38,18 @@ class Tracer(Protocol):
         whole: bool = False,
         failure: str = "",
     ) -> None:
-        """Something that is over. `whole`: it is all that there is of the object, and what else
-        belongs to its trace is a part of this."""
+        """Record a span that has already ended. `whole`: it is the root span of the object's trace,
+        and all other spans of that trace are its children."""
 
     def close(self) -> None:
-        """Send what is left. May take a few seconds."""
+        """Export the remaining spans. May take a few seconds."""
 
 
 _current: Tracer | None = None
 
 
 def current() -> Tracer | None:
-    """The tracer of this process."""
+    """Return the tracer of this process; None if tracing is disabled."""
     return _current
 
 

@@ -1,9 +1,10 @@
-"""Whether a folder and the files in it are ours alone.
+"""Ownership and permission checks of the data directory and configuration files.
 
-The data dir decides who is admin (its token), which certificates are trusted and what runs (the
-supervisor's socket): whoever can write there can do all that the server can. So it is used only
-if nobody else can have put anything into it, as OpenSSH does with the files that it trusts.
-Imports nothing of onejob; `pwd` and `grp` only when a message or an exception needs them.
+The data directory decides who is admin (its token), which certificates are trusted and which
+programs run (the supervisor's socket): a user who can write there can do everything that the server
+can. So it is used only if no other user can have put anything into it, as OpenSSH does with its
+trusted files. Imports nothing of onejob; `pwd` and `grp` only when a message or an exception needs
+them.
 """
 
 import os
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-#: As many symbolic links are followed on the way to a folder; the kernel's own limit.
+#: Symbolic links followed on the way to a directory; the kernel's own limit.
 _MOST_LINKS: Final = 40
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _REACHABLE_BY_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
@@ -21,19 +22,21 @@ _OVERFLOW_USER: Final = Path("/proc/sys/kernel/overflowuid")
 
 
 class NotTrusted(Exception):
-    """The message is one line that names the path, what is wrong with it and the way out."""
+    """A path is not trustworthy. The message is one line with the path, the problem and the
+    remedy."""
 
 
 def require_trusted_folder(path: Path, user: int | None = None) -> None:
-    """Raise NotTrusted unless the folder belongs to `user` (us) and nobody else can write to it,
-    or put another one in its place. Links on the way must be ours or root's."""
+    """Raise NotTrusted unless the directory belongs to `user` (by default the current one) and no
+    other user can write to it or replace it. Links in its path must belong to that user or root."""
     user = os.geteuid() if user is None else user
     with _walk(path, user) as folder:
         _check_folder(path, os.fstat(folder), user)
 
 
 def make_trusted_folder(path: Path) -> None:
-    """The same, for a folder that is made (mode 0700) where there is none."""
+    """Create the directory (mode 0700) if it is missing, and require that it is trusted. Raises
+    NotTrusted."""
     missing = [path]
     while not os.path.lexists(missing[-1].parent):
         missing.append(missing[-1].parent)
@@ -47,8 +50,11 @@ def make_trusted_folder(path: Path) -> None:
 
 
 def make_own_folder(path: Path) -> None:
-    """A folder inside of a trusted one: made if it is missing, never a link. One of ours that a
-    generous umask left open to others is closed; `require_own_files` finds what they put there."""
+    """Create a directory inside of a trusted one; it must not be a link.
+
+    An existing directory of ours that a permissive umask left open to others is closed;
+    `require_own_files` finds files that others put there. Raises NotTrusted.
+    """
     path.mkdir(mode=0o700, exist_ok=True)
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         found = os.fstat(folder)
@@ -58,8 +64,8 @@ def make_own_folder(path: Path) -> None:
 
 
 def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
-    """Raise NotTrusted if anything right in `folder`, or in its folders named in `below`, is a
-    link, belongs to somebody else or can be changed by others."""
+    """Raise NotTrusted if any entry of `folder`, or of its subdirectories named in `below`, is a
+    link, belongs to another user or is writable by others."""
     user = os.geteuid()
     for place in (folder, *(folder / name for name in below)):
         with _opened(place, os.O_RDONLY | os.O_DIRECTORY, absent_ok=True) as directory:
@@ -77,8 +83,8 @@ def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
 
 
 def read_own_file(path: Path) -> bytes:
-    """The content of a regular file of ours that others cannot have written. Raises NotTrusted,
-    or OSError as `open` does. Never follows a link, never waits for a FIFO."""
+    """Return the content of a regular file of ours that others cannot have written. Never follows a
+    link, never blocks on a FIFO. Raises NotTrusted, or OSError as `open` does."""
     with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
         _check_entry(path, os.fstat(file), os.geteuid(), reachable=True, regular=True)
         with os.fdopen(os.dup(file), "rb") as content:
@@ -90,9 +96,11 @@ def read_own_file(path: Path) -> bytes:
 
 
 def read_trusted_file(path: Path) -> bytes:
-    """The content of a file of ours or of root's that others can neither have written nor put in
-    its place. Raises NotTrusted, or OSError as `open` does. Links of ours or root's are followed:
-    what administrators keep is often reached through one."""
+    """Return the content of a file of ours or root's that others can neither write nor replace.
+
+    Links of ours or root's are followed, because administrators often use them for configuration.
+    Raises NotTrusted, or OSError as `open` does.
+    """
     user = os.geteuid()
     target = Path(os.path.realpath(path))
     for folder in (path.parent, target.parent):
@@ -110,12 +118,13 @@ def read_trusted_file(path: Path) -> bytes:
             return content.read()
 
 
-# --- the way to a folder ------------------------------------------------------------------
+# --- path traversal -----------------------------------------------------------------------
 
 
 @contextmanager
 def _walk(path: Path, user: int) -> Iterator[int]:
-    """A descriptor of the folder, reached by way of folders and links that can be trusted."""
+    """Yield a descriptor of the directory, reached through trusted directories and links only.
+    Raises NotTrusted."""
     components = list(reversed(path.absolute().parts[1:]))
     shown = Path("/")
     links = 0
@@ -177,7 +186,7 @@ def _check_folder(path: Path, found: os.stat_result, user: int) -> None:
         )
 
 
-# --- what is in it ------------------------------------------------------------------------
+# --- its contents -------------------------------------------------------------------------
 
 
 @contextmanager
@@ -223,7 +232,7 @@ def _link(path: Path) -> str:
     return f"{path} is a symbolic link, which is not followed here; replace it by what it names"
 
 
-# --- who may -------------------------------------------------------------------------------
+# --- permissions ---------------------------------------------------------------------------
 
 
 def _others_may_write(found: os.stat_result, user: int) -> bool:
@@ -233,8 +242,11 @@ def _others_may_write(found: os.stat_result, user: int) -> bool:
 
 
 def _is_group_of_one(group: int, user: int) -> bool:
-    """Distributions give each user a group of that name, and let it write by default. A group
-    without an entry (those that container platforms make up) has no members to fear either."""
+    """Return whether the group has no member but the user.
+
+    Distributions create a group of the same name for each user, and let it write by default. A
+    group without an entry (as container platforms assign them) has no other members either.
+    """
     import grp
     import pwd
 
@@ -254,7 +266,8 @@ def _is_trusted_owner(owner: int, user: int) -> bool:
 
 
 def _stands_for_root(owner: int) -> bool:
-    """In a user namespace without the machine's root, what is root's shows as nobody's."""
+    """Return whether the owner is the unmapped root: in a user namespace without the machine's
+    root, files of root appear to belong to the overflow user."""
     try:
         mapped = Path("/proc/self/uid_map").read_text().split()
         return mapped != ["0", "0", "4294967295"] and owner == int(_OVERFLOW_USER.read_text())

@@ -1,7 +1,7 @@
-"""An event loop whose time jumps to the next timer as soon as nothing else is ready.
+"""Virtual-time event loop: time jumps to the next timer as soon as no callback is ready.
 
-A test or a simulation that waits for an hour takes microseconds, and two runs with the same
-seed do the same things in the same order: callbacks run in the order in which they were due.
+A test or a simulation that waits for an hour takes microseconds, and two runs with the same seed do
+the same things in the same order: callbacks run in the order in which they were due.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from onejob.clock import LoopClock
 T = TypeVar("T")
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-#: Far more than any honest work takes in one moment; a busy loop is there within a minute.
+#: Far more turns than legitimate work takes at one instant; a busy loop reaches it within a minute.
 _MOST_TURNS = 3_000_000
 
 
 class Stuck(RuntimeError):
-    """The program under test would go on for ever: nothing is ready and no timer is set, or
-    something is always ready and no time passes."""
+    """The program under test would hang: no callback is ready and no timer is set, or callbacks are
+    always ready and time does not advance."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls real file descriptors, but never blocks for a timer: it moves time instead."""
+    """Selector that polls real file descriptors, but advances virtual time instead of blocking."""
 
     loop: "VirtualTimeLoop"
 
@@ -48,7 +48,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Use through `run_virtual`, or pass to `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
 
     def __init__(self, *, waits_for_threads: bool = False, most_turns: int = _MOST_TURNS) -> None:
-        """`most_turns` is how often callbacks may make each other ready in one moment."""
+        """`most_turns` is the number of loop iterations allowed at one instant of virtual time."""
         self._virtual_now = 0.0
         self._turns = 0
         self._most_turns = most_turns
@@ -63,21 +63,22 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def count_turn(self) -> None:
         self._turns += 1
         if self._turns > self._most_turns:
-            # What ends the tasks needs some turns, too.
+            # Cancelling the tasks needs some turns, too.
             self._turns = 0
             raise Stuck(f"no time passes: {self._most_turns} turns within one moment")
 
     def advance(self, seconds: float) -> None:
         self._turns = 0
         self._virtual_now += seconds
-        # A timer is due if it is less than this ahead. Half a year on, a nanosecond is too
-        # little to make a difference to the time, and no timer would ever be due.
+        # A timer is due if it is less than this ahead. After half a year of virtual time, a
+        # nanosecond is below the resolution of the float, and no timer would ever be due.
         self._clock_resolution = max(1e-9, math.ulp(self._virtual_now))
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
-        """At once: what another thread would do takes no virtual time, and happens in order."""
+        """Run the function at once: work in other threads takes no virtual time, and happens in
+        order."""
         if self.waits_for_threads:
             return super().run_in_executor(executor, func, *args)
         done: asyncio.Future[T] = self.create_future()
@@ -89,11 +90,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time and return its result."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
 
 
 def virtual_clock(epoch: datetime = NOON) -> LoopClock:
-    """The clock of the running virtual loop."""
+    """Return the clock of the running virtual loop."""
     return LoopClock(asyncio.get_running_loop(), epoch)

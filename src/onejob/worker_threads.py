@@ -1,8 +1,8 @@
 """Thread policy: a lack of threads delays work, and refuses none.
 
 At its limit of tasks (pids.max of a cgroup, RLIMIT_NPROC) or of address space a process cannot
-start a thread. Python then raises RuntimeError wherever one is wanted: in `asyncio.to_thread`, in
-name resolution, in requests that are processed beside the loop. All of them use what is here.
+start a thread. Python then raises RuntimeError wherever one is needed: in `asyncio.to_thread`, in
+name resolution, in requests that are processed off the loop. All of these use this module.
 """
 
 import asyncio
@@ -20,10 +20,11 @@ _prepared: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 class WorkerThreads(ThreadPoolExecutor):
-    """Thread pool that does without further threads where none can be started.
+    """Thread pool that continues with its existing threads if no further one can be started.
 
-    Guarantees: what is submitted runs exactly once. If no thread can be started, it runs on one
-    that the pool has; if the pool has none, it runs before `submit` returns.
+    Guarantees:
+        Submitted work runs exactly once. If no thread can be started, it runs on an existing thread
+        of the pool; if there is none, it runs before `submit` returns.
     """
 
     def __init__(self, most: int | None = None, name: str = "worker") -> None:
@@ -40,7 +41,7 @@ class WorkerThreads(ThreadPoolExecutor):
         except RuntimeError:
             if self._closed:
                 raise
-            # It is in the queue all the same, for the next thread that is free.
+            # It is in the queue all the same, for the next free thread.
             if not self._has_thread:
                 work.run()
         return work.done
@@ -58,7 +59,7 @@ class _Work:
 
     def run(self) -> None:
         if not self._unclaimed.acquire(blocking=False):
-            # It was run where it was submitted.
+            # Already run by `submit`.
             return
         if not self.done.set_running_or_notify_cancel():
             return
@@ -79,10 +80,10 @@ def start_daemon(target: Callable[[], object], name: str) -> threading.Thread:
 
 
 async def prepare_threads() -> None:
-    """Give the running loop a pool that outlasts a lack of threads, with its first thread.
+    """Give the running loop a pool that tolerates a lack of threads, with its first thread.
 
-    Idempotent. libuv aborts the process if it cannot start the threads that resolve names, so
-    these are started now.
+    Idempotent. libuv aborts the process if it cannot start the threads that resolve names, so these
+    are started now.
     """
     loop = asyncio.get_running_loop()
     if loop in _prepared:
@@ -90,9 +91,9 @@ async def prepare_threads() -> None:
     _prepared.add(loop)
     loop.set_default_executor(WorkerThreads())
     await asyncio.to_thread(_nothing)
-    # Numeric, so that no server is asked; without a type, so that a thread looks at it.
+    # Numeric, so that no DNS server is queried; without a type, so that it runs in a thread.
     await loop.getaddrinfo("127.0.0.1", 0)
 
 
 def _nothing() -> None:
-    """Work for a thread that is to be started."""
+    """Do nothing: forces the start of a thread."""

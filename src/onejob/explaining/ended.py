@@ -18,7 +18,7 @@ class Ended(Protocol):
 
     @property
     def word(self) -> str:
-        """One of "Stopped", "Blocked" (its Pods could not start), "Lost" (its process was killed)."""
+        """One of "Stopped", "Blocked" (Pods could not start), "Lost" (its process was killed)."""
 
     @property
     def at(self) -> datetime: ...
