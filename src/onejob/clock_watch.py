@@ -103,8 +103,10 @@ class ClockWatch:
 
 
 def open_clock_alarm() -> int:
-    """Return a Linux timerfd that becomes readable when the clock is set, also by a resume. Raises
-    OSError."""
+    """Return a Linux timerfd that becomes readable when the clock is set, also by a resume.
+
+    Raises OSError.
+    """
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -175,7 +175,9 @@ class HttpsServer:
 
 def _auditor(settings: Settings, world: World) -> "Auditor | None":
     """Return the auditor, or None without an audit policy, in which case nothing is imported.
-    Raises CannotAudit."""
+
+    Raises CannotAudit.
+    """
     chosen = settings.audit
     if chosen is None:
         return None
@@ -249,8 +251,10 @@ def _pod_sources(plane: ControlPlane) -> _PodSources:
 
 
 class _Node:
-    """The node as the API's source of logs, sessions, ports and resource usage. Requests wait until
-    the node has taken over running Pods."""
+    """The node as the API's source of logs, sessions, ports and resource usage.
+
+    Requests wait until the node has taken over running Pods.
+    """
 
     def __init__(self, plane: ControlPlane) -> None:
         node = plane.node

@@ -42,8 +42,10 @@ _NANOS: Final = 1_000_000_000
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, except for the root of a Job's trace. Not thread-safe: only the loop's thread
-    starts spans."""
+    """Random ids, except for the root of a Job's trace.
+
+    Not thread-safe: only the loop's thread starts spans.
+    """
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None

@@ -102,8 +102,10 @@ def restore_descriptor_limit(pid: int) -> None:
 
 
 def _give_memory_back() -> None:
-    """Return freed memory to the system (`malloc_trim`), which the C library otherwise keeps. Only
-    glibc has this call."""
+    """Return freed memory to the system (`malloc_trim`), which the C library otherwise keeps.
+
+    Only glibc has this call.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -392,8 +392,11 @@ class ControlPlane:
         )
 
     def _add_mirror(self, rng: Random) -> None:
-        """Add the mirror controller. Not without the gate JobManagedBy: then the Job controller
-        handles all Jobs, also mirrored ones."""
+        """Add the mirror controller.
+
+        Not without the gate JobManagedBy: then the Job controller handles all Jobs, also mirrored
+        ones.
+        """
         chosen = MIRROR in self.settings.controllers
         if chosen and self.settings.gates.enabled("JobManagedBy"):
             mirror = MirrorOnDemand(
@@ -442,8 +445,10 @@ class ControlPlane:
         world: World | None = None,
         front: Front = _NO_FRONT,
     ) -> Self:
-        """Start a control plane and return once everything is running. Raises CannotOpen,
-        NotTrusted, BadKeys or RuntimeUnavailable, with a one-line message."""
+        """Start a control plane and return once everything is running.
+
+        Raises CannotOpen, NotTrusted, BadKeys or RuntimeUnavailable, with a one-line message.
+        """
         plane = await cls.open(settings, world, front)
         try:
             await plane.begin()
@@ -512,8 +517,10 @@ class ControlPlane:
         await self.informers.begin()
 
     async def begin(self) -> None:
-        """Start the controllers and the node, and wait until their caches are complete. Raises
-        RuntimeUnavailable. After any failure the caller must call `stop`."""
+        """Start the controllers and the node, and wait until their caches are complete.
+
+        Raises RuntimeUnavailable. After any failure the caller must call `stop`.
+        """
         await self.informers.start()
         self._judge.keep_views(False)
         parts, self._controllers = self._controllers, []

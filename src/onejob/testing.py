@@ -34,8 +34,10 @@ T = TypeVar("T")
 
 
 class OnejobServer:
-    """Running server. `kubeconfig` is the path to pass to kubectl, client-go or the Python
-    client."""
+    """Running server.
+
+    `kubeconfig` is the path to pass to kubectl, client-go or the Python client.
+    """
 
     def __init__(self, folder: Path, runtime: Literal["process", "simulated"] = "process") -> None:
         """Start the server; it listens when this returns."""
@@ -79,8 +81,10 @@ class OnejobNamespace:
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def create(self, manifest: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Create one object, given as YAML or as a mapping; return it as stored. Raises ValueError
-        if its kind is not served."""
+        """Create one object, given as YAML or as a mapping; return it as stored.
+
+        Raises ValueError if its kind is not served.
+        """
         document = _parsed(manifest) if isinstance(manifest, str) else manifest
         kind = self._known().find(document["apiVersion"], document["kind"])
         if kind is None:
@@ -100,8 +104,10 @@ class OnejobNamespace:
         return list_all(self._api, self._known().named(resource), self.name, labelSelector=selector)
 
     def wait_for_job(self, name: str, timeout: float = 60.0) -> str:
-        """Wait until a Job has ended; return "Complete" or "Failed". Raises TimeoutError after
-        `timeout` seconds."""
+        """Wait until a Job has ended; return "Complete" or "Failed".
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
         arg = ResourceArg(BY_RESOURCE[JOBS], name)

@@ -38,8 +38,11 @@ class Tracer(Protocol):
         whole: bool = False,
         failure: str = "",
     ) -> None:
-        """Record a span that has already ended. `whole`: it is the root span of the object's trace,
-        and all other spans of that trace are its children."""
+        """Record a span that has already ended.
+
+        `whole`: it is the root span of the object's trace, and all other spans of that trace are
+        its children.
+        """
 
     def close(self) -> None:
         """Export the remaining spans. May take a few seconds."""

@@ -22,8 +22,10 @@ _OVERFLOW_USER: Final = Path("/proc/sys/kernel/overflowuid")
 
 
 class NotTrusted(Exception):
-    """A path is not trustworthy. The message is one line with the path, the problem and the
-    remedy."""
+    """A path is not trustworthy.
+
+    The message is one line with the path, the problem and the remedy.
+    """
 
 
 def require_trusted_folder(path: Path, user: int | None = None) -> None:
@@ -35,8 +37,10 @@ def require_trusted_folder(path: Path, user: int | None = None) -> None:
 
 
 def make_trusted_folder(path: Path) -> None:
-    """Create the directory (mode 0700) if it is missing, and require that it is trusted. Raises
-    NotTrusted."""
+    """Create the directory (mode 0700) if it is missing, and require that it is trusted.
+
+    Raises NotTrusted.
+    """
     missing = [path]
     while not os.path.lexists(missing[-1].parent):
         missing.append(missing[-1].parent)
@@ -83,8 +87,10 @@ def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
 
 
 def read_own_file(path: Path) -> bytes:
-    """Return the content of a regular file of ours that others cannot have written. Never follows a
-    link, never blocks on a FIFO. Raises NotTrusted, or OSError as `open` does."""
+    """Return the content of a regular file of ours that others cannot have written.
+
+    Never follows a link, never blocks on a FIFO. Raises NotTrusted, or OSError as `open` does.
+    """
     with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
         _check_entry(path, os.fstat(file), os.geteuid(), reachable=True, regular=True)
         with os.fdopen(os.dup(file), "rb") as content:
@@ -124,7 +130,9 @@ def read_trusted_file(path: Path) -> bytes:
 @contextmanager
 def _walk(path: Path, user: int) -> Iterator[int]:
     """Yield a descriptor of the directory, reached through trusted directories and links only.
-    Raises NotTrusted."""
+
+    Raises NotTrusted.
+    """
     components = list(reversed(path.absolute().parts[1:]))
     shown = Path("/")
     links = 0

@@ -135,8 +135,10 @@ def _from_status(status: dict[str, Any]) -> ApiError:
 
 
 def watch_event(line: bytes, resource: str, limits: AnswerLimits) -> WatchEvent | ApiError:
-    """Decode one line of a watch into an event, or an error sent by the server. Raises Unreachable
-    for anything else."""
+    """Decode one line of a watch into an event, or an error sent by the server.
+
+    Raises Unreachable for anything else.
+    """
     require_values(line, limits.object_values)
     event = decoded(_read_event, line)
     document = bytes(event.object)

@@ -94,8 +94,10 @@ class Listing(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """Selection of a resource's objects. Namespace "" means all; selectors use Kubernetes'
-    syntax."""
+    """Selection of a resource's objects.
+
+    Namespace "" means all; selectors use Kubernetes' syntax.
+    """
 
     resource: str
     namespace: str = ""

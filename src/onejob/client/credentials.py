@@ -56,8 +56,10 @@ class FixedCredential:
 
 
 class CredentialFiles:
-    """Token, or certificate and key, in files that another program keeps fresh. Values given as
-    text or bytes instead of paths are constant."""
+    """Token, or certificate and key, in files that another program keeps fresh.
+
+    Values given as text or bytes instead of paths are constant.
+    """
 
     def __init__(
         self,

@@ -122,8 +122,10 @@ class _Recent(Generic[K, T]):
 
 
 class EventRecorder:
-    """Recorder of one component's Events. `record` never waits and never fails; the background task
-    `run` writes recorded Events."""
+    """Recorder of one component's Events.
+
+    `record` never waits and never fails; the background task `run` writes recorded Events.
+    """
 
     def __init__(self, client: Client, component: str, clock: Clock, *, host: str = "") -> None:
         self._client = client

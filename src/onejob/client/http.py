@@ -86,8 +86,10 @@ _MAX_TRANSPORTS: Final = 3
 
 class WritePermit(Protocol):
     def seconds(self) -> float:
-        """Return the seconds that a write sent now may take. Raises ApiError if none may be
-        sent."""
+        """Return the seconds that a write sent now may take.
+
+        Raises ApiError if none may be sent.
+        """
 
 
 class AlwaysPermitted:
@@ -469,8 +471,10 @@ def _is_seconds(text: str) -> bool:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Return whether the server rejected a request. After a failure, or without a response, it may
-    have written."""
+    """Return whether the server rejected a request.
+
+    After a failure, or without a response, it may have written.
+    """
     return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
@@ -482,8 +486,11 @@ async def _read(response: Response, most_bytes: int = _MAX_ERROR_BYTES) -> bytes
 
 
 async def _next_chunk(response: Response) -> bytes:
-    """Return the next chunk of a stream; empty at its end. A lost connection also counts as its
-    end, because the caller then watches again. Raises Unreachable if the stream is unusable."""
+    """Return the next chunk of a stream; empty at its end.
+
+    A lost connection also counts as its end, because the caller then watches again. Raises
+    Unreachable if the stream is unusable.
+    """
     try:
         return await response.next_piece()
     except UnusableAnswer as error:
@@ -493,8 +500,10 @@ async def _next_chunk(response: Response) -> bytes:
 
 
 async def _lines(response: Response, most_bytes: int) -> AsyncGenerator[Sequence[bytes], None]:
-    """Yield the lines of a stream in batches. Raises Unreachable for a line longer than
-    `most_bytes`."""
+    """Yield the lines of a stream in batches.
+
+    Raises Unreachable for a line longer than `most_bytes`.
+    """
     begun: list[bytes] = []
     size = 0
     while chunk := await _next_chunk(response):

@@ -43,8 +43,10 @@ _REFUSED_OF_USERS: Final = {
 
 
 def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
-    """Return the connection of the current context. Raises BadKubeconfig; `place` names the text in
-    messages."""
+    """Return the connection of the current context.
+
+    Raises BadKubeconfig; `place` names the text in messages.
+    """
     config = _parsed(text, place)
     context, cluster, user = _chosen(config, place, "")
     for section, fields, what in (
@@ -78,8 +80,10 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
 
 
 def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
-    """Return one context of a local kubeconfig, with referenced files inlined. Raises BadKubeconfig
-    if the result would still be rejected by `read_inline_kubeconfig`."""
+    """Return one context of a local kubeconfig, with referenced files inlined.
+
+    Raises BadKubeconfig if the result would still be rejected by `read_inline_kubeconfig`.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:

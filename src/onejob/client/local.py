@@ -245,8 +245,10 @@ class LocalClient:
         return evict(self._writes, namespace, name, eviction, self._options, budgets)
 
     def _body(self, document: bytes) -> dict[str, Any]:
-        """Decode a document. A trusted one is only split into sections; sections that no rule reads
-        stay encoded."""
+        """Decode a document.
+
+        A trusted one is only split into sections; sections that no rule reads stay encoded.
+        """
         if self._trusted:
             return SectionedDocument(split(document))
         decoded: dict[str, Any] = msgspec.json.decode(document)

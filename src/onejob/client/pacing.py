@@ -12,8 +12,10 @@ _LONGEST_DELAY: Final = 10.0
 
 class Pace(Protocol):
     async def turn(self, batch: int) -> None:
-        """Wait until one more request may be sent. `batch` is the number of requests, including
-        this one, that became due together."""
+        """Wait until one more request may be sent.
+
+        `batch` is the number of requests, including this one, that became due together.
+        """
 
 
 class Unlimited:
@@ -109,8 +111,10 @@ class Trouble:
         return longest * self._rng.uniform(0.5, 1.0)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """Count a failed request. Requests in flight at the same time fail together and count
-        once."""
+        """Count a failed request.
+
+        Requests in flight at the same time fail together and count once.
+        """
         if not self.failures or sent_at >= self._failed_at:
             self.failures = min(self.failures + 1, 30)
             self._failed_at = now

@@ -53,8 +53,10 @@ def _matches(entry: str, host: str, port: int) -> bool:
 
 
 def _matches_name(entry: str, host: str) -> bool:
-    """Return whether a `no_proxy` entry matches. `example.com` matches itself and its subdomains,
-    `.example.com` only the subdomains."""
+    """Return whether a `no_proxy` entry matches.
+
+    `example.com` matches itself and its subdomains, `.example.com` only the subdomains.
+    """
     if entry.startswith("*."):
         entry = entry[1:]
     if entry.startswith("."):

@@ -27,8 +27,10 @@ class _Connect(connect):
 async def open_web_socket(
     connection: Connection, credential: Credential, target: str, protocols: Sequence[str]
 ) -> ClientConnection:
-    """Open a WebSocket; the caller closes it. Raises ApiError if the server refuses or is
-    unreachable."""
+    """Open a WebSocket; the caller closes it.
+
+    Raises ApiError if the server refuses or is unreachable.
+    """
     options: dict[str, Any] = {}
     if connection.server.startswith("https:"):
         options["ssl"] = tls_context(connection, credential)

@@ -25,8 +25,10 @@ class WriteSeries(Protocol):
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
 
     async def durable(self) -> None:
-        """Wait until all writes of the series are on disk. Raises ApiError if they were rolled
-        back."""
+        """Wait until all writes of the series are on disk.
+
+        Raises ApiError if they were rolled back.
+        """
 
 
 class DurableWrites:

@@ -96,8 +96,10 @@ class Elector:
                 return f"{holder} holds it"
 
     async def release(self) -> None:
-        """Give up the lease, so that another replica can take it at once. Call only after the last
-        write has ended."""
+        """Give up the lease, so that another replica can take it at once.
+
+        Call only after the last write has ended.
+        """
         lease = self._sighting.lease if self._sighting is not None else None
         try:
             for _ in range(_RELEASE_TRIES):

@@ -207,8 +207,10 @@ class Manager:
         return 200, "ok\n"
 
     def readiness(self) -> tuple[int, str]:
-        """Return 503 while a leader's caches are incomplete. A replica that waits to lead is
-        ready."""
+        """Return 503 while a leader's caches are incomplete.
+
+        A replica that waits to lead is ready.
+        """
         if self._term is not None and not self._term.ready:
             return 503, "still reading what there is\n"
         return 200, "ok, leading\n" if self._term is not None else "ok, waiting to lead\n"
@@ -316,8 +318,10 @@ class _Gate:
 
 
 async def _endless(part: Coroutine[Any, Any, None]) -> None:
-    """Run a component that must not end before the term does; if it does, that is a bug. Raises
-    RuntimeError."""
+    """Run a component that must not end before the term does; if it does, that is a bug.
+
+    Raises RuntimeError.
+    """
     await part
     raise RuntimeError(f"{part} ended")
 

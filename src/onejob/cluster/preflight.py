@@ -25,8 +25,10 @@ class CannotStart(Exception):
 async def check(
     client: HttpClient, needs: Sequence[Question], *, own_namespace: str, manager: str
 ) -> str:
-    """Check reachability, permissions and `spec.managedBy`. Return the server's version. Raises
-    CannotStart."""
+    """Check reachability, permissions and `spec.managedBy`.
+
+    Return the server's version. Raises CannotStart.
+    """
     try:
         version = await _version(client)
         missing = await _missing(client, needs)
@@ -80,8 +82,11 @@ async def _is_allowed(client: HttpClient, question: Question) -> bool:
 async def _require_managed_by(
     client: HttpClient, namespace: str, manager: str, version: str
 ) -> None:
-    """Raise CannotStart if the server drops `spec.managedBy`. A server that is too old, or has the
-    feature gate off, drops the field silently, and its own controller would run every Job."""
+    """Raise CannotStart if the server drops `spec.managedBy`.
+
+    A server that is too old, or has the feature gate off, drops the field silently, and its own
+    controller would run every Job.
+    """
     target = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
     answer = await client.post_raw(target, msgspec.json.encode(_probe(manager)))
     created: Any = msgspec.json.decode(answer)

@@ -85,8 +85,11 @@ class ControllerRights:
 
 
 class NodeRights(ControllerRights):
-    """Permissions of the node in this process. It has its role by identity: with a binding, any
-    client that claims to be a node would have the role too."""
+    """Permissions of the node in this process.
+
+    It has its role by identity: with a binding, any client that claims to be a node would have the
+    role too.
+    """
 
     def allows(self, user: User, question: Question) -> bool:
         rules = self.policy.rules_of(RoleRef(kind="ClusterRole", name=NODE_ROLE), "")

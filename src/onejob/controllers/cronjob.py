@@ -59,8 +59,10 @@ class _CronJobState(Struct):
         self.starting = self.unconfirmed = job
 
     def writes_lost(self, started: datetime | None) -> None:
-        """Reset everything derived from the writes of a sync, which were rolled back. `started` is
-        the slot that was unrecorded before."""
+        """Reset everything derived from the writes of a sync, which were rolled back.
+
+        `started` is the slot that was unrecorded before.
+        """
         self.cronjob_revision = self.job_revision = 0
         self.written = None
         self.unrecorded = started
@@ -83,8 +85,10 @@ class CronJobController:
         workers: int = 20,
         new_series: Callable[[], WriteSeries] | None = None,
     ) -> None:
-        """`local_zone` is for schedules without a time zone. `new_series` starts the write series
-        of one sync; by default each write is awaited."""
+        """`local_zone` is for schedules without a time zone.
+
+        `new_series` starts the write series of one sync; by default each write is awaited.
+        """
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._cronjobs = context.informers.cronjobs

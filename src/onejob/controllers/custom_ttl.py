@@ -43,8 +43,10 @@ class _Followed(Struct):
 
 
 class FinishableKinds:
-    """Informers of kinds with a TTL rule. `schedule` is called with each changed or deleted
-    object."""
+    """Informers of kinds with a TTL rule.
+
+    `schedule` is called with each changed or deleted object.
+    """
 
     def __init__(
         self,

@@ -125,8 +125,10 @@ class DisruptionController:
             self._again.drop(key)
 
     async def _write(self, key: Key, stored: bytes, status: BudgetStatus) -> None:
-        """Write the status. Raises Conflict, which causes a retry, if an eviction was granted in
-        between."""
+        """Write the status.
+
+        Raises Conflict, which causes a retry, if an eviction was granted in between.
+        """
         document: dict[str, Any] = msgspec.json.decode(stored)
         document["status"] = status_document(status)
         await self._client.write(Replace(key, msgspec.json.encode(document), "status"))
@@ -150,8 +152,10 @@ class DisruptionController:
             self._followed.pop(key.namespace, None)
 
     async def _scale(self, pods: Sequence[Pod]) -> int:
-        """Return the total number of Pods that the Pods' controllers want. Pods without a
-        controller do not count. Raises BadBudget."""
+        """Return the total number of Pods that the Pods' controllers want.
+
+        Pods without a controller do not count. Raises BadBudget.
+        """
         scales: dict[str, int] = {}
         for pod in pods:
             owner = pod.metadata.controller_ref
@@ -162,8 +166,10 @@ class DisruptionController:
         return sum(scales.values())
 
     async def _scale_of(self, owner: OwnerReference, pod: Pod) -> tuple[str, int]:
-        """Return the UID of the top-level controller, and the number of Pods it wants. Raises
-        BadBudget."""
+        """Return the UID of the top-level controller, and the number of Pods it wants.
+
+        Raises BadBudget.
+        """
         kind = self._kinds.by_kind.get((owner.api_version, owner.kind))
         resource = kind.resource if kind is not None else ""
         if resource not in _SCALED:

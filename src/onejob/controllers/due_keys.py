@@ -35,8 +35,10 @@ class DueKeys:
         self._deadlines.drop(key)
 
     def clock_jumped(self, *, longest: timedelta | None = None) -> None:
-        """Re-evaluate all deadlines after a clock jump. Deadlines beyond `longest` from now are
-        moved to it."""
+        """Re-evaluate all deadlines after a clock jump.
+
+        Deadlines beyond `longest` from now are moved to it.
+        """
         if longest is not None:
             self._deadlines.bring_forward(self._clock.now() + longest)
         self._wake.set()

@@ -73,8 +73,11 @@ class EventExpiry:
         return len(self._due)
 
     async def follow(self) -> None:
-        """Watch Events, concurrently with `run`. Starts with a delay, because a restarted server
-        may have more Events than any other objects, and more urgent work."""
+        """Watch Events, concurrently with `run`.
+
+        Starts with a delay, because a restarted server may have more Events than any other objects,
+        and more urgent work.
+        """
         await asyncio.sleep(FIRST_LOOK_SECONDS)
         await self.informer.run()
 
@@ -95,8 +98,10 @@ class EventExpiry:
             return [error] * len(keys)
 
     def clock_jumped(self) -> None:
-        """Re-evaluate deadlines. An Event last seen in the future by the new time counts as seen
-        now."""
+        """Re-evaluate deadlines.
+
+        An Event last seen in the future by the new time counts as seen now.
+        """
         self._due.clock_jumped(longest=self._ttl)
 
     def _changed(self, deltas: Sequence[Delta[RecordedEvent]]) -> None:

@@ -80,8 +80,10 @@ class GarbageCollector:
         return self._queue.idle
 
     async def run(self) -> None:
-        """Process the queue. Start only after the informers have listed: objects not loaded yet
-        would appear absent."""
+        """Process the queue.
+
+        Start only after the informers have listed: objects not loaded yet would appear absent.
+        """
         await work(self._queue, self.sync, workers=self._workers, name="garbage")
 
     def _follow(self, kinds: Iterable[Kind]) -> None:

@@ -71,8 +71,10 @@ class JobController:
         new_series: Callable[[], WriteSeries] | None = None,
         gate: StartGate | None = None,
     ) -> None:
-        """`new_series` starts the write series of one sync; by default each write is awaited. Jobs
-        held by the `gate` are not synced until it releases them."""
+        """`new_series` starts the write series of one sync; by default each write is awaited.
+
+        Jobs held by the `gate` are not synced until it releases them.
+        """
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._jobs = context.informers.jobs
@@ -366,8 +368,10 @@ class JobController:
             )
 
     def _measure_duration(self, job: Job) -> None:
-        """Record the duration of a finished Job. Label cardinality is bounded: no names, no
-        namespaces."""
+        """Record the duration of a finished Job.
+
+        Label cardinality is bounded: no names, no namespaces.
+        """
         condition, start = job.finished_condition, job.status.start_time
         if condition is None or condition.last_transition_time is None or start is None:
             return

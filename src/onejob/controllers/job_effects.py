@@ -186,8 +186,10 @@ async def _create(
 
 
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:
-    """Return whether a write took effect. A Pod that does not exist needs no change and counts as
-    success."""
+    """Return whether a write took effect.
+
+    A Pod that does not exist needs no change and counts as success.
+    """
     if isinstance(result, Written):
         state.pod_revision = max(state.pod_revision, result.revision)
         return True

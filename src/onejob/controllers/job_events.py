@@ -109,8 +109,11 @@ class JobEvents:
             self._queue.add_after(new.key, seconds)
 
     def _is_own_write(self, job: Job) -> bool:
-        """Return whether this version is our own write. Each of our writes names the version before
-        it, so up to our last write every version is either ours or was observed."""
+        """Return whether this version is our own write.
+
+        Each of our writes names the version before it, so up to our last write every version is
+        either ours or was observed.
+        """
         return job.metadata.revision <= self._states.of(job.metadata.uid).job_revision
 
     # --- Pods -----------------------------------------------------------------------------
@@ -153,7 +156,9 @@ class JobEvents:
         self, old: Pod | None, new: Pod | None, end: PodEnd, owners: "dict[str, _Owner]"
     ) -> "tuple[Urgency, _Owner]":
         """Update the state of the Jobs that controlled and control the Pod, whose end is `end`.
-        Return how soon they are to be synced, and the Job that controls it now."""
+
+        Return how soon they are to be synced, and the Job that controls it now.
+        """
         after = controlling_job_uid(new)
         before = after if same_owners(old, new) else controlling_job_uid(old)
         urgency: Urgency = "at once"

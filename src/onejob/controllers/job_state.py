@@ -53,8 +53,10 @@ class JobState(Struct):
         self.needs_relist = True
 
     def put(self, pod: Pod) -> bool:
-        """Add or update a Pod. Return whether a sync would now act differently or report a
-        different status."""
+        """Add or update a Pod.
+
+        Return whether a sync would now act differently or report a different status.
+        """
         uid, census = pod.metadata.uid, self.census
         if uid in self.gone:
             return False
@@ -70,8 +72,10 @@ class JobState(Struct):
         return before != (uid in census.ready, census.restarts_of(uid))
 
     def record_end(self, pod: Pod) -> None:
-        """Record a Pod that has ended and is counted. It matters only for the back-off of the next
-        Pod, and only until that back-off is computed."""
+        """Record a Pod that has ended and is counted.
+
+        It matters only for the back-off of the next Pod, and only until that back-off is computed.
+        """
         if self.backoff is None:
             succeeded = pod.status.phase == "Succeeded"
             self.past_ends.note(pod.metadata.uid, finish_time(pod), succeeded=succeeded)
@@ -127,8 +131,10 @@ class JobStates:
         self._by_uid.pop(uid, None)
 
     def job_added(self, job: Job, *, keep_accounted: bool) -> None:
-        """Apply the settings of a Job that the cache received after its Pods. All ended Pods were
-        kept until now, because the Job was missing."""
+        """Apply the settings of a Job that the cache received after its Pods.
+
+        All ended Pods were kept until now, because the Job was missing.
+        """
         state = self._by_uid[job.metadata.uid]
         for uid, pod in list(state.census.accounted.items()):
             if not job.finished:
@@ -137,9 +143,11 @@ class JobStates:
                 state.drop(uid)
 
     def pod_changed(self, uid: str, pod: Pod, end: PodEnd, *, keep_accounted: bool) -> Urgency:
-        """Update a Pod of the Job with this UID; `end` is how the Pod has ended. An ended and
-        counted Pod is kept only if the Job may still act on it. Return how soon the Job is to be
-        synced."""
+        """Update a Pod of the Job with this UID; `end` is how the Pod has ended.
+
+        An ended and counted Pod is kept only if the Job may still act on it. Return how soon the
+        Job is to be synced.
+        """
         state = self.of(uid)
         if end == "accounted":
             state.record_end(pod)

@@ -188,8 +188,10 @@ class NamespaceController:
                         remains.add(resource, left.finalizers)
 
     async def _report_remains(self, document: bytes, remains: Remains) -> bool:
-        """Write conditions that report why the namespace remains. Return False if nothing
-        changed."""
+        """Write conditions that report why the namespace remains.
+
+        Return False if nothing changed.
+        """
         if not remains and not has_other_finalizers(document):
             return False
         patch = deletion_conditions(document, remains, self._clock.now())

@@ -101,8 +101,11 @@ class TtlController:
                 group.create_task(self._custom.run())
 
     def clock_jumped(self) -> None:
-        """Re-evaluate deadlines. As upstream, an object whose end is in the future by the new time
-        still waits for its whole TTL."""
+        """Re-evaluate deadlines.
+
+        As upstream, an object whose end is in the future by the new time still waits for its whole
+        TTL.
+        """
         self._waiting.clock_jumped()
 
     def _changed(self, expiry_of_kind: Callable[[V], Expiry], deltas: Sequence[Delta[V]]) -> None:

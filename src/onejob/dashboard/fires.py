@@ -1,5 +1,7 @@
-"""Past and future fire times of a CronJob with their outcomes, for the dashboard. Pure
-functions."""
+"""Past and future fire times of a CronJob with their outcomes, for the dashboard.
+
+Pure functions.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -32,9 +34,11 @@ def fires_of(
     *,
     local_zone: str,
 ) -> Document:
-    """Return past and coming fire times of a CronJob. `jobs` are the Jobs of its namespace,
-    `events` the Events about it. The result states if it is truncated: in the past, or within the
-    next weeks."""
+    """Return past and coming fire times of a CronJob.
+
+    `jobs` are the Jobs of its namespace, `events` the Events about it. The result states if it is
+    truncated: in the past, or within the next weeks.
+    """
     cronjob = read_cronjob(msgspec.json.encode(document))
     schedule = schedule_of(cronjob, local_zone)
     zone = schedule.zone if isinstance(schedule, Calendar) else ""

@@ -255,8 +255,10 @@ class DashboardPages:
         return json_answer(await self._queues.queue(namespace, may_get))
 
     async def _mirrors(self, request: Request) -> Answer:
-        """Return the mirror targets. Requires access to Secrets, because the targets are read from
-        them."""
+        """Return the mirror targets.
+
+        Requires access to Secrets, because the targets are read from them.
+        """
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         for resource in (JOBS, SECRETS):

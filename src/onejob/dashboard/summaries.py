@@ -74,8 +74,10 @@ class _Kept:
     summary: Document
 
     def serves(self, job: Job, now: float) -> bool:
-        """Return whether the cached summary is still valid. A Job's end invalidates it, because
-        pages then request it for the last time."""
+        """Return whether the cached summary is still valid.
+
+        A Job's end invalidates it, because pages then request it for the last time.
+        """
         return now < self.until and (self.uid, self.finished) == (job.metadata.uid, job.finished)
 
 
@@ -263,8 +265,10 @@ class Summaries:
         return found
 
     async def index(self, key: Key, index: int) -> Document:
-        """Return the Pods of one index, the newest first, however many others the Job has. Raises
-        NotFound."""
+        """Return the Pods of one index, the newest first, however many others the Job has.
+
+        Raises NotFound.
+        """
         job = read_job(await self._client.get(key))
         prefix = generate_name_with_index(key.name, index)
         found, _ = await self._with_prefix(key.namespace, job.metadata.uid, prefix)
@@ -281,8 +285,10 @@ class Summaries:
     async def _with_prefix(
         self, namespace: str, uid: str, prefix: str
     ) -> tuple[list[PodView], bool]:
-        """Return Pods of the Job with that UID, and whether these are all. Names of Pods begin with
-        that of their Job, so only a part of the namespace is scanned."""
+        """Return Pods of the Job with that UID, and whether these are all.
+
+        Names of Pods begin with that of their Job, so only a part of the namespace is scanned.
+        """
         found: list[PodView] = []
         turns, looked_at = Turns(), 0
         after: Key | None = Key(PODS, namespace, prefix)

@@ -22,8 +22,11 @@ _SHOWN_JOBS: Final = 3
 def explain_cronjob(
     document: Document, job_documents: Sequence[Document], now: datetime, *, local_zone: str
 ) -> Explanation:
-    """Explain a CronJob. `job_documents` are all Jobs that it owns; `local_zone` is the server's,
-    in which schedules without a zone are interpreted."""
+    """Explain a CronJob.
+
+    `job_documents` are all Jobs that it owns; `local_zone` is the server's, in which schedules
+    without a zone are interpreted.
+    """
     cronjob = read_cronjob(msgspec.json.encode(document))
     jobs = [read_job(msgspec.json.encode(job)) for job in job_documents]
     plan = _plan(cronjob, jobs, now, local_zone)

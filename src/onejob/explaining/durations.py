@@ -2,8 +2,10 @@
 
 
 def short_seconds(seconds: float) -> str:
-    """Format a duration as `0.4s`, `12s`, `3m05s` or `2h07m`. Negative durations, after the clock
-    was set back, are shown as zero."""
+    """Format a duration as `0.4s`, `12s`, `3m05s` or `2h07m`.
+
+    Negative durations, after the clock was set back, are shown as zero.
+    """
     seconds = max(seconds, 0.0)
     if seconds < 10:
         return f"{seconds:.1f}s"

@@ -26,8 +26,10 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def time_text(moment: datetime, now: datetime, word: str = "at") -> str:
-    """Return `at 12:00:10 UTC (in 6.0s)`; with the date if it is not today. In UTC, because the
-    reader may be in another zone than the server."""
+    """Return `at 12:00:10 UTC (in 6.0s)`; with the date if it is not today.
+
+    In UTC, because the reader may be in another zone than the server.
+    """
     at, today = moment.astimezone(UTC), now.astimezone(UTC).date()
     form = "%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M:%S"
     left = short_seconds((moment - now).total_seconds())

@@ -57,8 +57,11 @@ def explain_job(
     node: NodeView | None = None,
     ended: Ended | None = None,
 ) -> Explanation:
-    """Explain a Job. `events` are the Events about it; `node` is the cluster's node, if there is
-    only one; `ended` is the end of the run whose stored state this is."""
+    """Explain a Job.
+
+    `events` are the Events about it; `node` is the cluster's node, if there is only one; `ended` is
+    the end of the run whose stored state this is.
+    """
     job = read_job(msgspec.json.encode(job_document))
     pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
     record = _backoff_record(pods)

@@ -29,8 +29,10 @@ def target_of(job: Document) -> str:
 
 
 def describe_targets(secrets: Iterable[Document], jobs: Iterable[Document]) -> list[Document]:
-    """Return one summary per target. `secrets` are targets, `jobs` are mirrored; a target serves
-    the Jobs of its namespace."""
+    """Return one summary per target.
+
+    `secrets` are targets, `jobs` are mirrored; a target serves the Jobs of its namespace.
+    """
     by_target: dict[tuple[str, str], list[Document]] = {}
     for job in jobs:
         place = (job["metadata"]["namespace"], target_of(job))

@@ -80,8 +80,10 @@ class PodWait(msgspec.Struct, frozen=True):
 
 
 def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
-    """Return the reason why a Pod does not start; None if it is merely about to. Without `node`,
-    the condition of a Pod that is not scheduled is taken as it is."""
+    """Return the reason why a Pod does not start; None if it is merely about to.
+
+    Without `node`, the condition of a Pod that is not scheduled is taken as it is.
+    """
     pod = read_node_pod(document)
     if pod.spec.node_name:
         return _container_wait(pod, _waits_decoder.decode(document).status)

@@ -25,8 +25,11 @@ from onejob.planning.pod.placement import NodeView
 def explain_pod(
     pod: Document, now: datetime, *, node: NodeView | None = None, ended: Ended | None = None
 ) -> Explanation:
-    """Explain a Pod. `node` is the cluster's node, if there is only one; `ended` is the end of the
-    run whose stored state this is."""
+    """Explain a Pod.
+
+    `node` is the cluster's node, if there is only one; `ended` is the end of the run whose stored
+    state this is.
+    """
     activity = pod_activity([pod], node)
     over = ended is not None
     if ended is not None and not has_ended(pod):

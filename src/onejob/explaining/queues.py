@@ -1,5 +1,7 @@
 """Queue report, as text and as a document: running and waiting Jobs, reasons and expected starts.
-Pure functions."""
+
+Pure functions.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime

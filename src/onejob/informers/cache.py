@@ -71,8 +71,10 @@ class Cache(Generic[V]):
     def put(
         self, key: Key, view: V, document: bytes = b"", revision: int | None = None
     ) -> Delta[V]:
-        """Add or update an object and return the change. `revision` is that of the watch event, or
-        None if the object comes from a list."""
+        """Add or update an object and return the change.
+
+        `revision` is that of the watch event, or None if the object comes from a list.
+        """
         # An older event would undo the state from the list, and revive objects deleted before it.
         assert revision is None or revision > self.listed_revision, f"stale event for {key}"
         old = self._views.get(key)
@@ -86,8 +88,11 @@ class Cache(Generic[V]):
         return Delta(key, old, view, document)
 
     def remove(self, key: Key, last: V | None = None, document: bytes = b"") -> Delta[V]:
-        """Remove a deleted object and return the change. `last` is the object's final state, which
-        handlers receive as `old`; it defaults to the cached view."""
+        """Remove a deleted object and return the change.
+
+        `last` is the object's final state, which handlers receive as `old`; it defaults to the
+        cached view.
+        """
         old = self._views.pop(key, None)
         if old is not None:
             self._remove_from_indexes(key, old)

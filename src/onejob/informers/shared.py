@@ -144,8 +144,10 @@ class SharedInformers:
                 return self._informers[resource]
 
     async def begin(self) -> None:
-        """Fetch the first page of each first list, so that no change from here on is missed. Call
-        before `start` if others may write in between."""
+        """Fetch the first page of each first list, so that no change from here on is missed.
+
+        Call before `start` if others may write in between.
+        """
         for informer in self._informers.values():
             await informer.begin()
 
@@ -184,8 +186,10 @@ class SharedInformers:
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """Tasks of the running informers. A task that ends before `stop` is a failure: its handlers
-        would never be called again."""
+        """Tasks of the running informers.
+
+        A task that ends before `stop` is a failure: its handlers would never be called again.
+        """
         return tuple(self._tasks.values())
 
     def on_task(self, call: "Callable[[asyncio.Task[None]], None]") -> None:

@@ -94,8 +94,10 @@ class WorkQueue(Generic[K]):
             timer[1].cancel()
 
     async def get(self) -> K:
-        """Wait for the next due key and return it. The caller must call `done` with it
-        afterwards."""
+        """Wait for the next due key and return it.
+
+        The caller must call `done` with it afterwards.
+        """
         while not self._ready:
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)

@@ -81,8 +81,10 @@ class Answer:
             await self._more()
 
     async def read(self, most_bytes: int = MAX_BODY_BYTES) -> bytes:
-        """Return the whole body. Raises OSError; UnusableAnswer if it is longer than
-        `most_bytes`."""
+        """Return the whole body.
+
+        Raises OSError; UnusableAnswer if it is longer than `most_bytes`.
+        """
         pieces: list[bytes] = []
         size = 0
         while piece := await self.next_piece():

@@ -27,8 +27,10 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since = 0.0
 
     async def ask(self, request: bytes, seconds: float | None) -> Answer:
-        """Send a request and return once the head of its response has arrived. The whole response
-        may take `seconds`. Raises OSError."""
+        """Send a request and return once the head of its response has arrived.
+
+        The whole response may take `seconds`. Raises OSError.
+        """
         assert self._answer is None, "one exchange at a time"
         assert self._transport is not None, "there is a transport once it is dialed"
         if self.closed:
@@ -103,8 +105,10 @@ class HttpConnection(asyncio.Protocol):
     # --- internals ------------------------------------------------------------------------
 
     def _still_sends(self) -> bool:
-        """Return whether part of the request is still unsent. A server may respond before it has
-        read the request, and then never reads the rest."""
+        """Return whether part of the request is still unsent.
+
+        A server may respond before it has read the request, and then never reads the rest.
+        """
         return self._transport is None or self._transport.get_write_buffer_size() > 0
 
     def _end_exchange(self) -> None:

@@ -52,8 +52,10 @@ def header_lines(headers: Headers) -> str:
 
 
 async def dial(route: Route, keeper: Keeper) -> HttpConnection:
-    """Open a connection. Raises OSError; ssl.SSLCertVerificationError if the server's certificate
-    is not trusted."""
+    """Open a connection.
+
+    Raises OSError; ssl.SSLCertVerificationError if the server's certificate is not trusted.
+    """
     loop = asyncio.get_running_loop()
     server = urlsplit(route.server)
     name = route.tls_server_name or server.hostname
@@ -92,8 +94,10 @@ async def dial(route: Route, keeper: Keeper) -> HttpConnection:
 
 
 class _Tunnel(asyncio.Protocol):
-    """Protocol of a CONNECT request: waits for the proxy's response. Bytes after it belong to the
-    tunnelled connection."""
+    """Protocol of a CONNECT request: waits for the proxy's response.
+
+    Bytes after it belong to the tunnelled connection.
+    """
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()

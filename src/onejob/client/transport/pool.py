@@ -114,8 +114,10 @@ class Transport:
     # --- Keeper ---------------------------------------------------------------------------
 
     def idle(self, connection: HttpConnection) -> None:
-        """Return a connection to the pool. The most recently used one is reused first, so that
-        surplus connections expire."""
+        """Return a connection to the pool.
+
+        The most recently used one is reused first, so that surplus connections expire.
+        """
         now = connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
         while now - self._idle[0].idle_since >= _IDLE_SECONDS:

@@ -21,8 +21,10 @@ class CannotCopy(Exception):
 async def copy_config(
     client: Client, remote: Remote, job: Document, copy: Document, resources: frozenset[str]
 ) -> None:
-    """Copy the ConfigMaps and Secrets that the Job's template refers to. Raises CannotCopy, or
-    ApiError if the remote server refuses."""
+    """Copy the ConfigMaps and Secrets that the Job's template refers to.
+
+    Raises CannotCopy, or ApiError if the remote server refuses.
+    """
     for ref in named_config(job["spec"]["template"]):
         if ref.resource in resources:
             await _copy_one(client, remote, job, copy, ref)

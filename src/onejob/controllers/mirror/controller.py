@@ -170,8 +170,10 @@ class MirrorController:
     async def _step(
         self, job: Job, document: Document, memory: _Memory
     ) -> tuple[bool, float | None]:
-        """Observe and take one step. Return whether the sync is finished, and the seconds until the
-        next one."""
+        """Observe and take one step.
+
+        Return whether the sync is finished, and the seconds until the next one.
+        """
         now = self._clock.now()
         record = place_to_ask(job)
         remote: Remote | None = None
@@ -302,8 +304,10 @@ class MirrorController:
         return OutOfReach(reason, message, seconds)
 
     async def _remote(self, job: Job, record: Record, memory: _Memory) -> Remote:
-        """Return the connection for a Job, opened anew if the Secret changed. Raises
-        BadKubeconfig."""
+        """Return the connection for a Job, opened anew if the Secret changed.
+
+        Raises BadKubeconfig.
+        """
         place = (job.metadata.namespace, record.target, record.namespace)
         if memory.remote is not None and memory.remote != place:
             await self._leave(memory)
@@ -394,8 +398,10 @@ class _TargetMissing(BadKubeconfig):
 
 
 async def read_target(client: Client, namespace: str, name: str) -> tuple[Connection, str]:
-    """Return the connection described by a Secret, and the Secret's version. Raises
-    BadKubeconfig."""
+    """Return the connection described by a Secret, and the Secret's version.
+
+    Raises BadKubeconfig.
+    """
     try:
         document = await client.get(Key(_SECRETS, namespace, name))
     except NotFound as missing:

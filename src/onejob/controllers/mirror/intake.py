@@ -14,8 +14,11 @@ _MAX_BYTES: Final = 128 * 2**20
 
 
 class Intake:
-    """Memory budget of all targets. A target within its share is never refused, so that a flood of
-    objects from one target does not stop the others."""
+    """Memory budget of all targets.
+
+    A target within its share is never refused, so that a flood of objects from one target does not
+    stop the others.
+    """
 
     def __init__(self, most_bytes: int = _MAX_BYTES) -> None:
         self._most_bytes = most_bytes

@@ -28,8 +28,10 @@ class MirrorOnDemand:
         connect: Callable[["Connection"], Client],
         stand_ins: bool = True,
     ) -> None:
-        """`connect` creates the client of a target. `stand_ins`: whether to maintain local
-        stand-ins for remote Pods."""
+        """`connect` creates the client of a target.
+
+        `stand_ins`: whether to maintain local stand-ins for remote Pods.
+        """
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -77,8 +79,10 @@ class MirrorOnDemand:
 
 
 def http_connection(rng: Random) -> Callable[["Connection"], Client]:
-    """Return a factory of HTTP clients for targets. The HTTP client is imported at its first
-    call."""
+    """Return a factory of HTTP clients for targets.
+
+    The HTTP client is imported at its first call.
+    """
 
     def connect(connection: "Connection") -> Client:
         from onejob.client.answers import UNTRUSTED

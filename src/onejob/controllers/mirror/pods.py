@@ -35,8 +35,11 @@ class _Here:
 
 @dataclass(slots=True)
 class StandIns:
-    """Stand-in Pods of one Job. They are listed once; after that their state follows from our own
-    writes, until `forget` is called."""
+    """Stand-in Pods of one Job.
+
+    They are listed once; after that their state follows from our own writes, until `forget` is
+    called.
+    """
 
     client: Client
     job: Document
@@ -56,8 +59,10 @@ class StandIns:
         return any(not here.owned for here in self._here.values())
 
     async def follow(self, remote: Remote, pods: Iterable[Seen], *, forward: bool) -> None:
-        """Create, update and delete stand-ins to match the remote Pods. `forward`: whether the
-        deletion of a stand-in by a user also deletes the remote Pod."""
+        """Create, update and delete stand-ins to match the remote Pods.
+
+        `forward`: whether the deletion of a stand-in by a user also deletes the remote Pod.
+        """
         await self._load()
         there = {pod.metadata.name: pod for pod in pods}
         gone = [name for name, here in self._here.items() if not _is(there.get(name), here)]

@@ -79,8 +79,10 @@ _read_phase = msgspec.json.Decoder(_Pod).decode
 
 
 def seen(document: bytes) -> Seen:
-    """Decode the metadata of a remote object. Raises Unreachable if the document is not an
-    object."""
+    """Decode the metadata of a remote object.
+
+    Raises Unreachable if the document is not an object.
+    """
     return Seen(decoded(_read_object, document).metadata, document)
 
 
@@ -247,8 +249,11 @@ class Remote:
         return await self._asked(lambda: self._client.write(op))
 
     async def _asked(self, answer: Callable[[], Awaitable[T]]) -> T:
-        """Perform a request within the time limit and update the health. Only unreachability counts
-        against the health: other error responses reset it. Raises ApiError."""
+        """Perform a request within the time limit and update the health.
+
+        Only unreachability counts against the health: other error responses reset it. Raises
+        ApiError.
+        """
         if self._closed:
             raise Conflict(f"target {self.target} is another one by now")
         try:

@@ -98,8 +98,10 @@ class Work:
                 raise AssertionError(f"not a step to be taken: {step}")
 
     async def report(self, copy: Document) -> bool:
-        """Copy the state of the remote Job and its Pods into the local Job. Return whether the
-        local Job is finished."""
+        """Copy the state of the remote Job and its Pods into the local Job.
+
+        Return whether the local Job is finished.
+        """
         assert self.remote is not None, "a copy was read from somewhere"
         over = is_finished(copy)
         await self._follow_pods(copy, fresh=over)

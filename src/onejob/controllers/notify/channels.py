@@ -13,8 +13,10 @@ class NotDelivered(Exception):
 
 class Channel(Protocol):
     async def send(self, message: Message) -> None:
-        """Deliver a message. Raises NotDelivered, within the time that the target's configuration
-        allows."""
+        """Deliver a message.
+
+        Raises NotDelivered, within the time that the target's configuration allows.
+        """
 
     async def close(self) -> None: ...
 

@@ -1,5 +1,7 @@
-"""Command channel: messages on the standard input of a command. No part of a message is on the
-command line, and no shell is involved."""
+"""Command channel: messages on the standard input of a command.
+
+No part of a message is on the command line, and no shell is involved.
+"""
 
 import asyncio
 import os

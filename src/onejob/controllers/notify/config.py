@@ -90,8 +90,10 @@ class Target(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def place(self) -> str:
-        """Destination of the messages, for display. URLs of webhooks often contain a secret: only
-        the host is shown."""
+        """Destination of the messages, for display.
+
+        URLs of webhooks often contain a secret: only the host is shown.
+        """
         if self.webhook is not None:
             return urlsplit(self.webhook.url).hostname or ""
         if self.command is not None:
@@ -121,7 +123,9 @@ class NotifyConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 def load_config(path: Path) -> NotifyConfig:
     """Read and validate the configuration, including the secrets and certificates it refers to.
-    Raises BadNotifyConfig."""
+
+    Raises BadNotifyConfig.
+    """
     document = _document(path)
     try:
         config = msgspec.convert(document, NotifyConfig)

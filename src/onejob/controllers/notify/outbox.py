@@ -41,8 +41,11 @@ class CannotRead(Exception):
 
 
 class OutboxFile:
-    """Outbox file with blocking methods, for use in threads, one call at a time. A call that its
-    caller no longer awaits still finishes its commit: two at once would share a transaction."""
+    """Outbox file with blocking methods, for use in threads, one call at a time.
+
+    A call that its caller no longer awaits still finishes its commit: two at once would share a
+    transaction.
+    """
 
     def __init__(self, path: Path, now: datetime) -> None:
         """Open the file; create it if it does not exist.
@@ -115,8 +118,10 @@ class OutboxFile:
 
 
 def count_waiting(path: Path) -> dict[str, int]:
-    """Return the number of pending messages by target, of an outbox that a server may be using. An
-    unreadable outbox counts as empty."""
+    """Return the number of pending messages by target, of an outbox that a server may be using.
+
+    An unreadable outbox counts as empty.
+    """
     if not path.exists():
         return {}
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -131,8 +136,10 @@ def count_waiting(path: Path) -> dict[str, int]:
 
 
 class Outbox:
-    """Background writer: many changes in one commit, retried while the disk fails. Callers need not
-    wait for it."""
+    """Background writer: many changes in one commit, retried while the disk fails.
+
+    Callers need not wait for it.
+    """
 
     def __init__(self, file: OutboxFile) -> None:
         self._file = file
@@ -186,8 +193,11 @@ class Outbox:
 
 
 def open_outbox(path: Path, now: datetime) -> OutboxFile:
-    """Open the outbox; set a damaged file aside and begin with an empty one. Only the contents of
-    the damaged file are lost. Raises apsw.Error or OSError while the disk fails."""
+    """Open the outbox; set a damaged file aside and begin with an empty one.
+
+    Only the contents of the damaged file are lost. Raises apsw.Error or OSError while the disk
+    fails.
+    """
     try:
         return OutboxFile(path, now)
     except CannotRead as error:

@@ -61,8 +61,10 @@ class Sender:
         )
 
     def add(self, message: Message) -> None:
-        """Queue a message without waiting. It is dropped beyond the limit, or if its target no
-        longer exists."""
+        """Queue a message without waiting.
+
+        It is dropped beyond the limit, or if its target no longer exists.
+        """
         line = self._lines.get(message.target)
         if line is None:
             self._drop(message, "its target is not configured any more")

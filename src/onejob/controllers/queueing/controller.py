@@ -132,8 +132,10 @@ class QueueController:
             self._judge(job)
 
     def _judge(self, job: Job, *, resumed: bool = False) -> None:
-        """Classify a Job by its newest version: absent, waiting or running. A `resumed` Job starts
-        anew, though its status may not yet show that it was suspended."""
+        """Classify a Job by its newest version: absent, waiting or running.
+
+        A `resumed` Job starts anew, though its status may not yet show that it was suspended.
+        """
         uid = job.metadata.uid
         if not self._limits and uid not in self._keys and not is_queued(job):
             return
@@ -162,8 +164,10 @@ class QueueController:
         self._keys[uid] = job.key
 
     def _let_go_or_not(self, job: Job, where: Standing, resumed: bool) -> Standing:
-        """Return the standing of a Job that is not suspended. It runs if it was admitted, even if
-        it has yet to start; a waiting one waits until then."""
+        """Return the standing of a Job that is not suspended.
+
+        It runs if it was admitted, even if it has yet to start; a waiting one waits until then.
+        """
         uid = job.metadata.uid
         if self._line.runs(uid):
             return "running"
