@@ -36,8 +36,10 @@ class ClockWatch:
         *,
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
-        """`open_alarm` opens a descriptor that becomes readable when the clock is set; by default a
-        timerfd, if `clock` is the system's clock."""
+        """`open_alarm` opens a descriptor that becomes readable when the clock is set.
+
+        The default is a timerfd, if `clock` is the system's clock.
+        """
         self._clock = clock
         if open_alarm is None and isinstance(clock, SystemClock):
             open_alarm = open_clock_alarm

@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 
 
 class HttpsServer:
-    """Running server, created by `start`; `stop` ends it within a second, also with open
-    watches."""
+    """Running server, created by `start`.
+
+    `stop` ends it within a second, also with open watches.
+    """
 
     def __init__(
         self,
@@ -232,8 +234,10 @@ class _PodSources(TypedDict, total=False):
 
 
 def _pod_sources(plane: ControlPlane) -> _PodSources:
-    """Return the sources of Pod data that only the node has: logs, processes, ports, resource
-    usage."""
+    """Return the sources of Pod data that only the node has.
+
+    These are logs, processes, ports and resource usage.
+    """
     client = plane.client
     if not plane.settings.with_node:
         return {

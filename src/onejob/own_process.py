@@ -80,9 +80,11 @@ class _FullLooks:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise this process's descriptor limit to the hard limit: the default of 1024 only exists for
-    programs that use select(). Child processes get the inherited limit back, see
-    `restore_descriptor_limit`."""
+    """Raise this process's descriptor limit to the hard limit.
+
+    The default of 1024 only exists for programs that use select(). Child processes get the
+    inherited limit back, see `restore_descriptor_limit`.
+    """
     global _inherited_descriptors
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
@@ -92,8 +94,10 @@ def raise_descriptor_limit() -> None:
 
 
 def restore_descriptor_limit(pid: int) -> None:
-    """Restore the inherited descriptor limit of a child process that was just started and has not
-    yet opened or started anything itself."""
+    """Restore the inherited descriptor limit of a child process.
+
+    The process was just started and has not yet opened or started anything itself.
+    """
     if _inherited_descriptors is not None:
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, _inherited_descriptors)
@@ -112,8 +116,10 @@ def _give_memory_back() -> None:
 
 
 def _look_is_due() -> bool:
-    """Return whether enough young collections have run: an idle server must not scan the same
-    objects again and again."""
+    """Return whether enough young collections have run for a full one.
+
+    An idle server must not scan the same objects again and again.
+    """
     _, young_looks, _ = gc.get_count()
     return young_looks >= _YOUNG_LOOKS
 

@@ -164,7 +164,7 @@ class ControlPlane:
 
     Errors:
         `failed` completes if the control plane can no longer be trusted; the process should then
-        end and restart from the state on disk. Requires `stop` in any case.
+        end and restart from the state on disk. The owner must call `stop` in any case.
     """
 
     def __init__(
@@ -548,9 +548,11 @@ class ControlPlane:
             self._fail(f"{task.get_coro()} ended: {task.exception()!r}")
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail the control plane if a callback raised, because it has left its work unfinished:
-        restarting from the state on disk is better than hanging. Connection errors are not
-        callbacks."""
+        """Fail the control plane if a callback raised.
+
+        The callback has left its work unfinished: restarting from the state on disk is better than
+        hanging. Connection errors are not callbacks.
+        """
         loop.default_exception_handler(context)
         if "handle" in context:
             self._fail(f"{context['handle']}: {context.get('exception')!r}")
@@ -590,8 +592,11 @@ def _cipher(settings: Settings) -> "Cipher | None":
 
 
 def prepare_data_dir(folder: Path) -> None:
-    """Create the data directory, or require that all files that control this server belong to its
-    user. Files of Pods may belong to the users that they run as. Raises NotTrusted."""
+    """Create the data directory, or check the ownership of its files.
+
+    All files that control this server must belong to its user; files of Pods may belong to the
+    users that they run as. Raises NotTrusted.
+    """
     make_trusted_folder(folder)
     require_own_files(folder, below=("pki", "supervisor"))
 

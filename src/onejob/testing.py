@@ -66,8 +66,11 @@ class OnejobServer:
 
 
 class OnejobNamespace:
-    """Namespace of one test: its `name`, a `kubeconfig` in which it is the default namespace, and
-    methods for tests that need no other client."""
+    """Namespace of one test.
+
+    It has a `name`, a `kubeconfig` in which it is the default namespace, and methods for tests that
+    need no other client.
+    """
 
     def __init__(self, server: OnejobServer, name: str) -> None:
         self.name = name

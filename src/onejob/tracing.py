@@ -20,12 +20,16 @@ class Span(Protocol):
 
 class Tracer(Protocol):
     def request(self, traceparent: str) -> Span:
-        """Start the span of an incoming request, in the trace of its traceparent header or in a new
-        one."""
+        """Start the span of an incoming request.
+
+        It belongs to the trace of its traceparent header, or to a new one.
+        """
 
     def part_of(self, uid: str) -> Span:
-        """Start a span in the trace of the object with this UID, whose trace id is derived from the
-        UID."""
+        """Start a span in the trace of the object with this UID.
+
+        The trace id is derived from the UID.
+        """
 
     def record(
         self,

@@ -29,8 +29,11 @@ class NotTrusted(Exception):
 
 
 def require_trusted_folder(path: Path, user: int | None = None) -> None:
-    """Raise NotTrusted unless the directory belongs to `user` (by default the current one) and no
-    other user can write to it or replace it. Links in its path must belong to that user or root."""
+    """Raise NotTrusted unless the directory belongs to `user`, by default the current one.
+
+    No other user may be able to write to it or replace it. Links in its path must belong to that
+    user or root.
+    """
     user = os.geteuid() if user is None else user
     with _walk(path, user) as folder:
         _check_folder(path, os.fstat(folder), user)
@@ -68,8 +71,11 @@ def make_own_folder(path: Path) -> None:
 
 
 def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
-    """Raise NotTrusted if any entry of `folder`, or of its subdirectories named in `below`, is a
-    link, belongs to another user or is writable by others."""
+    """Raise NotTrusted if an entry of `folder` is not exclusively ours.
+
+    Entries of the subdirectories named in `below` are checked, too. An entry is rejected if it is a
+    link, belongs to another user or is writable by others.
+    """
     user = os.geteuid()
     for place in (folder, *(folder / name for name in below)):
         with _opened(place, os.O_RDONLY | os.O_DIRECTORY, absent_ok=True) as directory:
@@ -274,8 +280,11 @@ def _is_trusted_owner(owner: int, user: int) -> bool:
 
 
 def _stands_for_root(owner: int) -> bool:
-    """Return whether the owner is the unmapped root: in a user namespace without the machine's
-    root, files of root appear to belong to the overflow user."""
+    """Return whether the owner is the unmapped root.
+
+    In a user namespace without the machine's root, files of root appear to belong to the overflow
+    user.
+    """
     try:
         mapped = Path("/proc/self/uid_map").read_text().split()
         return mapped != ["0", "0", "4294967295"] and owner == int(_OVERFLOW_USER.read_text())

@@ -22,8 +22,11 @@ _MOST_TURNS = 3_000_000
 
 
 class Stuck(RuntimeError):
-    """The program under test would hang: no callback is ready and no timer is set, or callbacks are
-    always ready and time does not advance."""
+    """The program under test would hang.
+
+    Either no callback is ready and no timer is set, or callbacks are always ready and time does not
+    advance.
+    """
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -77,8 +80,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
-        """Run the function at once: work in other threads takes no virtual time, and happens in
-        order."""
+        """Run the function at once.
+
+        Work in other threads takes no virtual time, and happens in order.
+        """
         if self.waits_for_threads:
             return super().run_in_executor(executor, func, *args)
         done: asyncio.Future[T] = self.create_future()

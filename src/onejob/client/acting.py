@@ -63,8 +63,10 @@ class AllRights:
 
 
 class _Requests:
-    """Request metrics of one verb and resource: counts by response code, durations of single
-    requests."""
+    """Request metrics of one verb and resource.
+
+    All requests are counted by response code; single requests are also timed.
+    """
 
     __slots__ = ("_by_code", "_counts", "_labels", "_metrics")
 

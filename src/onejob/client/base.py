@@ -143,8 +143,10 @@ class Client(Protocol):
         """Perform independent writes and return one result each, in order.
 
         Writes to the same object are attempted in order. Not a transaction: some may fail while
-        others succeed, and errors are returned rather than raised. A local client commits several
-        writes together.
+        others succeed, and their errors are returned rather than raised.
+
+        Raises:
+            ApiError: if a local client, which commits several writes together, cannot commit.
         """
 
     async def close(self) -> None: ...

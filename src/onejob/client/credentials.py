@@ -25,8 +25,10 @@ _MAX_STDERR: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Value of the Authorization header (`authorization`), client certificate and key (PEM); each
-    may be empty."""
+    """Credentials of a client; each field may be empty.
+
+    `authorization` is the value of the Authorization header; certificate and key are PEM.
+    """
 
     authorization: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
@@ -40,8 +42,7 @@ class CredentialSource(Protocol):
         """Return a valid credential; renew it first if it is about to expire."""
 
     async def renewed(self, refused: Credential) -> Credential | None:
-        """Return another credential after the server refused this one, or None if there is no
-        other."""
+        """Return another credential after the server refused this one; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

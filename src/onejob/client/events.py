@@ -1,8 +1,8 @@
 """Event recorder: best effort, rate limited and deduplicated.
 
-Limits are those of upstream's recorder: per source and object a burst of 25, then one per five
-minutes. An Event equal to an earlier one increases that one's count. From the tenth Event on that
-differs only in its message, without a gap of ten minutes, all are combined into one.
+The limits equal upstream's: per source and object a burst of 25, then one per five minutes. An
+Event equal to an earlier one increases that one's count. From the tenth Event on that differs only
+in its message, without a gap of ten minutes, all are combined into one.
 """
 
 import asyncio
@@ -186,8 +186,10 @@ class EventRecorder:
             await self._write(expired)
 
     async def _write(self, due: Mapping[_Identity, _Due]) -> dict[_Identity, _Due]:
-        """Write Events; return those to be created afresh because the Event to be updated no longer
-        exists."""
+        """Write Events; return the ones to create afresh.
+
+        These are updates of Events that no longer exist.
+        """
         ops = [self._op(same, entry) for same, entry in due.items()]
         try:
             results = await self._client.write_many(ops)

@@ -116,8 +116,11 @@ class HttpClient:
         request_seconds: float = _REQUEST_SECONDS,
         limits: AnswerLimits = _TRUSTED,
     ) -> None:
-        """`concurrency` bounds the concurrent writes of one `write_many`; `limits` bounds the size
-        of responses."""
+        """Create a client; it connects at the first request.
+
+        `concurrency` bounds the concurrent writes of one `write_many`; `limits` bounds the size of
+        responses.
+        """
         self._connection = connection
         self._rng = rng
         self._concurrency = concurrency
@@ -440,8 +443,7 @@ class HttpClient:
             raise unreachable(error, self._connection.server) from error
 
     async def _transport_for(self, credential: Credential) -> Transport:
-        """Return the transport whose connections present this credential's certificate, if it has
-        one."""
+        """Return the transport that presents this credential's certificate, if it has one."""
         identity = (credential.certificate, credential.key)
         transport = self._transports.get(identity)
         if transport is None:

@@ -1,5 +1,7 @@
-"""Connection settings (server, trust anchors, credentials) from a kubeconfig or a Pod's service
-account."""
+"""Connection settings from a kubeconfig or a Pod's service account.
+
+They are the server's address, its trust anchors, credentials and proxy.
+"""
 
 import base64
 import binascii

@@ -61,8 +61,10 @@ class Place(Protocol):
     def node(self) -> str: ...
 
     def take(self, document: bytes, revision: int) -> None:
-        """Commit the reservation: the Pod is staged with this node, and exists once `revision` is
-        durable."""
+        """Commit the reservation.
+
+        The Pod is staged with this node, and exists once `revision` is durable.
+        """
 
 
 class Placer(Protocol):
@@ -94,8 +96,10 @@ class LocalClient:
         }
 
     def place_created_pods(self, placer: Placer) -> None:
-        """Let `placer` choose the node of each Pod created through this client, so that creation
-        and binding take one write."""
+        """Let `placer` choose the node of each Pod created through this client.
+
+        Creation and binding then take one write.
+        """
         self._placer = placer
 
     async def get(self, key: Key) -> bytes:
@@ -123,8 +127,7 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def _write_large(self, op: Patch) -> Written:
-        """Apply a large patch (for instance one that drops thousands of owners) off the event
-        loop."""
+        """Apply a large patch, like one that drops thousands of owners, off the event loop."""
         kind, key = self._kinds[op.key.resource], op.key
         outcome = await self._service.patch(
             kind, key.namespace, key.name, op.type, msgspec.json.decode(op.body), self._options,
@@ -172,8 +175,10 @@ class LocalClient:
             raise storage_read_error(error, self._service.kinds) from error
 
     def look_ahead(self, ops: Sequence[Op]) -> None:
-        """Prefetch the objects of all deletions in one read: their last versions have mostly left
-        memory."""
+        """Prefetch the objects of all deletions in one read.
+
+        The last versions of deleted objects have mostly left memory.
+        """
         self._service.store.warm([op.key for op in ops if type(op) is Delete])
 
     def _target(self, key: Key, subresource: str = "") -> Target:

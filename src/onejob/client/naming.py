@@ -57,8 +57,10 @@ _read_named = msgspec.json.Decoder(_Named).decode
 
 
 def is_what_was_sent(found: bytes, sent: bytes) -> bool:
-    """Return whether a found object is the one sent earlier: it has the same name and prefix, the
-    same owners and the annotations that were sent."""
+    """Return whether a found object is the one sent earlier.
+
+    It has the same name and prefix, the same owners and the annotations that were sent.
+    """
     there, ours = _read_named(found).metadata, _read_named(sent).metadata
     return (
         (there.name, there.generate_name) == (ours.name, ours.generate_name)

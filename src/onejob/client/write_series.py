@@ -17,8 +17,10 @@ from onejob.wire.requests import Outcome
 
 
 class WriteSeries(Protocol):
-    """Sequence of writes, each decided on the results of the earlier ones, that ends with
-    `durable`."""
+    """Sequence of dependent writes that ends with `durable`.
+
+    Each write may be decided on the results of the earlier ones.
+    """
 
     async def write(self, op: Op) -> Written: ...
 

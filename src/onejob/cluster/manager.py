@@ -114,8 +114,10 @@ class Manager:
             await client.close()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Lead, or wait to lead, until `stopping` is set; then stop in order and release the
-        lease."""
+        """Lead, or wait to lead, until `stopping` is set; then release the lease.
+
+        The controllers stop in order before the lease is released.
+        """
         if not self._settings.leader_elect:
             await self._lead(AlwaysPermitted(), None, stopping)
             return
@@ -217,8 +219,10 @@ class Manager:
 
 
 class _Controllers:
-    """Components that run while this replica leads: one set of controllers per watched
-    namespace."""
+    """Components that run while this replica leads.
+
+    There is one set of controllers per watched namespace.
+    """
 
     def __init__(
         self,
@@ -286,8 +290,10 @@ class _Controllers:
                 await informers.stop()
 
     async def finish(self) -> None:
-        """Start no more writes, and wait for writes in flight: a late one must not reach the server
-        after the next leader has started."""
+        """Start no more writes, and wait for writes in flight.
+
+        A late write must not reach the server after the next leader has started.
+        """
         try:
             async with asyncio.timeout(_LAST_EVENTS_SECONDS):
                 await self._recorder.flush()

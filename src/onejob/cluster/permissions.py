@@ -1,5 +1,4 @@
-"""Permissions that the controllers need on a cluster: verified at start, granted by the
-manifests."""
+"""Permissions that the controllers need: verified at start, granted by the manifests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""RBAC roles: bootstrap roles, ClusterRole aggregation, and a `Policy` kept up to date by
-watches."""
+"""RBAC controllers: bootstrap roles, ClusterRole aggregation and the watched `Policy`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -133,8 +132,10 @@ class AccessPolicy:
 
 
 class ClusterRoleAggregation:
-    """ClusterRole aggregation: write the rules of selected roles into ClusterRoles with an
-    aggregation rule."""
+    """ClusterRole aggregation controller.
+
+    It writes the rules of selected roles into ClusterRoles with an aggregation rule.
+    """
 
     def __init__(self, client: Client, cluster_roles: Informer[Role]) -> None:
         self._client = client

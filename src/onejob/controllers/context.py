@@ -1,5 +1,4 @@
-"""Dependencies that every controller is constructed with; `onejob.server` creates one set per
-controller."""
+"""Dependencies of a controller; `onejob.server` creates one set per controller."""
 
 from msgspec import Struct
 

@@ -70,8 +70,10 @@ class _CronJobState(Struct):
         self.unconfirmed = self.starting
 
     def see_started(self, cronjob: CronJob, new: Job | None) -> None:
-        """Note the slot of a Job whose creation was not confirmed but that was now observed: the
-        slot will be recorded even if the Job is deleted before the next sync."""
+        """Note the slot of an observed Job whose creation was not confirmed.
+
+        The slot will be recorded even if the Job is deleted before the next sync.
+        """
         if new is not None and new.metadata.name == self.unconfirmed and controls(cronjob, new):
             self.unrecorded = slot_of(cronjob, new) or self.unrecorded
 

@@ -41,8 +41,10 @@ from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
 
 class Synced(Struct, frozen=True, kw_only=True):
-    """Result of a sync, and the actions left to the controller: write the status, record the
-    Events, requeue."""
+    """Result of a sync.
+
+    The controller has yet to write the status, record the Events and requeue the CronJob.
+    """
 
     #: The CronJob that the status is for: the cached one, or a newer one that was read.
     cronjob: CronJob
@@ -130,8 +132,10 @@ async def write_status(series: WriteSeries, synced: Synced) -> int:
 def _incomplete(
     current: CurrentState, calls: "_ApiCalls", error: ApiError, known: FutureTimes
 ) -> Synced:
-    """Return the result of a sync whose reads failed before the planner had all its inputs; the
-    facts found until then are kept."""
+    """Return the result of a sync whose reads failed.
+
+    The planner lacked inputs; the facts found until then are kept.
+    """
     return Synced(
         cronjob=current.cronjob,
         status=current.status if current.changed else None,
@@ -173,8 +177,10 @@ class _ApiCalls:
         return tuple(deleted)
 
     async def with_unconfirmed(self, cronjob: CronJob, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return `jobs` and, if it exists, the Job that an earlier sync may have created: the cache
-        may not contain it before the next slot is due."""
+        """Return `jobs` and, if it exists, the Job that an earlier sync may have created.
+
+        The cache may not contain that Job before the next slot is due.
+        """
         if not self.unconfirmed:
             return jobs
         key = Key(JOBS, cronjob.metadata.namespace, self.unconfirmed)

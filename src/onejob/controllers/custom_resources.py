@@ -197,7 +197,9 @@ class DefinitionController:
 
 
 class InstallerSource(Protocol):
-    """Lazy factory of the installer, called for the first definition: most servers never need
-    one."""
+    """Lazy factory of the installer.
+
+    It is called for the first definition: most servers never need one.
+    """
 
     def __call__(self) -> Installer: ...

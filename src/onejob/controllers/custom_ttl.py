@@ -155,8 +155,10 @@ class FinishableKinds:
             self._schedule(delta.key, expiry)
 
     def _relisted(self, resource: str, present: Mapping[Key, Document]) -> None:
-        """Unschedule objects deleted between two lists: the informer caches none, so it reports no
-        deletions."""
+        """Unschedule objects deleted between two lists.
+
+        The informer caches none of them, so it reports no deletions.
+        """
         followed = self._followed.get(resource)
         if followed is None:
             return

@@ -125,8 +125,10 @@ class JobController:
         return len(self._states)
 
     def clock_jumped(self) -> None:
-        """Sync all delayed Jobs: their deadlines and back-offs may have passed, or be further
-        away."""
+        """Sync all delayed Jobs after a clock jump.
+
+        Their deadlines and back-offs may have passed, or be further away.
+        """
         self._queue.make_delayed_due()
 
     # --- the sync -------------------------------------------------------------------------
@@ -164,8 +166,10 @@ class JobController:
         return self._seconds_until_next(plan)
 
     async def _catch_up(self, job: Job, state: JobState) -> Job | None:
-        """Wait until the caches include all our writes; return the current Job, or None if it is
-        not to be synced."""
+        """Wait until the caches include all our writes; return the current Job.
+
+        None if the Job is not to be synced: it was deleted, replaced, or is held by the gate.
+        """
         if state.needs_relist:
             await self._relist_pods(job, state)
         await self._wait_for_cache(self._jobs, state.job_revision, "batch", "jobs")
@@ -329,8 +333,10 @@ class JobController:
         return job
 
     async def _drop_annotation(self, job: Job, state: JobState, client: WriteSeries) -> Job:
-        """Remove the annotation of an old Job's tracking; the Job is counted by existing Pods from
-        now on, permanently."""
+        """Remove the tracking annotation of a legacy Job.
+
+        The Job is counted by its existing Pods from now on, permanently.
+        """
         written = await client.write(Patch(job.key, drop_annotation_patch(job), "merge"))
         state.job_revision = max(state.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))

@@ -156,8 +156,10 @@ async def _create(
     record_event: RecordEvent,
     tally: _Tally,
 ) -> None:
-    """Create Pods in batches that double, also across syncs (slow start), so that a quota or a bad
-    template costs few attempts and a healthy Job few round trips."""
+    """Create Pods in batches that double, also across syncs (slow start).
+
+    A quota or a bad template then costs few attempts, and a healthy Job few round trips.
+    """
     position, size = 0, state.create_batch_size
     while position < len(seeds):
         batch = seeds[position : position + size]
@@ -202,8 +204,10 @@ def _succeeded(uid: str, result: Result, state: JobState) -> bool:
 
 
 def _after_refusal(error: ApiError, state: JobState) -> None:
-    """Request a relist after 5xx: a server that refuses (4xx) has not written; one that fails may
-    have."""
+    """Request a relist after a 5xx error.
+
+    A server that refuses (4xx) has not written; one that fails may have.
+    """
     if error.code >= 500:
         state.needs_relist = True
 

@@ -217,8 +217,7 @@ class JobEvents:
         )
 
     def _count_tracked(self, added: int, deleted: int) -> None:
-        """Count Pods with the tracking finalizer that have ended, and the ones among them that lost
-        it."""
+        """Count tracked Pods that have ended, and tracked Pods that lost their finalizer since."""
         name = "job_controller_terminated_pods_tracking_finalizer_total"
         for what, count in (("add", added), ("delete", deleted)):
             if count:

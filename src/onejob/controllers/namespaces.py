@@ -142,8 +142,11 @@ class NamespaceController:
     # --- dying ----------------------------------------------------------------------------
 
     async def _empty(self, namespace: str) -> Remains:
-        """Delete all objects in the namespace; while there are Pods, skip objects that they may
-        still use. Return the remaining objects, including ones that are only waiting to stop."""
+        """Delete all objects in the namespace; return the remaining ones.
+
+        While there are Pods, objects that they may still use are skipped. The result includes
+        objects that are only waiting to stop.
+        """
         remains = Remains()
         for resource in content_of(self._kinds.kinds):
             token = ""
@@ -214,6 +217,8 @@ class NamespaceController:
 
 
 def _stage(namespace: AnyObject | None) -> object:
-    """Return the facts that decide about a namespace's needs: identity, and whether it is being
-    deleted."""
+    """Return the facts that decide about a namespace's needs.
+
+    These are its identity, and whether it is being deleted.
+    """
     return namespace and (namespace.metadata.uid, namespace.metadata.deleting)

@@ -86,7 +86,7 @@ class PodGarbageCollector:
         self._pods.on_relist(self._relisted)
 
     def __len__(self) -> int:
-        """Return the number of tracked Pods that have ended."""
+        """Return the number of ended Pods on record."""
         return len(self._ended)
 
     async def run(self) -> None:
@@ -139,8 +139,10 @@ class PodGarbageCollector:
                 self._bound.setdefault(node, set()).add(key)
 
     def _relisted(self, present: Mapping[Key, Pod]) -> None:
-        """Forget deleted Pods: the cache keeps no ended Pods, so their deletion may go
-        unreported."""
+        """Forget deleted Pods.
+
+        The cache keeps no ended Pods, so their deletion may go unreported.
+        """
         self._ended.keep_only(present)
         self._deleting.intersection_update(present)
         for node, keys in list(self._bound.items()):

@@ -61,8 +61,10 @@ class TtlController:
         recorder: EventRecorder | None = None,
         workers: int = 20,
     ) -> None:
-        """Custom resources are handled if the server's `kinds` are given, and a `recorder` for
-        Events about unusable TTLs."""
+        """Custom resources are handled only if the server's `kinds` and a `recorder` are given.
+
+        The recorder is for Events about unusable TTLs.
+        """
         self._client = client
         self._clock = clock
         self._metrics = metrics

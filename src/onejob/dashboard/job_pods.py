@@ -166,8 +166,10 @@ def failures_of(pods: Iterable[PodView]) -> list[Failure]:
 
 
 def pod_indexes(pods: Iterable[PodView]) -> PodIndexes:
-    """Return the indexes of the given Pods by state; an active Pod takes precedence over an ended
-    one."""
+    """Return the indexes of the given Pods by state.
+
+    An active Pod takes precedence over an ended one.
+    """
     found: dict[str, set[int]] = {"Running": set(), "Pending": set(), "Failed": set()}
     for pod in pods:
         if pod.index is not None and pod.status.phase != "Succeeded":

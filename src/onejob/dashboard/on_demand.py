@@ -1,5 +1,7 @@
-"""Lazy construction of the dashboard: pages and their imports (explanations, summaries, merged
-logs) are loaded at its first request."""
+"""Lazy construction of the dashboard.
+
+Pages and their imports (explanations, summaries, merged logs) are loaded at its first request.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -114,8 +114,10 @@ class Sessions:
 
 
 def cookie_name(headers: Mapping[bytes, bytes]) -> str:
-    """Return the cookie name for this port: cookies are not separated by port, so each server on a
-    host needs its own name."""
+    """Return the cookie name for this port.
+
+    Cookies are not separated by port, so each server on a host needs its own name.
+    """
     port = headers.get(b"host", b"").rpartition(b":")[2].decode("latin-1")
     return f"__Host-onejob-{port if port.isdigit() else '443'}"
 

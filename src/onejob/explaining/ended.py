@@ -27,8 +27,10 @@ class Ended(Protocol):
     def cause(self) -> str: ...
 
     def of_job(self, namespace: str, name: str) -> Self:
-        """Return the same end with the cause that applies to one Job: the condition that blocked
-        it."""
+        """Return the same end with the cause that applies to one Job.
+
+        That is the condition which blocked the Job.
+        """
 
 
 def finish_of(job: Document) -> datetime | None:

@@ -41,8 +41,10 @@ def ago_text(moment: datetime, now: datetime) -> str:
 
 
 def set_by(document: Document, *path: str) -> str:
-    """Return `, set by kubectl at ...`: the last manager of a field according to managedFields, or
-    ""."""
+    """Return the last manager of a field according to managedFields, or "".
+
+    The format is `, set by kubectl at ...`.
+    """
     writers = []
     for entry in document["metadata"].get("managedFields", ()):
         fields: Any = entry.get("fieldsV1", {})
@@ -57,8 +59,10 @@ def set_by(document: Document, *path: str) -> str:
 
 
 def last_end_text(report: Document) -> str:
-    """Return how a container's previous instance ended, from the container's status; "" if there
-    was none."""
+    """Return how a container's previous instance ended; "" if there was none.
+
+    `report` is the container's status.
+    """
     end = report.get("lastState", {}).get("terminated")
     if end is None:
         return ""

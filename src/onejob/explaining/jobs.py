@@ -394,9 +394,11 @@ def _after_the_end(job: Job, now: datetime) -> str:
 
 
 def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
-    """Rebuild the back-off record, which the controller keeps in memory, from the remaining Pods;
-    the result is nearly the same. Pods with their finalizer are left out: the planner adds them
-    itself."""
+    """Rebuild the back-off record from the remaining Pods.
+
+    The controller keeps the record in memory; the result is nearly the same. Pods with their
+    finalizer are left out: the planner adds them itself.
+    """
     record = NO_FAILURES
     counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
     for pod in sorted(counted, key=finish_time):

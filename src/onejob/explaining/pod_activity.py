@@ -27,8 +27,7 @@ class PodActivity(msgspec.Struct, frozen=True):
 
     @property
     def delayed(self) -> list[PodWait]:
-        """Waits that end when the node again has a resource it lacks for now, such as disk
-        space."""
+        """Waits that end when the node has enough of a resource again, like disk space."""
         return [wait for _, wait in self.waits if not wait.lasting and not wait.for_room]
 
     @property
@@ -104,8 +103,10 @@ def activity_text(activity: PodActivity) -> str:
 
 
 def next_text(activity: PodActivity) -> str:
-    """Return the next transition of a Job with this activity; "" if its Pods do not determine
-    it."""
+    """Return the next transition of a Job with this activity.
+
+    "" if its Pods do not determine it.
+    """
     if activity.running or activity.ending:
         return "it waits for its Pods to end"
     if activity.restarting:

@@ -63,13 +63,18 @@ class PodWait(msgspec.Struct, frozen=True):
 
     @property
     def explained(self) -> bool:
-        """Return whether the reason is complete: the scheduler names the insufficient resources a
-        moment after a Pod has begun to wait for room."""
+        """Return whether the reason is complete.
+
+        The scheduler names the insufficient resources a moment after a Pod has begun to wait for
+        room.
+        """
         return self.message != _ROOM or bool(self.short)
 
     def repeats(self, earlier: "PodWait") -> bool:
-        """Return whether the condition adds nothing to `earlier`: it is the same, or the back-off
-        after the pull error that `earlier` reported."""
+        """Return whether the condition adds nothing to `earlier`.
+
+        It is the same, or the back-off after the pull error that `earlier` reported.
+        """
         if self.reason == "ImagePullBackOff":
             return earlier.reason in ("ErrImagePull", "ImagePullBackOff")
         return self.text == earlier.text
@@ -106,8 +111,10 @@ def read_node(document: dict[str, Any]) -> NodeView:
 
 
 def short_resources(message: str) -> list[str]:
-    """Return the insufficient resources in a scheduler message: `0/1 nodes are available: 1
-    Insufficient cpu.`"""
+    """Return the insufficient resources in a scheduler message.
+
+    Example: `0/1 nodes are available: 1 Insufficient cpu.`
+    """
     return _SHORT.findall(message)
 
 
@@ -271,14 +278,15 @@ _MANIFESTS: Final = (".json", ".yaml", ".yml")
 
 
 def interpreter_of(path: str) -> str:
-    """Return the interpreter for a script by its file name; "" if the extension is not
-    recognised."""
+    """Return the interpreter for a script by its file name; "" for an unknown extension."""
     return _INTERPRETERS.get(path.rpartition(".")[2].lower(), "") if "." in path else ""
 
 
 def start_hint(message: str, folder: str) -> str:
-    """Return a remedy for a StartError, or ""; `folder` is the working directory of this run's
-    commands."""
+    """Return a remedy for a StartError, or "".
+
+    `folder` is the working directory of this run's commands.
+    """
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":

@@ -176,8 +176,7 @@ def _deadline(pod: Document, now: datetime) -> list[str]:
 
 
 def _failed_container(pod: Document) -> tuple[str, str] | None:
-    """Return the Pod and container whose log shows why the Pod ended, or why it restarts; None if
-    there is none."""
+    """Return the Pod and container whose log shows why the Pod ended or restarts; or None."""
     restarted = (
         report["name"]
         for report in _reports(pod)

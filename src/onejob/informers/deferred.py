@@ -42,8 +42,10 @@ class DeferredEvents:
             self._wait(loop, loop.time() + _LONGEST_SECONDS)
 
     def supersede(self, key: Key) -> None:
-        """Drop the deferred event of this object: a newer event, which includes it, is delivered
-        now."""
+        """Drop the deferred event of this object.
+
+        To be called when a newer event, which includes it, is delivered.
+        """
         self._busy = True
         self._events.pop(key, None)
 

@@ -1,5 +1,4 @@
-"""Reconcile workers: take keys from a work queue, reconcile them and retry failures with
-back-off."""
+"""Reconcile workers: reconcile the keys of a work queue, retry failures with back-off."""
 
 import asyncio
 import logging

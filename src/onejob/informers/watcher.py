@@ -73,8 +73,10 @@ def step(state: State, result: WatchResult) -> State:
 
 
 def delay_before(state: State) -> float:
-    """Return the seconds to wait before the state's next attempt: exponential back-off, 0 without
-    failures."""
+    """Return the seconds to wait before the state's next attempt.
+
+    Exponential back-off; 0 without failures.
+    """
     if not state.failures:
         return 0.0
     return float(min(_FIRST_DELAY * 2 ** (state.failures - 1), _LONGEST_DELAY))

@@ -16,8 +16,11 @@ K = TypeVar("K", bound=Hashable)
 
 class WorkQueue(Generic[K]):
     def __init__(self, *, first_delay: float = 1.0, longest_delay: float = 60.0) -> None:
-        """`retry` waits `first_delay` seconds, doubled at each failure of a key, up to
-        `longest_delay`."""
+        """Create an empty queue.
+
+        `retry` waits `first_delay` seconds, doubled at each failure of a key, up to
+        `longest_delay`.
+        """
         self._first_delay = first_delay
         self._longest_delay = longest_delay
         self._ready: deque[K] = deque()

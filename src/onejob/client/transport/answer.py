@@ -26,8 +26,10 @@ class UnusableAnswer(BrokenAnswer):
 
 
 class _Inflater:
-    """Bounded gzip decompression: a kilobyte may inflate to a megabyte, so that output is produced
-    in pieces, on demand."""
+    """Bounded gzip decompression.
+
+    A kilobyte may inflate to a megabyte, so output is produced in pieces, on demand.
+    """
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
@@ -129,8 +131,10 @@ class Answer:
                 raise BrokenAnswer("the head of the answer is too long")
 
     def ended(self, error: Exception | None) -> None:
-        """Handle the end of the connection: complete a body without length, fail any other
-        response."""
+        """Handle the end of the connection.
+
+        This completes a body without a length, and fails any other unfinished response.
+        """
         if self.complete:
             return
         until_the_end = not (

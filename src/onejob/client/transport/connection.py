@@ -48,8 +48,10 @@ class HttpConnection(asyncio.Protocol):
         return answer
 
     def drop(self, answer: Answer) -> None:
-        """Abort the connection if this response is unfinished: the unread rest cannot be
-        skipped."""
+        """Abort the connection if this response is unfinished.
+
+        The unread rest of a response cannot be skipped.
+        """
         if answer is self._answer:
             self.abort()
 

@@ -242,8 +242,10 @@ class MirrorController:
         return seconds
 
     def _mind_repetition(self, memory: _Memory, step: object) -> None:
-        """Count repetitions of a change and raise Stuck at the third one: a remote client may undo
-        our changes again and again, and must not cause a busy loop."""
+        """Count repetitions of a change; raise Stuck at the third one.
+
+        A remote client may undo our changes again and again, and must not cause a busy loop.
+        """
         text = todo_text(step)
         if not text:
             return

@@ -40,8 +40,10 @@ class Intake:
 
 
 class CountedClient:
-    """Target client whose lists and watches are charged to an `Intake`: an upper bound of the
-    memory held by the caches that they fill."""
+    """Target client whose lists and watches are charged to an `Intake`.
+
+    The charge is an upper bound of the memory held by the caches that they fill.
+    """
 
     def __init__(self, client: Client, intake: Intake) -> None:
         self._client = client

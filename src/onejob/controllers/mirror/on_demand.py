@@ -1,5 +1,7 @@
-"""Lazy start of the mirror controller: without a mirrored Job there is no controller, timer or
-import."""
+"""Lazy start of the mirror controller.
+
+Without a mirrored Job there is no controller, no timer and no import.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence

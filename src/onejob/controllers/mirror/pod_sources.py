@@ -1,5 +1,8 @@
-"""Logs, sessions and ports of Pods, local or remote: on this node, or at the target that a stand-in
-Pod belongs to. The code for targets is imported on first use."""
+"""Logs, sessions and ports of Pods, local or remote.
+
+A Pod runs on this node, or at the target that its stand-in Pod belongs to. The code for targets is
+imported on first use.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -52,8 +52,10 @@ class StandIns:
         self._read = False
 
     async def orphaned(self) -> bool:
-        """Return whether stand-ins have lost their owner: the Job is being deleted with its Pods
-        kept."""
+        """Return whether stand-ins have lost their owner.
+
+        Then the Job is being deleted with its Pods kept.
+        """
         self._read = False
         await self._load()
         return any(not here.owned for here in self._here.values())

@@ -124,8 +124,11 @@ class Remote:
         wake: Callable[[str], None],
         intake: Intake,
     ) -> None:
-        """`wake` is called with the UID of a local Job when its copy, or one of the copy's Pods,
-        changed."""
+        """Connect to a target; `start` begins the watches.
+
+        `wake` is called with the UID of a local Job when its copy, or one of the copy's Pods,
+        changed.
+        """
         self.target = target
         self.namespace = namespace
         self.server = connection.server
@@ -174,8 +177,10 @@ class Remote:
             self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
 
     async def check_watch(self, copy: Document) -> None:
-        """Restart the watches if the cached copy has lagged behind the version read for
-        `DEAD_WATCH_SECONDS`: connections can die silently."""
+        """Restart the watches if the cached copy lags behind the version just read.
+
+        It must have lagged for `DEAD_WATCH_SECONDS`. Connections can die silently.
+        """
         metadata = copy["metadata"]
         cached = self._jobs.cache.get(Key(JOBS, metadata["namespace"], metadata["name"]))
         shown = cached.metadata.resource_version if cached is not None else ""
@@ -196,8 +201,10 @@ class Remote:
 
     @property
     def pods_synced(self) -> bool:
-        """Return whether all remote Pods are cached: before that, a Pod missing from the cache may
-        exist."""
+        """Return whether all remote Pods are cached.
+
+        Before that, a Pod missing from the cache may exist.
+        """
         return self.pods.cache.revision > 0
 
     async def close(self) -> None:

@@ -84,8 +84,10 @@ async def _origin(client: Client, pod: Document) -> str:
 
 
 def _origin_there(document: bytes) -> str:
-    """Return the origin label of a remote Pod, or ""; the remote server may respond with arbitrary
-    data."""
+    """Return the origin label of a remote Pod, or "".
+
+    The remote server may respond with arbitrary data.
+    """
     try:
         return read_pod(document).metadata.labels.get(names.ORIGIN, "")
     except msgspec.DecodeError:

@@ -183,8 +183,10 @@ def _with_key_on(document: object) -> object:
 
 
 def _read(path: Path) -> bytes:
-    """Read a file that only trusted users can write: its writers can make the server run
-    commands."""
+    """Read a file that only trusted users can write.
+
+    Its writers can make the server run commands. Raises BadNotifyConfig.
+    """
     try:
         return read_trusted_file(path)
     except NotTrusted as error:

@@ -174,8 +174,10 @@ class Notifications:
                 self._late.set(delta.key, lateness.at)
 
     def _check_annotations(self, kind: str, before: Meta | None, now: Meta) -> None:
-        """Record an Event for unusable annotations when they are written, rather than when they are
-        first needed."""
+        """Record an Event for unusable annotations.
+
+        This happens when they are written, rather than when they are first needed.
+        """
         names = (NOTIFY_ANNOTATION, NOTIFY_ON_ANNOTATION)
         said = [now.annotations.get(name) for name in names]
         if said == [None, None] or (

@@ -46,8 +46,11 @@ class Sender:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        """`remove` is called with the id of each message that need not be stored any longer,
-        `gave_up` with each message that was never delivered."""
+        """Create the queues of all targets.
+
+        `remove` is called with the id of each message that need not be stored any longer, `gave_up`
+        with each message that was never delivered.
+        """
         self._lines = {name: _Line(channel) for name, channel in channels.items()}
         self._remove = remove
         self._gave_up = gave_up

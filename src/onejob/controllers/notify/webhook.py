@@ -1,5 +1,7 @@
-"""Webhook channel: messages as HTTP requests, signed according to
-https://www.standardwebhooks.com."""
+"""Webhook channel: messages as signed HTTP requests.
+
+The signature follows https://www.standardwebhooks.com.
+"""
 
 import os
 import ssl

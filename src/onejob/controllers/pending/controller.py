@@ -60,8 +60,10 @@ class PendingDeadlines:
                 self._waiting.set(delta.key, due)
 
     async def sync(self, key: Key) -> None:
-        """Read one Pod afresh, because caches lag behind a Pod's start, and fail it if its deadline
-        has passed."""
+        """Fail a Pod if its deadline has passed.
+
+        The Pod is read afresh, because caches lag behind its start.
+        """
         try:
             document = await self._client.get(key)
             pod = read_pod(document)
