@@ -1,4 +1,4 @@
-"""Event expiry: delete Events an hour after their last occurrence."""
+"""Event expiry: delete Events an hour after their last occurrence, to bound their number."""
 
 import asyncio
 import logging

@@ -197,7 +197,7 @@ class JobController:
             raise Retry(f"the cache of {resource} does not show our own writes yet") from late
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
-        """List the Job's Pods from the server after a write with an unknown result.
+        """List the Job's Pods from the server, because the census may lack some.
 
         The next plan waits until the cache includes them too: otherwise a Pod could be created
         twice. The same goes for the Job: once the Pods' finalizers are removed, only the Job's

@@ -97,7 +97,7 @@ async def _prune(
         if not _succeeded(pod.uid, result, state):
             tally.fail(str(result))
         elif isinstance(result, NotFound):
-            # The caches do not keep finished Pods, so no change will report the deletion.
+            # The caches do not keep counted Pods, so no change will report the deletion.
             state.drop(pod.uid)
 
 

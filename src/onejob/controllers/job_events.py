@@ -109,7 +109,7 @@ class JobEvents:
             self._queue.add_after(new.key, seconds)
 
     def _is_own_write(self, job: Job) -> bool:
-        """Return whether this version is our own write.
+        """Return whether this version is our own write, or older.
 
         Each of our writes names the version before it, so up to our last write every version is
         either ours or was observed.
