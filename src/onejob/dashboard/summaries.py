@@ -1,4 +1,4 @@
-"""Summaries of Jobs, Pods and CronJobs that are too expensive to compute in the browser.
+"""Summaries of Jobs, Pods and CronJobs that need more data than a browser can hold.
 
 A summary is an explanation in words, with a bounded number of Pods or fire times. A Job may have
 10^5 Pods. Active ones come from the informer's cache. Of the ended ones a bounded number is read,
