@@ -36,7 +36,7 @@ _CERTAIN_MOUNTS: Final = re.compile(
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
 _ROOM: Final = "it waits for room"
 _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
-#: Taints of the node while it lacks a resource, such as room on its disk.
+#: Taints of the node while it lacks a resource, for instance disk space.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
 
 
