@@ -84,6 +84,21 @@ assert not cycles()
     )
 
 
+def test_full_collection_waits_an_hour_with_many_objects() -> None:
+    _run(
+        """
+old = Cycle()
+keeps.extend([] for _ in range(200_000))
+looks.clear()
+del old
+await asyncio.sleep(3_600)
+assert 2 not in looks, "it takes longer than a request may wait"
+await asyncio.sleep(20)
+assert not cycles()
+"""
+    )
+
+
 def test_nobody_looks_while_all_is_built_and_somebody_does_after() -> None:
     program = """
 import asyncio, gc

@@ -28,6 +28,10 @@ _PERIOD_SECONDS = 10.0
 _QUIET_SHARE = 0.05
 #: A due collection waits for an idle period, but for at most this many busy ones: ten minutes.
 _MOST_BUSY_PERIODS = 60
+#: Objects that a full collection scans in about 75 ms, in which no request is answered. With more,
+#: a collection waits for an hour, because requests also arrive in idle periods.
+_QUICKLY_SCANNED_OBJECTS = 150_000
+_MOST_LARGE_PERIODS = 360
 
 
 _MOST_DESCRIPTORS = 1 << 20
@@ -64,6 +68,7 @@ class _FullLooks:
         self._cpu_seconds = cpu_seconds
         self._used = cpu_seconds()
         self._busy_periods = 0
+        self._due_periods = 0
 
     def look_later(self) -> None:
         self._loop.call_later(_PERIOD_SECONDS, self._period_over)
@@ -72,10 +77,14 @@ class _FullLooks:
         before, self._used = self._used, self._cpu_seconds()
         quiet = self._used - before < _QUIET_SHARE * _PERIOD_SECONDS
         self._busy_periods = 0 if quiet else self._busy_periods + 1
-        if (quiet or self._busy_periods > _MOST_BUSY_PERIODS) and _look_is_due():
-            gc.collect()
+        if not _look_is_due():
+            self._due_periods = 0
+        elif quiet or self._busy_periods > _MOST_BUSY_PERIODS:
+            self._due_periods += 1
+            if _is_quickly_scanned() or self._due_periods > _MOST_LARGE_PERIODS:
+                gc.collect()
+                self._busy_periods = self._due_periods = 0
             _give_memory_back()
-            self._busy_periods = 0
         self.look_later()
 
 
@@ -122,6 +131,11 @@ def _look_is_due() -> bool:
     """
     _, young_looks, _ = gc.get_count()
     return young_looks >= _YOUNG_LOOKS
+
+
+def _is_quickly_scanned() -> bool:
+    """Return whether a full collection takes less than a tenth of a second."""
+    return len(gc.get_objects()) <= _QUICKLY_SCANNED_OBJECTS
 
 
 def resident_bytes() -> int:
