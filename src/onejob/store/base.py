@@ -1,23 +1,40 @@
-"""The interface of the store, which `onejob.store.log` implements on SQLite.
+"""Storage interface: a revisioned key-value store with compare-and-swap, snapshots and watches.
 
-All methods are called on the event loop's thread. Writes are two steps so that a caller can
-read, decide and write without anything coming between: `stage` is synchronous and sees the
-newest staged state; `durable` is awaited before the write is acknowledged. Reads, lists and
-watches see only what is durable.
+`onejob.store.log.LogStore` implements it on SQLite. Revisions are global and ascending, as in etcd;
+a revision is an object's resourceVersion.
+
+Guarantees:
+- A write takes two steps, so that a caller can read, decide and write without interference. `stage`
+  is synchronous and operates on the newest staged state; `durable` is awaited before the write is
+  acknowledged to a client.
+- Reads, lists and watches return durable versions only. Only `newest` and `newest_is_damaged`
+  reflect staged writes.
+- A watch delivers every durable change after its start revision, in revision order, without gaps.
+- If a commit fails, all writes staged after it fail as well: they were decided on state that never
+  reached the disk.
+
+Requirements:
+- Await `durable(revision)` before acknowledging a write.
+- Do not modify a batch of changes: all watchers share it.
+
+Concurrency: all methods are called on the event loop's thread. A staged write may be committed on
+another thread. Each watch has one consumer.
+
+Errors:
 
     StoreError
     ├── RevisionMismatch   compare-and-swap failed
-    ├── Compacted          the asked-for history is gone
+    ├── Compacted          the requested history has been removed
     ├── TooFarBehind       a slow watcher was dropped; it may resume
-    ├── DamagedDocument    it is on disk, but cannot be read
-    ├── CommitFailed       these writes did not happen (disk full); later ones may succeed
+    ├── DamagedDocument    stored on disk, but unreadable
+    ├── CommitFailed       the writes were rolled back (disk full); later ones may succeed
     ├── StoreFailed        the outcome of a write is unknown; the process must stop
     ├── StoreClosed        used after `close`
     └── CannotOpen
-        ├── StoreLocked      another process uses it
+        ├── StoreLocked      another process uses the store
         ├── NewerStore       written by a newer onejob
-        ├── MigrationFailed  written by an older one, and still as that left it
-        └── CorruptStore     not readable; never replaced
+        ├── MigrationFailed  written by an older onejob; the file is unchanged
+        └── CorruptStore     unreadable; the file is never replaced
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -41,9 +58,9 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, gc=False):
-    """One entry of the log, as watchers see it. One instance is shared by all watchers.
+    """One log entry, as delivered to watchers. All watchers share one instance.
 
-    `value` None means deleted; then `previous` is the last document. `previous` is None for a
+    `value` is None for a deletion; `previous` is then the last document. `previous` is None for a
     creation, so that a watcher can distinguish ADDED from MODIFIED.
     """
 
@@ -51,29 +68,30 @@ class Change(msgspec.Struct, gc=False):
     revision: int
     value: bytes | None
     previous: bytes | None
-    #: The revision of `previous`; 0 for a creation.
+    #: Revision of `previous`; 0 for a creation.
     previous_revision: int = 0
-    #: Whether the value may leave memory once it is durable.
+    #: Whether the value may be evicted from memory once it is durable.
     cold: bool = False
-    #: Whether no controller has to act on it: caches may defer it until the object's next change.
+    #: Whether no controller needs to react: caches may defer the change until the object's next
+    #: one.
     quiet: bool = False
 
 
 class Page(Struct, frozen=True):
     items: Sequence[Stored]
     revision: int
-    #: The key to continue after, or None when the list is complete.
+    #: Key to continue after, or None if the list is complete.
     next_after: Key | None
-    #: How many objects follow this page, where it is known cheaply.
+    #: Number of objects after this page; None if counting them would be expensive.
     remaining: int | None
 
 
 class StoreError(Exception):
-    """Base of everything the store raises on purpose."""
+    """Base class of all errors that the store raises deliberately."""
 
 
 class RevisionMismatch(StoreError):
-    """Compare-and-swap failed: the object is not at the expected revision."""
+    """Compare-and-swap failure: the object is not at the expected revision."""
 
     def __init__(self, key: Key, expected: int, actual: int) -> None:
         super().__init__(f"{key}: expected revision {expected}, found {actual}")
@@ -81,7 +99,7 @@ class RevisionMismatch(StoreError):
 
 
 class Compacted(StoreError):
-    """The asked-for revision is older than the history that is kept."""
+    """The requested revision is older than the retained history."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"revision {revision} is compacted; the oldest kept is {oldest}")
@@ -93,7 +111,7 @@ class TooFarBehind(StoreError):
 
 
 class DamagedDocument(StoreError):
-    """The object exists, but its document cannot be read. All others are served."""
+    """The object exists, but its document is unreadable. All other objects are served."""
 
     def __init__(self, key: Key, revision: int) -> None:
         super().__init__(f"the stored document of {key} is damaged (revision {revision})")
@@ -101,12 +119,14 @@ class DamagedDocument(StoreError):
 
 
 class CommitFailed(StoreError):
-    """The writes were rolled back and nobody saw them. The store goes on working."""
+    """The writes were rolled back before any reader saw them. The store remains usable."""
 
 
 class StoreFailed(StoreError):
-    """It is unknown whether a write reached the disk. Only a restart, which reads the disk, can
-    find out; until then nothing more is written."""
+    """Unknown whether a write reached the disk.
+
+    Only a restart, which reads the disk, can resolve it; the store accepts no more writes.
+    """
 
 
 class StoreClosed(StoreError):
@@ -114,7 +134,8 @@ class StoreClosed(StoreError):
 
 
 class CannotOpen(StoreError):
-    """The message is one line that names the file and says what to do."""
+    """Base class of failures to open the store. The message is one line: the file and the
+    remedy."""
 
 
 class StoreLocked(CannotOpen):
@@ -122,22 +143,28 @@ class StoreLocked(CannotOpen):
 
 
 class NewerStore(CannotOpen):
-    """The store was written by a newer version."""
+    """The store was written by a newer version of onejob."""
 
 
 class MigrationFailed(CannotOpen):
-    """The schema could not be brought up to date. The file is as it was."""
+    """The schema migration failed. The file is unchanged."""
 
 
 class CorruptStore(CannotOpen):
-    """The file is not a readable store. It is left as it is."""
+    """The file is not a readable store. It is left unchanged."""
 
 
 class Watch(Protocol):
-    """A subscription to durable changes, in revision order, without gaps.
+    """Subscription to durable changes, in revision order, without gaps.
 
-    Iterating yields batches, which are shared: do not change them. One is empty only after a
-    `nudge`. Raises TooFarBehind if this watcher was dropped, StoreFailed if the store broke.
+    Iteration yields batches of changes. Batches are shared between watchers: do not modify them. A
+    batch is empty only after a `nudge`. Iteration ends when the watch or the store is closed.
+
+    Requirements: one consumer per watch. Keep up: a watcher with too much queued is dropped.
+
+    Raises:
+        TooFarBehind: if this watcher was dropped; list again, or resume if history still reaches.
+        StoreFailed: if the store failed.
     """
 
     def __aiter__(self) -> AsyncIterator[Sequence[Change]]: ...
@@ -145,34 +172,44 @@ class Watch(Protocol):
     async def __anext__(self) -> Sequence[Change]: ...
 
     def nudge(self) -> None:
-        """Yield an empty batch once everything that is durable by then was yielded: for a
-        consumer that has something to do at a certain time, whether or not there are changes."""
+        """Yield an empty batch after all changes that are durable at that point.
+
+        For a consumer with a deadline of its own, which must run even if no changes arrive.
+        """
 
     def close(self) -> None:
-        """Stop; idempotent. A pending `__anext__` raises StopAsyncIteration."""
+        """End the watch. Idempotent. A pending `__anext__` raises StopAsyncIteration."""
 
 
 class StagingStore(Protocol):
-    """The part of the store that deciding a write needs."""
+    """Subset of the store that deciding a write requires: staged reads and staging.
+
+    Concurrency: all methods are synchronous, so a caller that reads, decides and stages without
+    awaiting has no concurrent writers.
+    """
 
     @property
     def revision(self) -> int:
-        """The newest durable revision; at least 1, also when nothing was ever written."""
+        """Newest durable revision; at least 1, even if nothing was ever written."""
 
     @property
     def damaged(self) -> Mapping[Key, int]:
-        """Objects whose documents cannot be read, with their revisions. They are in no list."""
+        """Objects with unreadable documents, and their revisions. No list contains them."""
 
     def newest(self, key: Key) -> Stored | None:
-        """The newest staged version: what a write will be checked against. Raises
-        DamagedDocument."""
+        """Return the newest staged version, or None if the object does not exist.
+
+        `stage` compares `expected` with the revision of this version. Raises DamagedDocument.
+        """
 
     def newest_is_damaged(self, key: Key) -> bool:
-        """Whether an object is damaged, and its deletion is not staged yet."""
+        """Return whether an object is damaged and its deletion is not staged yet."""
 
     def discard(self, key: Key) -> int:
-        """Stage the deletion of a damaged object; returns its revision. Watchers get no event for
-        it, as they got none for the object."""
+        """Stage the deletion of a damaged object and return the deletion's revision.
+
+        Watchers receive no event for it, as they received none for the object.
+        """
 
     def stage(
         self,
@@ -183,49 +220,58 @@ class StagingStore(Protocol):
         cold: bool = False,
         quiet: bool = False,
     ) -> Stored | None:
-        """Put or delete (encode None) an object whose newest staged revision is `expected`.
+        """Stage a put, or a deletion if `encode` is None, by compare-and-swap.
 
-        `expected` 0 means the object must not exist. `encode` gets the revision of this
-        write and returns the document; if it raises, nothing is staged. Returns the staged
-        version (None for a deletion's document; the deletion still takes a revision). Raises
-        RevisionMismatch.
+        `expected` is the object's newest staged revision; 0 means that the object must not exist.
+        `encode` receives the revision of this write and returns the document; if it raises, nothing
+        is staged. Returns the staged version, or None for a deletion, which takes a revision as
+        well.
 
-        `cold` says that this version will rarely be read, as of a finished Pod: its value is
+        `cold` marks a version that will rarely be read, like that of a finished Pod: its value is
         kept on disk only. `quiet` is passed on to watchers.
+
+        Raises:
+            RevisionMismatch: if the newest staged revision is not `expected`.
+            DamagedDocument: if the stored document is unreadable; use `discard`.
+            StoreFailed, StoreClosed: if the store accepts no more writes.
         """
 
     @property
     def staged_revision(self) -> int:
-        """The newest revision handed out by `stage`."""
+        """Newest revision assigned by `stage`."""
 
 
 class Store(StagingStore, Protocol):
     @property
     def pending_revision(self) -> int:
-        """The newest staged revision that is neither on disk nor rolled back, or 0."""
+        """Newest staged revision that is neither on disk nor rolled back, or 0."""
 
     @property
     def rollbacks(self) -> int:
-        """How often a commit failed, and with it all that was staged."""
+        """Number of failed commits. Each one discarded all staged writes."""
 
     @property
     def compacted(self) -> int:
-        """Watches and snapshots must start at or after this revision."""
+        """Oldest revision at which a watch or a snapshot may start."""
 
     def get(self, key: Key) -> Stored | None:
-        """The newest durable version. Raises DamagedDocument."""
+        """Return the newest durable version, or None. Raises DamagedDocument."""
 
     def committed_at(self, revision: int) -> datetime | None:
-        """When a revision was committed, to the second; None if that was before this process."""
+        """Return the commit time of a revision, to the second; None if it predates this process."""
 
     def warm(self, keys: Sequence[Key]) -> None:
-        """Read those of these objects that are cold with one statement, ahead of writing them in
-        the same turn of the loop. Only saves time."""
+        """Read the cold objects among `keys` with one statement.
+
+        Call it before writing them in the same iteration of the event loop. An optimization only.
+        """
 
     async def durable(self, revision: int) -> None:
-        """Wait until everything up to `revision` is on disk and visible to readers.
+        """Wait until all writes up to `revision` are on disk and visible to readers.
 
-        Raises CommitFailed if the write with this revision was rolled back.
+        Raises:
+            CommitFailed: if the write with this revision was rolled back.
+            StoreFailed: if the outcome of the commit is unknown.
         """
 
     def list(
@@ -237,21 +283,22 @@ class Store(StagingStore, Protocol):
         after: Key | None = None,
         at: int = 0,
     ) -> Page:
-        """Objects in key order (namespace, then name), consistent at one revision.
+        """Return objects in key order (namespace, then name), consistent at one revision.
 
-        `namespace` "" means all. `limit` 0 means all. `at` names the snapshot of an earlier
-        page; raises Compacted when it is gone. Cold objects are read from disk: for a list that
-        may be long, use `pages`.
+        `namespace` "" means all namespaces; `limit` 0 means no limit. `at` is the revision of an
+        earlier page's snapshot, 0 for the newest; raises Compacted if that revision was removed.
+        Cold objects are read from disk, on the calling thread: use `pages` for a list that may be
+        long.
         """
 
     def pages(self, resource: str, namespace: str = "", *, size: int = 500) -> AsyncIterator[Page]:
-        """A whole list in pages of one snapshot, letting the loop run between them."""
+        """Yield a whole list in pages of one snapshot, yielding to the event loop between pages."""
 
     def count(self, resource: str, namespace: str = "") -> int:
-        """How many durable objects there are; cheap."""
+        """Return the number of durable objects, damaged ones excluded. Cheap."""
 
     def watch(self, resource: str, namespace: str = "", *, after: int) -> Watch:
-        """All durable changes with a revision above `after`. Raises Compacted."""
+        """Subscribe to all durable changes with a revision above `after`. Raises Compacted."""
 
     async def close(self) -> None:
-        """Make everything staged durable, then stop."""
+        """Make all staged writes durable, then stop."""

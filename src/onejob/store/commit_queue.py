@@ -1,7 +1,7 @@
-"""Staged changes on their way to disk, in groups of one commit each.
+"""Group commit: staged changes are committed to disk in groups, one transaction each.
 
-Everything staged while a commit is under way goes into the next one, so a commit costs one sync
-however many writers wait for it.
+All changes staged while a commit is in progress go into the next group, so a commit costs one sync
+regardless of the number of waiting writers.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from onejob.store.writer import Committer, Writer
 if TYPE_CHECKING:
     from onejob.objects.meta import Key
 
-#: Turns of the event loop from a write to its commit: the way from a watcher that is woken to the
-#: next write of its reader. Halves the commits of Jobs with little parallelism.
+#: Event loop iterations from a write to its commit: the distance from waking a watcher to the next
+#: write of its reader. Halves the number of commits of Jobs with little parallelism.
 _GATHERING_TURNS = 3
 
 
 class CommitGroup:
-    """Changes that share one commit, and the callers that wait for it."""
+    """Changes that share one commit, and the callers waiting for it."""
 
     __slots__ = ("changes", "size", "waiters")
 
@@ -45,8 +45,11 @@ class CommitGroup:
 
 
 class CommitQueue:
-    """`on_committed` is called with each group that is on disk, before its waiters go on;
-    `on_failure` when the outcome of a commit is unknown."""
+    """Queue of commit groups, oldest first, with at most one commit in progress.
+
+    `on_committed` is called with each group that is on disk, before its waiters run; `on_failure`
+    when the outcome of a commit is unknown.
+    """
 
     def __init__(
         self,
@@ -66,20 +69,20 @@ class CommitQueue:
         self._limits = limits
         self._on_committed = on_committed
         self._on_failure = on_failure
-        #: The newest revision that was handed out.
+        #: Newest assigned revision.
         self.revision = revision
-        #: The newest change per key that is not on disk yet.
+        #: Newest change per key that is not on disk yet.
         self.staged: dict[Key, Change] = {}
-        #: Not on disk yet, oldest first. The first is under way if `_committing`.
+        #: Groups not on disk yet, oldest first. The first one is in progress if `_committing`.
         self._groups: deque[CommitGroup] = deque()
         self._committing = False
         self._flush_scheduled = False
         self._failed = False
         self._stopped = False
-        #: Revisions that were rolled back: (first, last), ascending.
+        #: Ranges of rolled-back revisions: (first, last), ascending.
         self._rolled_back: list[tuple[int, int]] = []
         self.rollbacks = 0
-        #: Called when all that was staged is gone.
+        #: Called after all staged changes were discarded.
         self.on_rollback: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -87,14 +90,14 @@ class CommitQueue:
 
     @property
     def pending_revision(self) -> int:
-        """The newest that is not on disk yet; 0 if there is none."""
+        """Newest revision that is not on disk yet; 0 if there is none."""
         return self._groups[-1].changes[-1].revision if self._groups else 0
 
     def add(self, change: Change) -> None:
-        """Line up a change whose revision is `revision`, the newest."""
+        """Enqueue a change, whose revision is the newest: `revision`."""
         self.staged[change.key] = change
         groups = self._groups
-        # A call less for each write: what `weight` says of all but deletions.
+        # Inlines `weight` for all but deletions: saves a function call per write.
         size = weight(change) if change.value is None else len(change.value)
         group = groups[-1] if groups else None
         if (
@@ -129,12 +132,12 @@ class CommitQueue:
         raise ValueError(f"revision {revision} was never staged")
 
     def fail(self, error: StoreFailed) -> None:
-        """Submit nothing more. A commit that is under way has its own outcome."""
+        """Submit no more commits. A commit in progress keeps its own outcome."""
         self._failed = True
         self._drop(error)
 
     def _drop(self, error: StoreError) -> None:
-        """Fail everything staged, except a commit that is under way."""
+        """Fail all staged changes, except a commit in progress."""
         kept = [self._groups.popleft()] if self._committing else []
         dropped, self._groups = self._groups, deque(kept)
         self.staged = {change.key: change for group in kept for change in group.changes}
@@ -142,18 +145,23 @@ class CommitQueue:
             group.settle(error)
 
     def stop(self) -> None:
-        """Ignore the outcome of a commit that is under way: nothing waits for commits any more.
-        There is one only if `close` was cancelled."""
+        """Ignore the outcome of a commit in progress; no caller waits for commits any more.
+
+        There is one only if `close` was cancelled.
+        """
         self._stopped = True
 
     def settle_all(self, error: StoreError) -> None:
-        """Wake all that still wait, after `stop`."""
+        """Fail all remaining waiters with `error`, after `stop`."""
         for group in self._groups:
             group.settle(error)
 
     def _flush_soon(self) -> None:
-        """Not at once: callers woken by the last commit stage their next writes within a few
-        turns of the loop, and all of these share the commit."""
+        """Schedule a commit in a few iterations of the event loop.
+
+        Not at once: callers woken by the last commit stage their next writes within a few
+        iterations, and all of these share the commit.
+        """
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._wait_turns(_GATHERING_TURNS)
@@ -186,15 +194,16 @@ class CommitQueue:
         for change in group.changes:
             if self.staged[change.key] is change:
                 del self.staged[change.key]
-        # Waiters are woken first, to be ahead of watchers in the loop's queue: who waits has
-        # something to do at once, such as to start what was created.
+        # Waiters are woken first, to precede watchers in the loop's queue: a waiter has work to do
+        # at once, such as starting the Pod that it created.
         group.settle(None)
         self._on_committed(group)
         if self._groups:
             self._flush_soon()
 
     def _roll_back(self, error: StoreError) -> None:
-        """All later writes were decided on what was not written: all of them fail."""
+        """Fail the group and all later writes, which were decided on the state that was not
+        written."""
         if isinstance(error, StoreFailed):
             self._on_failure(error)
             return

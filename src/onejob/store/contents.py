@@ -1,7 +1,7 @@
-"""The durable objects in memory: found by key, listed in order.
+"""In-memory index of the durable objects: lookup by key, ordered listing.
 
-A hot object is its `Stored`; a cold one is only its revision, an int. Keys are not kept for
-cold objects: a name, a number and a slot in a dict is all they cost.
+A hot object is held as its `Stored`; a cold one only as its revision, an int. Keys are not kept for
+cold objects: each costs a name, a number and a dict slot.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Held: TypeAlias = Stored | int
 
 
 class Bucket:
-    """The objects of one resource in one namespace."""
+    """Objects of one resource in one namespace."""
 
     __slots__ = ("names", "objects")
 
@@ -25,7 +25,7 @@ class Bucket:
 
 
 class Collection:
-    """The objects of one resource."""
+    """Objects of one resource."""
 
     __slots__ = ("buckets", "namespaces")
 
@@ -43,7 +43,7 @@ class Contents:
         try:
             return self._collections[resource].buckets[namespace].objects.get(name)
         except KeyError:
-            # There is nothing of this resource, or not in this namespace.
+            # The resource has no objects, or none in this namespace.
             return None
 
     def apply(self, change: Change) -> None:
@@ -66,7 +66,7 @@ class Contents:
         bucket.objects[name] = held
 
     def fill(self, resource: str, namespace: str, objects: dict[str, Held]) -> None:
-        """Put all objects of a resource in a namespace that has none yet; at least one."""
+        """Add all objects of a resource in a namespace without any; `objects` must not be empty."""
         bucket = self._add_bucket(resource, namespace)
         bucket.objects = objects
         bucket.names = SortedNames(objects)
@@ -88,7 +88,7 @@ class Contents:
             collection.namespaces.remove(namespace)
 
     def hot(self) -> Iterator[Stored]:
-        """Everything that is in memory, in no order."""
+        """Yield all versions that are held in memory, unordered."""
         for collection in self._collections.values():
             for bucket in collection.buckets.values():
                 yield from (held for held in bucket.objects.values() if isinstance(held, Stored))
@@ -113,7 +113,8 @@ class Contents:
     def walk(
         self, resource: str, namespace: str, after: Key | None
     ) -> Iterator[tuple[str, Bucket, str | None]]:
-        """Per namespace, in order: its bucket and the name after which to go on; None for all."""
+        """Yield each namespace in order, its bucket and the name to continue after (None: from the
+        start)."""
         for place in (namespace,) if namespace else self.namespaces(resource):
             if after is not None and place < after.namespace:
                 continue

@@ -1,7 +1,7 @@
-"""Documents that are on disk but are not what was written, or cannot be decoded: a flipped bit,
-or an edit by hand.
+"""Quarantine of damaged documents: changed on disk or not decodable, by a bit flip or a manual
+edit.
 
-They are kept apart from the contents: lists and counts are without them, reading or writing one
+Damaged objects are removed from the contents: lists and counts exclude them, reading or writing one
 raises DamagedDocument, and `LogStore.discard` deletes one. All other objects are served.
 """
 
@@ -17,7 +17,7 @@ from onejob.store.contents import Contents
 
 log = logging.getLogger(__name__)
 
-#: Whether a document that comes from disk can be decoded by all its readers.
+#: Return whether all readers can decode a document that was read from disk.
 IsReadable: TypeAlias = Callable[[Key, bytes], bool]
 
 
@@ -28,13 +28,13 @@ def all_readable(_: Key, __: bytes) -> bool:
 class Damage:
     def __init__(self, is_readable: IsReadable = all_readable) -> None:
         self._is_readable = is_readable
-        #: Later revisions were written by this process, from documents that it could read, and
-        #: their checksums say that they are what was written. The others may be by an older
-        #: version, or edited by hand.
+        #: Later revisions were written by this process, from documents that it could decode, and
+        #: their checksums prove them unchanged. Earlier ones may stem from an older version or a
+        #: manual edit.
         self._found_upto = maxsize
-        #: The revision of each, by key.
+        #: Key -> revision of the damaged document.
         self.found: dict[Key, int] = {}
-        #: Called when one is found after the start.
+        #: Called when a damaged document is found after start-up.
         self.on_found: Callable[[], None] | None = None
 
     def is_whole(self, key: Key, revision: int, value: bytes) -> bool:
@@ -43,8 +43,10 @@ class Damage:
         return revision > self._found_upto or self._is_readable(key, value)
 
     def check_all(self, contents: Contents, newest: int) -> None:
-        """Remove from the contents what is in memory and cannot be read. `newest` is the last
-        revision that is on disk when the store is opened."""
+        """Quarantine the undecodable documents that are held in memory.
+
+        `newest` is the last revision on disk when the store is opened.
+        """
         self._found_upto = newest
         damaged = [
             (stored.key, stored.revision)

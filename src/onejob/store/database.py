@@ -1,7 +1,8 @@
-"""The file: opened by one process, migrated, read back.
+"""SQLite database file: opening, locking, migration, and queries.
 
-Two connections: the writer, which alone writes and checkpoints, and the reader, which the
-loop's thread uses for history and cold values. Nothing here knows of staging or watches.
+There are two connections: the writer, the only one that writes and checkpoints, and the reader,
+which the loop's thread uses for history and cold values. Staging and watches are implemented
+elsewhere.
 """
 
 import os
@@ -32,17 +33,18 @@ from onejob.store.lock_file import (
 )
 from onejob.store.migrations import is_empty, migrate, refuse_foreign
 
-#: Documents are about 2 kB: of 4 kB pages one in two would be half empty.
+#: Documents are about 2 kB: with 4 kB pages, one page in two would be half empty.
 PAGE_BYTES = 8192
-#: Longer than any checkpoint of ours takes. Who makes us wait is a person with a SQLite shell, or
-#: `onejob doctor` and `backup` when they are the first to read the log after a kill.
+#: SQLite busy timeout; longer than any of our checkpoints takes. The lock is held by a person with
+#: a SQLite shell, or by `onejob doctor` and `backup` when they are the first to read the log after
+#: a kill.
 BUSY_MILLISECONDS = 5_000
 _LOG_HEADER_BYTES = 32
 _VALUES_AT_ONCE = 1_000
 
 
 class Database(Struct, frozen=True):
-    """The two connections and the lock that makes them the only ones."""
+    """The two connections, and the lock that excludes other processes."""
 
     path: Path
     lock: LockFile
@@ -51,7 +53,10 @@ class Database(Struct, frozen=True):
     free_bytes: "FreeBytes"
 
     def close(self, *, tidy: bool = True) -> None:
-        """`tidy` False leaves the files as they are, for the next start to recover from."""
+        """Close both connections and release the lock.
+
+        `tidy` False leaves the files as they are, for the next start to recover from.
+        """
         self.reader.close()
         if tidy:
             self.writer.close()
@@ -67,7 +72,8 @@ def open_database(
     free_bytes: "FreeBytes | None" = None,
     cipher: Cipher | None = None,
 ) -> Database:
-    """Lock, create if need be, migrate. Raises CannotOpen in its kinds."""
+    """Lock the database, create it if necessary, and migrate it. Raises a subclass of
+    CannotOpen."""
     cipher, given = cipher or Cipher(), cipher is not None
     if free_bytes is None:
         free_bytes = partial(_free_bytes, path.parent)
@@ -95,7 +101,7 @@ def open_database(
             if _size(log_path(path)) > room_for_log(free_bytes()):
                 _truncate_log(writer)
             if given and rewrite_others(writer, cipher):
-                # The log has them as they were before.
+                # The write-ahead log still contains them in their previous form.
                 _truncate_log(writer)
             reader = Reader(path, vfs, cipher)
         undo.pop_all()
@@ -103,7 +109,7 @@ def open_database(
 
 
 class LogRow(NamedTuple):
-    """One row as it is read at start, without its document."""
+    """One row of the log as read at start-up, without its document."""
 
     revision: int
     previous: int
@@ -113,7 +119,7 @@ class LogRow(NamedTuple):
     deleted: int
     size: int
     cold: int
-    #: None in rows that were written before there were checksums.
+    #: None in rows written before schema 2.
     checksum: int | None
 
 
@@ -121,14 +127,18 @@ FreeBytes: TypeAlias = Callable[[], int]
 
 
 def room_for_log(free_bytes: int) -> int:
-    """How long the write-ahead log may be: what is in it goes into the database in the end, and
-    must find room there while the log still has its own."""
+    """Return the maximum length of the write-ahead log in bytes, half of the free space.
+
+    A checkpoint copies the log into the database, which must have room while the log still exists.
+    """
     return free_bytes // 2
 
 
 def shorten_log(connection: apsw.Connection) -> bool:
-    """Copy the write-ahead log into the database and give its room back; whether that was done.
-    Nothing is lost if not: the log still has it all. Raises StoreFailed."""
+    """Copy the write-ahead log into the database and truncate it; return whether it was truncated.
+
+    If not, nothing is lost: the log is still complete. Raises StoreFailed.
+    """
     try:
         return _truncate_log(connection)
     except apsw.Error as error:
@@ -156,12 +166,15 @@ def _size(path: Path) -> int:
 
 
 def repaired_path(path: Path) -> Path:
-    """Where a database is that is complete, and about to take the place of a damaged one."""
+    """Return the path of a complete database that is about to replace a damaged one."""
     return path.with_name(f"{path.name}.repaired")
 
 
 def refuse_half_repaired(path: Path) -> None:
-    """What is at `path` may be without its log already."""
+    """Reject a database whose repair was interrupted: the file may already lack its log.
+
+    Raises CorruptStore.
+    """
     if repaired_path(path).exists():
         raise CorruptStore(
             f"a repair of {path} was interrupted: onejob doctor --repair completes it"
@@ -169,8 +182,11 @@ def refuse_half_repaired(path: Path) -> None:
 
 
 def refuse_lone_log(path: Path) -> None:
-    """SQLite takes an empty database for a new one, and removes the log that it finds beside it:
-    all that was written since the last checkpoint, often everything."""
+    """Reject an empty database with a write-ahead log. Raises CorruptStore.
+
+    SQLite treats an empty database as new and removes its log: all writes since the last
+    checkpoint, often everything.
+    """
     log = log_path(path)
     if _size(path) == 0 and _size(log) > _LOG_HEADER_BYTES:
         raise CorruptStore(
@@ -180,8 +196,11 @@ def refuse_lone_log(path: Path) -> None:
 
 
 def _refuse_torn(path: Path, connection: apsw.Connection) -> None:
-    """Reads all pages, which takes its time, but only at the first start of a copy: from then on
-    it is the file that the mark knows. Raises CorruptStore."""
+    """Reject a copy with pages of different ages. Raises CorruptStore.
+
+    Reads all pages, which is slow, but only at the first start of a copy: from then on, the lock
+    file has its inode.
+    """
     from onejob.store.checking.copies import pages_problems
 
     if problems := pages_problems(connection):
@@ -193,12 +212,12 @@ def _refuse_torn(path: Path, connection: apsw.Connection) -> None:
 
 def _configure(connection: apsw.Connection) -> None:
     if connection.pragma("page_count") == 0:
-        # Possible only in a new file. Freed pages can then be given back in slices.
+        # Possible only in a new file. Incremental vacuum can then return free pages in slices.
         connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("auto_vacuum", 2)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
-    # Checkpoints are ours to time: after a commit is acknowledged, not within it.
+    # The store times its own checkpoints: after a commit is acknowledged, not within it.
     connection.pragma("wal_autocheckpoint", 0)
     connection.pragma("journal_size_limit", 64 * MIB)
     connection.pragma("cache_size", -8_192)
@@ -210,8 +229,10 @@ def _abandon(connection: apsw.Connection) -> None:
 
 
 class Reader:
-    """Reads on the loop's thread. Each call is one finished statement, so that no read
-    transaction stays open to hold up a checkpoint."""
+    """Read queries for the loop's thread.
+
+    Each call is one finished statement, so that no open read transaction blocks a checkpoint.
+    """
 
     def __init__(self, path: Path, vfs: str | None = None, cipher: Cipher | None = None) -> None:
         self._path = path
@@ -232,7 +253,8 @@ class Reader:
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[LogRow]]:
-        """The whole log in order, as plain tuples: there may be a hundred thousand."""
+        """Yield a cursor over the whole log in order, as plain tuples: there may be a hundred
+        thousand."""
         with readable(self._path):
             cursor: Any = self._connection.execute(
                 "SELECT revision, ifnull(previous, 0), resource, namespace, name, value IS NULL,"
@@ -241,7 +263,7 @@ class Reader:
             yield cursor
 
     def first_values(self, wanted: Mapping[int, Key]) -> Iterator[Stored]:
-        """These versions, while the store is being opened. Raises MissingKey."""
+        """Yield these versions, while the store is being opened. Raises MissingKey."""
         revisions = list(wanted)
         with readable(self._path):
             for first in range(0, len(revisions), _VALUES_AT_ONCE):
@@ -255,11 +277,11 @@ class Reader:
                     yield Stored(key, revision, self._plain(key, revision, value, checksum))
 
     def value(self, key: Key, revision: int) -> bytes:
-        """The document of a version that is still kept; DAMAGED if it is not what was written."""
+        """Return the document of a retained version; DAMAGED if its checksum does not match."""
         return self.values({revision: key})[revision]
 
     def values(self, wanted: Mapping[int, Key]) -> Mapping[int, bytes]:
-        """The documents of many versions; a third of the time that one by one would take."""
+        """Return the documents of many versions; a third of the time of single reads."""
         rows = self._select(
             "SELECT revision, value, checksum FROM log"
             " WHERE revision IN (SELECT value FROM json_each(?))",
@@ -272,8 +294,7 @@ class Reader:
         }
 
     def without_checksum(self, *, after: int, most: int) -> Sequence[tuple[int, str, bytes]]:
-        """Revision, resource and stored bytes of rows that were written before there were
-        checksums."""
+        """Return revision, resource and stored bytes of rows written before schema 2."""
         return self._select(
             "SELECT revision, resource, value FROM log"
             " WHERE checksum IS NULL AND value IS NOT NULL AND revision > ?"
@@ -289,7 +310,10 @@ class Reader:
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
     ) -> tuple[list[Change], int]:
-        """Changes in (after, upto], and how far they reach: less than `upto` if they are big."""
+        """Return the changes in (after, upto], and the last revision covered.
+
+        That is less than `upto` if the changes exceed `most_bytes`.
+        """
         sizes = self._select(
             "SELECT new.revision, ifnull(length(new.value), 0) + ifnull(length(old.value), 0)"
             f" FROM {_CHANGES} ORDER BY new.revision",
@@ -330,7 +354,8 @@ class Reader:
         return Change(key, revision, value, previous, previous_revision, bool(cold))
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
-        """Namespace, name and replaced revision (0: none) of each change in (after, upto]."""
+        """Return namespace, name and replaced revision (0: none) of each change in (after,
+        upto]."""
         return self._select(
             "SELECT namespace, name, ifnull(previous, 0) FROM log"
             " WHERE revision > ? AND revision <= ? AND resource = ? ORDER BY revision",
@@ -346,7 +371,7 @@ class Reader:
             ) from error
 
 
-#: Changes of a resource in an interval, with what they replaced.
+#: Changes of a resource in an interval of revisions, joined with the versions they replaced.
 _CHANGES = (
     "log AS new LEFT JOIN log AS old ON old.revision = new.previous"
     " WHERE new.revision > ?1 AND new.revision <= ?2 AND new.resource = ?3"
@@ -354,18 +379,18 @@ _CHANGES = (
 )
 
 
-#: What SQLite answers if a file is not what it should be.
+#: SQLite errors for a file with unexpected content.
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
 
 
 def in_one_line(error: Exception) -> str:
-    """SQLite may quote a whole statement, as it is in the file."""
+    """Return the message on one line. SQLite may quote a whole statement as found in the file."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns SQLite's words for a file that cannot be read into ours."""
+    """Convert SQLite errors into CorruptStore or CannotOpen."""
     try:
         yield
     except (*_DAMAGE, UnicodeDecodeError) as error:
@@ -378,7 +403,11 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _cause(error: apsw.Error) -> str:
-    """The index of a log needs room, too, and SQLite calls it an I/O error if there is none."""
+    """Return the cause in words, on one line.
+
+    The shared-memory index of the log needs space as well; SQLite reports an I/O error if there is
+    none.
+    """
     no_index = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
     if isinstance(error, apsw.FullError) or no_index:
         return "the disk is full"
@@ -386,7 +415,7 @@ def _cause(error: apsw.Error) -> str:
 
 
 def newest_revision(connection: apsw.Connection) -> int:
-    """How far a log reaches; 0 if there is none yet."""
+    """Return the newest revision of a log; 0 if there is none yet."""
     if is_empty(connection):
         return 0
     ((revision,),) = connection.execute(

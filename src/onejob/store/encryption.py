@@ -1,8 +1,9 @@
-"""Secrets at rest: encrypted on their way to disk, decrypted on their way back.
+"""Encryption of Secrets at rest (AES-GCM), applied when writing to and reading from disk.
 
-The key file has one key per line, `NAME:BASE64` of 32 bytes. The first one encrypts; all of them
-decrypt. `none` before the first key stores Secrets in the clear again. At start, whatever is not as
-the first line says is rewritten, so that a key can be left out after the next start.
+The key file has one key per line, `NAME:BASE64` of 32 bytes. The first key encrypts; all keys
+decrypt. `none` before the first key stores Secrets unencrypted again. At start-up, Secrets stored
+in another form than the first line specifies are rewritten, so that a retired key can be removed
+before the next start.
 """
 
 import base64
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ENCRYPTED_RESOURCE: Final = "secrets"
-#: A document begins with a brace.
+#: Unambiguous, because an unencrypted document begins with a brace.
 _PREFIX: Final = b"onejob:aesgcm:v1:"
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
@@ -31,15 +32,18 @@ _IN_THE_CLEAR: Final = "none"
 
 
 class BadKeyFile(CannotOpen):
-    """The message is one line that says what is wrong with it."""
+    """Invalid key file. The message is one line that names the problem."""
 
 
 class MissingKey(CannotOpen):
-    """A Secret was encrypted with a key that is not given."""
+    """A Secret was encrypted with a key that is not in the key file."""
 
 
 class Cipher:
-    """With no keys it encrypts nothing, and says so where something is encrypted."""
+    """Encrypts and decrypts Secrets.
+
+    Without keys it encrypts nothing, and raises MissingKey for an encrypted Secret.
+    """
 
     def __init__(self, keys: "dict[str, AESGCM] | None" = None, first: str = "") -> None:
         """`first` is the name of the key that encrypts; "" for none."""
@@ -54,8 +58,10 @@ class Cipher:
         return b"%b%b:%b" % (_PREFIX, self._first.encode(), nonce + sealed)
 
     def decrypt(self, key: Key, value: bytes) -> bytes:
-        """What was tampered with comes back as it is, and is then found damaged. Raises
-        MissingKey."""
+        """Return the plain value. Raises MissingKey.
+
+        A value that was tampered with is returned as it is; reading it then fails as damaged.
+        """
         if not is_encrypted(value):
             return value
         name, _, sealed = value[len(_PREFIX) :].partition(b":")
@@ -74,14 +80,15 @@ class Cipher:
             return value
 
     def is_current(self, value: bytes) -> bool:
-        """Whether it is stored as it would be now."""
+        """Return whether a value is stored in the form that `encrypt` would produce now."""
         if not self._first:
             return not value.startswith(_PREFIX)
         return value.startswith(b"%b%b:" % (_PREFIX, self._first.encode()))
 
 
 class NoCipher(Cipher):
-    """Leaves Secrets as they are stored: for tools that have no key and need none."""
+    """Cipher that passes stored values through unchanged, for tools that have no key and need
+    none."""
 
     def decrypt(self, key: Key, value: bytes) -> bytes:
         return value
@@ -95,12 +102,15 @@ def is_encrypted(value: bytes) -> bool:
 
 
 def _bound_to(key: Key) -> bytes:
-    """So that nobody can put one Secret's bytes in the place of another's."""
+    """Return the associated data that binds a value to its object.
+
+    Prevents replacing the bytes of one Secret with the bytes of another.
+    """
     return f"{key.resource}/{key.namespace}/{key.name}".encode()
 
 
 def read_key_file(path: Path) -> Cipher:
-    """Raises BadKeyFile."""
+    """Read a key file. Raises BadKeyFile."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     keys: dict[str, AESGCM] = {}
@@ -128,13 +138,13 @@ def read_key_file(path: Path) -> Cipher:
 
 
 def holds_key(text: bytes) -> bool:
-    """Whether this is, or may be, the content of a key file."""
+    """Return whether `text` is, or may be, the content of a key file."""
     lines = text.decode("utf-8", "replace").splitlines()
     return any(name and len(key) == _KEY_BYTES for name, key in map(_read_key, lines))
 
 
 def _read_key(line: str) -> tuple[str, bytes]:
-    """What a line is about, and b"" if that is no key."""
+    """Return a line's name and key; the key is b"" if the line is not a key."""
     name, _, encoded = line.strip().partition(":")
     try:
         return name, base64.b64decode(encoded.strip(), validate=True)
@@ -154,7 +164,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
-    """Store all Secrets as they would be stored now; how many were not. Raises MissingKey."""
+    """Re-encrypt all Secrets that are not stored in the current form, and return their number.
+
+    Raises MissingKey.
+    """
     rows = connection.execute(
         "SELECT revision, namespace, name, value, checksum FROM log"
         " WHERE resource = ? AND value IS NOT NULL",
@@ -164,7 +177,7 @@ def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
     for revision, namespace, name, value, expected in rows:
         assert isinstance(revision, int)
         if not is_intact(revision, ENCRYPTED_RESOURCE, value, expected):
-            # Left as it is: with a checksum of its own it would pass for whole.
+            # Left unchanged: with a fresh checksum it would pass as intact.
             continue
         assert isinstance(value, bytes)
         if not cipher.is_current(value):

@@ -1,5 +1,8 @@
-"""Delivers durable changes to watchers: batches are built once per commit and shared by all
-watchers, and a slow watcher is dropped rather than waited for."""
+"""Watch fan-out: delivers durable changes to watchers.
+
+Batches are built once per commit and shared by all watchers. A slow watcher is dropped rather than
+waited for.
+"""
 
 import asyncio
 from collections import deque
@@ -12,16 +15,16 @@ from onejob.store.base import Change, Compacted, StoreError, TooFarBehind
 from onejob.store.checksums import DAMAGED
 from onejob.store.limits import MIB, Limits
 
-#: A watcher that catches up from disk reads this many revisions at a time.
+#: Number of revisions that a watcher catching up from disk reads at a time.
 CATCH_UP_REVISIONS = 1_000
 CATCH_UP_BYTES = 4 * MIB
 _ENTRY_BYTES = 160
-#: Watchers of one change that are woken in one turn of the event loop.
+#: Number of watchers of one change that are woken per iteration of the event loop.
 _WAKES_PER_TURN = 32
 
 
 class ChangeLog(Protocol):
-    """The log on disk, for watchers that are behind."""
+    """The log on disk, for watchers that lag behind the in-memory changes."""
 
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
@@ -47,21 +50,21 @@ class Fanout:
         self._recent: deque[Change] = deque()
         self._recent_after = revision
         self._recent_bytes = 0
-        #: Resource -> namespace ("" for all) -> watchers, in the order in which they came: in that
-        #: of a set they would be called in another order in each run of a simulation.
+        #: Resource -> namespace ("" for all) -> watchers, in order of registration: the order of a
+        #: set would differ in each run of a simulation.
         self._live: dict[str, dict[str, dict[LogWatch, None]]] = {}
         self._behind: dict[LogWatch, None] = {}
-        #: Have changes queued and are still to be woken, in this order.
+        #: Watchers with queued changes that are still to be woken, in this order.
         self._to_wake: dict[LogWatch, None] = {}
-        #: All that was ever delivered, in bytes of documents. Watchers share the documents, so
-        #: all that is queued is what was delivered since the slowest watcher read something.
+        #: Total bytes of documents ever delivered. Watchers share the documents, so the queued
+        #: bytes are the ones delivered since the slowest watcher last read.
         self.delivered_bytes = 0
-        #: What the queues themselves take, besides the documents.
+        #: Memory of the queues themselves, without the documents, in bytes.
         self.queue_bytes = 0
         self._slowest_at = 0
 
     def publish(self, changes: Sequence[Change], size: int) -> None:
-        """One commit became durable."""
+        """Deliver the changes of one commit, which became durable."""
         self.revision = changes[-1].revision
         self._remember(changes, size)
         by_resource: dict[str, list[Change]] = {}
@@ -87,7 +90,8 @@ class Fanout:
         return watch
 
     def advance(self, watch: "LogWatch") -> bool:
-        """Make a watcher live if memory reaches back far enough; whether it is now."""
+        """Make a watcher live if the in-memory changes reach back far enough; return whether it is
+        live."""
         if watch.after < self._recent_after:
             return False
         backlog: list[Change] = []
@@ -106,7 +110,10 @@ class Fanout:
         return True
 
     def read_past(self, watch: "LogWatch") -> Sequence[Change]:
-        """The next piece of history from disk for a watcher that is behind; may be empty."""
+        """Return the next changes from disk for a watcher that is behind; may be empty.
+
+        Raises TooFarBehind if the history was compacted or is damaged.
+        """
         if watch.after < self.compacted:
             raise TooFarBehind(f"history up to {self.compacted} went while {watch} caught up")
         changes, watch.after = self._log.changes(
@@ -120,7 +127,7 @@ class Fanout:
             changes = [c for c in changes if self._damaged.get(c.key) != c.revision]
         for change in changes:
             if change.value is DAMAGED or change.previous is DAMAGED:
-                # Who lists again sees what is left, and needs no history.
+                # A client that lists again gets the undamaged objects, and needs no history.
                 raise TooFarBehind(f"the history of {change.key} is damaged")
         return changes
 
@@ -141,7 +148,7 @@ class Fanout:
             watch.end(error)
 
     def _waiting_bytes(self) -> int:
-        """An upper bound: `_slowest_at` is from the last time the watchers were compared."""
+        """Return an upper bound: `_slowest_at` dates from the last comparison of the watchers."""
         return self.queue_bytes + self.delivered_bytes - self._slowest_at
 
     def _drop_slowest(self) -> None:
@@ -167,7 +174,7 @@ class Fanout:
                 if namespace and namespace in watchers:
                     by_namespace.setdefault(namespace, []).append(change)
         for namespace, changes in by_namespace.items():
-            # A copy, because a watcher that is dropped leaves.
+            # A copy, because a dropped watcher is removed from the set.
             if interested := tuple(watchers.get(namespace, ())):
                 size = batch_size if changes is batch else _size(changes)
                 at_once = len(interested) <= _WAKES_PER_TURN
@@ -177,7 +184,8 @@ class Fanout:
                     self._wake_in_turns(interested)
 
     def _wake_in_turns(self, watches: "Sequence[LogWatch]") -> None:
-        """Wake some watchers in each turn of the event loop: others have theirs between them."""
+        """Wake a few watchers per iteration of the event loop, so that other tasks run in
+        between."""
         scheduled = bool(self._to_wake)
         self._to_wake.update(dict.fromkeys(watches))
         if not scheduled:
@@ -203,7 +211,8 @@ class Fanout:
 
 
 class LogWatch:
-    """One watcher. First behind (reading from disk, nothing queued), then live."""
+    """Watch of one consumer. Starts behind (reading from disk, nothing queued), then becomes
+    live."""
 
     def __init__(
         self, fanout: Fanout, resource: str, namespace: str, after: int, limits: Limits
@@ -211,10 +220,10 @@ class LogWatch:
         self._fanout = fanout
         self.resource = resource
         self.namespace = namespace
-        #: Everything up to here was delivered or queued.
+        #: Revision up to which all changes were delivered or queued.
         self.after = after
         self._limits = limits
-        #: Changes, their bytes, and what had been delivered before them.
+        #: Changes, their size in bytes, and `delivered_bytes` before them.
         self._batches: deque[tuple[Sequence[Change], int, int]] = deque()
         self._waiting_changes = 0
         self._waiting_bytes = 0
@@ -244,7 +253,7 @@ class LogWatch:
                     return ()
                 await self._sleep()
             elif not self._fanout.advance(self):
-                # Reading a long history must not hold up the event loop.
+                # Reading a long history must not block the event loop.
                 await asyncio.sleep(0)
                 if not self._ended and (batch := self._read_past()):
                     return batch
@@ -263,7 +272,7 @@ class LogWatch:
             if not batch:
                 return
         limits = self._limits
-        # The first batch is always queued, however big: the watcher had kept up.
+        # The first batch is always queued, whatever its size: the watcher had kept up.
         if self._batches and (
             self._waiting_changes + len(batch) > limits.watch_changes
             or self._waiting_bytes + size > limits.watch_bytes
@@ -289,7 +298,7 @@ class LogWatch:
 
     @property
     def waits_since(self) -> int | None:
-        """`delivered_bytes` when the oldest queued batch came; None if nothing is queued."""
+        """`delivered_bytes` when the oldest queued batch was added; None if nothing is queued."""
         return self._batches[0][2] if self._batches else None
 
     def nudge(self) -> None:
@@ -320,13 +329,13 @@ class LogWatch:
 
 
 def weight(change: Change) -> int:
-    """Roughly the memory that a change takes: its document."""
+    """Return the approximate memory of a change in bytes: its document."""
     document = change.value if change.value is not None else change.previous
     return len(document) if document is not None else 0
 
 
 def _queue_bytes(batch: Sequence[Change]) -> int:
-    """The memory of a batch in one watcher's queue, without its documents."""
+    """Return the memory of a batch in one watcher's queue in bytes, without its documents."""
     return _ENTRY_BYTES + 8 * len(batch)
 
 

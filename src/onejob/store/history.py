@@ -1,5 +1,7 @@
-"""Which part of the history may be compacted, and when its revisions were committed. Pure: changes
-and the time are passed in."""
+"""Compaction policy: which part of the history to remove, and commit times of revisions.
+
+Pure: changes and the current time are passed in.
+"""
 
 from bisect import bisect_left
 from collections import deque
@@ -10,16 +12,17 @@ from msgspec import Struct
 
 from onejob.store.limits import Limits
 
-#: How finely age and size are known. Coarser marks cost less and compact a little later.
+#: Granularity at which age and size are tracked. Coarser marks cost less and compact a little
+#: later.
 MARK_SECONDS = 1.0
 MARKS_PER_LIMIT = 32
-#: Seconds with commits whose time is remembered.
+#: Maximum number of recorded commit times, one per second with commits.
 _MOST: Final = 100_000
 _SECOND: Final = timedelta(seconds=1)
 
 
 class _Mark(Struct):
-    """A stretch of history: its last revision and how many versions in it are superseded."""
+    """A span of history: its last revision and its number of superseded versions."""
 
     begun_at: float
     at: float
@@ -29,7 +32,8 @@ class _Mark(Struct):
 
 
 class History:
-    """Only versions that are no longer current count; live objects are never history."""
+    """Age and size of the superseded versions. The current version of an object is never
+    history."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -38,7 +42,7 @@ class History:
         self._dead_bytes = 0
 
     def record(self, revision: int, dead: int, dead_bytes: int, now: float) -> None:
-        """`dead` versions were superseded or deleted by the changes up to `revision`."""
+        """Record that the changes up to `revision` superseded or deleted `dead` versions."""
         self._dead += dead
         self._dead_bytes += dead_bytes
         mark = self._marks[-1] if self._marks else None
@@ -56,8 +60,10 @@ class History:
         mark.dead_bytes += dead_bytes
 
     def forget(self, now: float, room: int) -> int:
-        """Drop what is too old or too much, or more than fits into `room` bytes; returns the
-        revision up to which history may be compacted, 0 for none."""
+        """Drop history that exceeds an age or size limit, or `room` bytes.
+
+        Returns the revision up to which history may be compacted, 0 for none.
+        """
         target = 0
         while self._marks and (self._is_over(self._marks[0], now) or self._dead_bytes > room):
             mark = self._marks.popleft()
@@ -67,7 +73,7 @@ class History:
         return target
 
     def next_forgetting_at(self) -> float | None:
-        """When the oldest part is old enough to be compacted; None if there is no history."""
+        """Return when the oldest span reaches its maximum age; None if there is no history."""
         return self._marks[0].at + self._limits.history_seconds if self._marks else None
 
     def _is_over(self, oldest: _Mark, now: float) -> bool:
@@ -80,17 +86,19 @@ class History:
 
 
 class CommitTimes:
-    """When revisions were committed, to the second, since this process opened the store: one entry
-    for each second in which something was."""
+    """Commit times of revisions, to the second, since this process opened the store.
+
+    Holds one entry for each second that had a commit.
+    """
 
     def __init__(self, revision: int) -> None:
-        """Nothing is known of revisions up to this one."""
+        """Start without commit times for revisions up to `revision`."""
         self._first = revision
         self._revisions: list[int] = []
         self._times: list[datetime] = []
 
     def committed(self, revision: int, now: datetime) -> None:
-        """All revisions up to this one are on disk."""
+        """Record that all revisions up to `revision` reached the disk at `now`."""
         if self._times and timedelta() <= now - self._times[-1] < _SECOND:
             self._revisions[-1] = revision
             return

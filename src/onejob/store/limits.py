@@ -1,4 +1,7 @@
-"""How much the store keeps, where; one value at the edge, defaults for one machine."""
+"""Retention and buffer limits of the store; the defaults fit one machine.
+
+Passed in once, where the store is opened.
+"""
 
 from msgspec import Struct
 
@@ -6,23 +9,24 @@ MIB = 1024 * 1024
 
 
 class Limits(Struct, frozen=True):
-    #: History on disk: what watches and paged lists can go back to.
+    #: History on disk: the range that watches and paged lists can go back to. Retained until any of
+    #: the three limits is exceeded.
     history_seconds: float = 300.0
     history_changes: int = 200_000
     history_bytes: int = 256 * MIB
-    #: The newest changes, kept in memory as well.
+    #: The newest changes, which are kept in memory as well.
     recent_changes: int = 8_192
     recent_bytes: int = 16 * MIB
-    #: What may wait for one watcher before it is dropped.
+    #: Queue limits of one watcher; beyond them it is dropped.
     watch_changes: int = 16_384
     watch_bytes: int = 32 * MIB
-    #: What may wait for all of them together before the slowest is dropped.
+    #: Queue limit of all watchers together; beyond it the slowest is dropped.
     all_watches_bytes: int = 64 * MIB
-    #: One commit; bounds the time for which the loop publishes its changes.
+    #: Size of one commit; bounds the time for which publishing its changes occupies the event loop.
     commit_changes: int = 2_048
     commit_bytes: int = 8 * MIB
-    #: A checkpoint is due when about this much was written since the last one.
+    #: Approximate number of bytes written between two checkpoints.
     checkpoint_bytes: int = 16 * MIB
-    #: Free pages are given back to the file system when they are more than this many, and more
-    #: than a third of the file; below, they are soon used again.
+    #: Free pages are returned to the file system if there are more than this many, and more than a
+    #: third of the file; fewer are soon reused.
     spare_pages: int = 1_024

@@ -1,4 +1,4 @@
-"""Lists in key order, whole or page by page; all pages are of one revision."""
+"""Lists in key order, whole or paged. All pages of a list are of one revision."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -27,7 +27,7 @@ class Listing:
         at: int,
         revision: int,
     ) -> Page:
-        """`at` is a kept revision; `revision` is the newest."""
+        """Return a page as of the retained revision `at`; `revision` is the newest."""
         snapshot = None if at == revision else self._snapshot(resource, at, revision)
         if snapshot is None or not snapshot.differences:
             page = self._page_now(resource, namespace, limit, after, at)
@@ -74,7 +74,7 @@ class Listing:
             [self._held(key, revision) for key, revision in found],
             (key for key, _ in found),
         )
-        # How many follow is not known without counting them.
+        # The remaining count is unknown without walking the rest of the list.
         return Page(items, snapshot.at, found[-1][0] if more else None, None if more else 0)
 
     def _held(self, key: Key, revision: int) -> Held:
@@ -82,8 +82,7 @@ class Listing:
         return held if isinstance(held, Stored) and held.revision == revision else revision
 
     def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
-        """The versions themselves; cold ones are read with one statement. Damaged ones are left
-        out."""
+        """Return the versions, reading cold ones with one statement. Damaged ones are left out."""
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):
             return hot

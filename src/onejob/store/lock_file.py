@@ -1,18 +1,19 @@
-"""The file that makes a process the only one to use a database, and says how far that one got.
+"""Lock file: single-process access to a database, and a durable mark of its newest revision.
 
-A write-ahead log that is deleted, cut or exchanged is, for SQLite, a database without the newest
-commits: it opens, and acknowledged writes are gone. So the newest committed revision is kept here
-as well, in mapped memory: that costs no system call per commit, survives a kill, and after a power
-failure is at most older than the log, which was synced before. With it is kept the salt of the
-log, which SQLite increases by one each time that it begins anew: a log that is too far from it
-belongs to another database. Where somebody else's connection had it begin anew, with a SQLite shell
-for instance, the next salt may be any number. So it is read after each commit, from the index of
-the log, which SQLite keeps in mapped memory as well.
+To SQLite, a write-ahead log (WAL) that was deleted, truncated or exchanged is a database without
+the newest commits: it opens, and acknowledged writes are lost. The lock file therefore records the
+newest committed revision as well, in mapped memory: that costs no system call per commit, survives
+a kill, and after a power failure is at most older than the log, which was synced before.
 
-Only a process that begins syncs the mark: that of an earlier one must not be found beside its log.
+The mark also contains the salt of the WAL, which SQLite increments each time that it restarts the
+WAL: a WAL with a salt too far away belongs to another database. After a restart of the WAL by
+another connection, for instance of a SQLite shell, the next salt may be any number. The salt is
+therefore read after each commit, from the WAL index, which SQLite keeps in mapped memory as well.
 
-Behind the mark stands which file the database was, by its inode: where it is another one, somebody
-has copied it, perhaps while it was in use, and pages of different age may be in it.
+The mark is synced when a process begins, and when the WAL restarts with an unrelated salt: a WAL
+must not be found together with the mark of an earlier process. The mark is followed by the inode of
+the database file: if it differs, the database was copied, perhaps while in use, and may contain
+pages of different ages.
 """
 
 import fcntl
@@ -32,42 +33,44 @@ _MARK = struct.Struct("<8sQQ")
 _CRC = struct.Struct("<I")
 _MARK_BYTES = _MARK.size + _CRC.size
 _MAGIC = b"onejob-1"
-#: Which file the database is. Apart from the mark, which earlier versions read as it is.
+#: Inode of the database. Separate from the mark, whose layout earlier versions read.
 _FILE = struct.Struct("<Q")
 
-#: Linux' own numbers, for a file's attributes; that a file is never copied as it is written.
+#: Linux ioctl numbers for file attributes, and the attribute that disables copy-on-write.
 _GET_FLAGS = 2 << 30 | struct.calcsize("l") << 16 | ord("f") << 8 | 1
 _SET_FLAGS = 1 << 30 | struct.calcsize("l") << 16 | ord("f") << 8 | 2
 _NO_COPIES = 0x00800000
 
 _LOG_HEADER = struct.Struct(">8I")
-#: In the index of a log: its salt, in the byte order of the log. See sqlite.org/walformat.html.
+#: Salt in the WAL index, in the byte order of the WAL. See sqlite.org/walformat.html.
 _INDEX_SALT = struct.Struct(">32xI")
 _LOG_MAGICS = (0x377F0682, 0x377F0683)
-#: How often a log may have begun anew since the mark was made. After a kill that is once or twice;
-#: after a power failure as often as within the half minute that a mark may wait to be written,
-#: which on a nearly full disk is with every commit.
+#: Maximum number of WAL restarts since the mark was made. After a kill there were one or two; after
+#: a power failure, as many as fit into the half minute that a mark may wait to be written, which on
+#: a nearly full disk is one per commit.
 _MOST_RESTARTS = 1 << 20
 _32_BITS = 0xFFFFFFFF
 
 
-#: Of a log: there is none.
+#: Salt if there is no WAL.
 _NO_LOG = 0
-#: Instead of 0, which is taken.
+#: Replaces a salt of 0, which means no WAL.
 _LEAST_SALT = 1
-#: Of a log: a process has begun, and has not committed yet. More than 32 bits have.
+#: Unknown salt: the process has not committed yet, or the WAL index is inaccessible. Wider than 32
+#: bits, so never a real salt.
 _NOT_KNOWN = 1 << 32
 
 
 class Mark(Struct, frozen=True):
-    """How far the last process got, and the salt of the log that it left."""
+    """Newest revision committed by the last process, and the salt of the WAL that it left."""
 
     revision: int
     salt: int = _NO_LOG
 
 
 class LockFile:
-    """Held for as long as the process lives; the kernel lets go of it after a kill -9."""
+    """Exclusive lock, held for the lifetime of the process; the kernel releases it after a kill
+    -9."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +88,7 @@ class LockFile:
             ) from None
 
     def release(self) -> None:
-        """After all connections were closed: see `LogIndex`."""
+        """Release the lock, after all connections were closed: see `LogIndex`."""
         if self._map is not None:
             self._map.close()
         if self._index is not None:
@@ -93,13 +96,15 @@ class LockFile:
         os.close(self._file)
 
     def begin(self, revision: int) -> None:
-        """Keep the mark from now on: before anything is written, or a process that is killed in
-        its first commit would leave a log that is taken for another's, and so would a power
-        failure if this were not on disk. Where the disk is full the mark is not kept: what it
-        notices is rarer than a full disk."""
+        """Maintain the mark from now on. Call it before anything is written.
+
+        Otherwise a process killed in its first commit would leave a WAL that appears to belong to
+        another database; so would a power failure if the mark were not on disk. If the disk is
+        full, no mark is kept: the faults that it detects are rarer than a full disk.
+        """
         self._revision = revision
         if not keep_in_place(self._file):
-            # One of an earlier version. Only an empty file can be changed.
+            # Created by an earlier version. Only an empty file can change this attribute.
             os.ftruncate(self._file, 0)
             keep_in_place(self._file)
         try:
@@ -111,12 +116,12 @@ class LockFile:
             os.ftruncate(self._file, 0)
 
     def committed(self, revision: int) -> None:
-        """Called after each commit, on the thread that commits."""
+        """Record a commit. Called after each one, on the committing thread."""
         self._revision = revision
         self.wrote()
 
     def wrote(self) -> None:
-        """Called after each other write to the log, which may have begun it anew."""
+        """Record any other write to the WAL, which may have restarted it."""
         if self._map is None:
             return
         if self._index is None:
@@ -124,26 +129,29 @@ class LockFile:
         before, self._salt = self._salt, self._index.salt()
         self._map[:] = _packed(Mark(self._revision, self._salt))
         if not _may_follow(self._salt, before):
-            # After a power failure the log must not be found beside the mark that was before. Where
-            # it is, because this failed, the next start refuses the log and nothing is lost.
+            # After a power failure the WAL must not be found together with the previous mark. If it
+            # is, because this sync failed, the next start rejects the WAL and nothing is lost.
             with suppress(OSError):
                 os.fsync(self._file)
 
     def closed(self) -> None:
-        """The database was closed in an orderly way: usually there is no log any more."""
+        """Record an orderly close of the database, after which there usually is no WAL."""
         if self._map is not None and not log_salt(self._path):
             try:
-                # SQLite does not: a power failure would bring the log back.
+                # SQLite does not sync the folder: a power failure would bring the WAL back.
                 sync(self._path.parent)
             except OSError:
-                # It may still be there then, and the mark is right as it is.
+                # The WAL may then still exist, and the mark is correct as it is.
                 return
             self._map[:] = _packed(Mark(self._revision))
 
 
 class LogIndex:
-    """Of the log of a database that this process has open. Its file is closed only after all
-    connections are: with any file that a process closes it loses its locks on it, SQLite's, too."""
+    """Read access to the WAL index (-shm file) of a database that this process has open.
+
+    Its file is closed only after all connections: by closing any descriptor of a file, a process
+    loses its locks on that file, SQLite's included.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
@@ -152,11 +160,11 @@ class LogIndex:
             self._file = os.open(index_path(path), os.O_RDONLY | os.O_CLOEXEC)
             self._map = mmap.mmap(self._file, _INDEX_SALT.size, prot=mmap.PROT_READ)
         except (OSError, ValueError):
-            # Somebody has removed it, or it is not where SQLite usually has it.
+            # The index was removed, or is not at SQLite's usual path.
             return
 
     def salt(self) -> int:
-        """As it was at the last commit or restart of the log."""
+        """Return the salt as of the last commit or restart of the WAL."""
         if self._map is None:
             return _NOT_KNOWN
         return _INDEX_SALT.unpack_from(self._map)[0] or _LEAST_SALT
@@ -169,8 +177,7 @@ class LogIndex:
 
 
 def read_mark(path: Path) -> Mark:
-    """Of the database with this path, whether it is in use or not. An old or a torn one says
-    nothing."""
+    """Return the mark of a database, in use or not; Mark(0) if it is missing, outdated or torn."""
     try:
         data = lock_path(path).read_bytes()[:_MARK_BYTES]
     except OSError:
@@ -182,8 +189,10 @@ def read_mark(path: Path) -> Mark:
 
 
 def was_copied(path: Path) -> bool:
-    """Whether this database is another file than the one that its last process used. The device
-    does not count: it may have another number after each boot."""
+    """Return whether the database is another file than the one its last process used.
+
+    The device is not compared: its number may change with each boot.
+    """
     try:
         data = lock_path(path).read_bytes()[_MARK_BYTES : _MARK_BYTES + _FILE.size + _CRC.size]
         now = _packed_file(path)
@@ -194,7 +203,7 @@ def was_copied(path: Path) -> bool:
 
 
 def write_mark(path: Path, mark: Mark) -> None:
-    """For one who repairs: the database is what it is, and that is accepted."""
+    """Overwrite the mark, for a repair that accepts the database as it is."""
     file = os.open(lock_path(path), CREATED, 0o600)
     try:
         os.pwrite(file, _packed(mark), 0)
@@ -204,26 +213,29 @@ def write_mark(path: Path, mark: Mark) -> None:
 
 
 def keep_in_place(file: int) -> bool:
-    """Have a file that will be mapped written where it is; whether it is so. On btrfs a page that
-    is written goes somewhere else, and on a full disk, where there is no such place, the process
-    is killed by SIGBUS: a write through memory can return no error. Elsewhere that is so anyway."""
+    """Disable copy-on-write for a file that will be mapped; return whether it is disabled.
+
+    On btrfs a written page goes to a new place. On a full disk there is none, and the process is
+    killed by SIGBUS: a write through mapped memory cannot return an error. Other file systems write
+    in place anyway.
+    """
     try:
         (flags,) = struct.unpack("l", fcntl.ioctl(file, _GET_FLAGS, bytes(struct.calcsize("l"))))
         if not flags & _NO_COPIES:
             fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", flags | _NO_COPIES))
             flags = struct.unpack("l", fcntl.ioctl(file, _GET_FLAGS, struct.pack("l", 0)))[0]
     except OSError:
-        # A file system that copies nothing does not know of it.
+        # A file system without copy-on-write does not support the attribute.
         return True
     return bool(flags & _NO_COPIES)
 
 
 def prepare_index(path: Path) -> None:
-    """The index of the log is mapped by SQLite, which makes the file if there is none."""
+    """Create the WAL index without copy-on-write, before SQLite creates and maps it."""
     try:
         file = os.open(index_path(path), CREATED | os.O_EXCL, 0o600)
     except FileExistsError:
-        # Left by a kill; it was made like this, or somebody uses it.
+        # Left by a kill, so created here; or in use.
         return
     try:
         keep_in_place(file)
@@ -232,7 +244,7 @@ def prepare_index(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or what is in a folder, on disk. Raises OSError."""
+    """Sync a file, or the entries of a folder, to disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -253,7 +265,8 @@ def index_path(path: Path) -> Path:
 
 
 def log_salt(path: Path) -> int:
-    """Of the write-ahead log beside this database; 0 if there is none that SQLite would read."""
+    """Return the salt of the database's write-ahead log; 0 if there is none that SQLite would
+    read."""
     try:
         with open(log_path(path), "rb", buffering=0) as file:
             header = file.read(_LOG_HEADER.size)
@@ -266,7 +279,10 @@ def log_salt(path: Path) -> int:
 
 
 def refuse_foreign_log(path: Path, mark: Mark) -> None:
-    """Raises CorruptStore, before SQLite reads the log: it would take another's pages for ours."""
+    """Reject a WAL of another database, before SQLite reads its pages as ours.
+
+    Raises CorruptStore.
+    """
     if not mark.revision:
         return
     salt = log_salt(path)
@@ -280,14 +296,14 @@ def refuse_foreign_log(path: Path, mark: Mark) -> None:
 
 
 def _may_follow(salt: int, before: int) -> bool:
-    """Whether a log with this salt may be the one that had the other salt before."""
+    """Return whether a WAL with this salt may be a continuation of the one with salt `before`."""
     if before == _NOT_KNOWN:
         return True
     return before != _NO_LOG and (salt - before) & _32_BITS <= _MOST_RESTARTS
 
 
 def refuse_lost_revisions(path: Path, mark: Mark, reached: int) -> None:
-    """Raises CorruptStore if acknowledged writes are missing."""
+    """Raise CorruptStore if acknowledged writes are missing."""
     if reached < mark.revision:
         raise CorruptStore(lost_revisions(path, mark, reached))
 

@@ -1,7 +1,7 @@
-"""The store on SQLite: puts its parts together.
+"""SQLite-backed store: the composition of the package's parts.
 
-A write is staged here and goes to disk through `CommitQueue`; then it becomes visible in `Contents`
-(reads and lists) and `Fanout` (watches). `Upkeep` forgets old history.
+A write is staged here and committed by `CommitQueue`; it then becomes visible in `Contents` (reads
+and lists) and `Fanout` (watches). `Upkeep` compacts old history.
 """
 
 import asyncio
@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class LogStore:
-    """Implements `onejob.store.base.Store`. Made by `open`; all calls on one loop's thread."""
+    """Implementation of `onejob.store.base.Store`.
+
+    Created by `open`; all calls are made on one event loop's thread.
+    """
 
     @classmethod
     async def open(
@@ -58,13 +61,12 @@ class LogStore:
         free_bytes: FreeBytes | None = None,
         cipher: Cipher | None = None,
     ) -> Self:
-        """Open or create the store. Raises CannotOpen in its kinds.
+        """Open or create the store. Raises a subclass of CannotOpen.
 
-        `committer` decides where commits run: by default in a thread of their own; a
-        `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
-        `is_readable` says of each document from disk whether it can be decoded. `free_bytes` says
-        how much room the disk has; by default the file system is asked. `cipher` encrypts
-        Secrets.
+        `committer` determines where commits run: by default on a dedicated thread; a
+        `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that inject disk faults.
+        `is_readable` returns whether a document from disk can be decoded. `free_bytes` returns the
+        free disk space; by default it queries the file system. `cipher` encrypts Secrets.
         """
         limits = limits if limits is not None else Limits()
         database = open_database(Path(path), vfs, free_bytes, cipher)
@@ -134,14 +136,14 @@ class LogStore:
             on_committed=self._publish,
             on_failure=self._fail,
         )
-        #: Since the store was opened, for metrics.
+        #: Counters since the store was opened, for metrics.
         self.commits = 0
         self.writes = 0
         self._closed = False
         self._on_staged: Callable[[Change], None] | None = None
         self._failure: StoreFailed | None = None
-        #: Done, with the failure as its result, when the store can no longer be trusted: the
-        #: process should stop, and start again from what is on disk.
+        #: Resolved with the failure when the store can no longer be trusted: the process should
+        #: stop, and restart from the state on disk.
         self.failed: asyncio.Future[StoreFailed] = asyncio.get_running_loop().create_future()
 
     @property
@@ -252,14 +254,19 @@ class LogStore:
         return None if value is None else Stored(key, revision, value)
 
     def follow(self, on_staged: Callable[[Change], None], on_rollback: Callable[[], None]) -> None:
-        """For one who decides by all that is staged: called with each change, and when all that
-        is not on disk is gone."""
+        """Register callbacks for a component that decides by staged state.
+
+        `on_staged` is called with each staged change, `on_rollback` after all changes that are not
+        on disk were discarded.
+        """
         self._on_staged = on_staged
         self._queue.on_rollback = on_rollback
 
     def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]:
-        """The name and the newest staged document of all objects, in no order; None for those
-        that are kept on disk only. Nothing may be staged meanwhile."""
+        """Yield the name and the newest staged document of all objects, unordered.
+
+        The document is None for objects kept on disk only. Nothing may be staged during iteration.
+        """
         staged = {
             key.name: change
             for key, change in self._queue.staged.items()
@@ -291,7 +298,8 @@ class LogStore:
         await self._queue.committed(revision)
 
     async def close(self) -> None:
-        """Raises, after everything has stopped, if staged writes could not be made durable."""
+        """Close the store. If staged writes could not be made durable, raises after all parts
+        stopped."""
         if self._closed:
             return
         self._closed = True
@@ -309,7 +317,7 @@ class LogStore:
             self._queue.settle_all(StoreClosed("the store was closed before this was acknowledged"))
 
     def _publish(self, group: CommitGroup) -> None:
-        """The one place where a write becomes visible."""
+        """Make a committed group visible. The only place where writes become visible to readers."""
         contents, snapshots = self._contents, self._listing.snapshots
         following = bool(snapshots)
         dead = dead_bytes = 0
@@ -322,7 +330,7 @@ class LogStore:
             if following:
                 snapshots.note(change)
             if change.previous is not None:
-                # A deletion is itself a row that nobody needs once its history is over.
+                # A deletion is itself a row, which is useless once its history is compacted.
                 dead += 1 if change.value is not None else 2
                 dead_bytes += len(change.previous)
                 if change.key.resource == ENCRYPTED_RESOURCE:
@@ -349,13 +357,16 @@ class LogStore:
             self.failed.set_result(failure)
 
     def _suspect(self) -> None:
-        """A document is damaged. Once is enough: the check reads the whole file."""
+        """Start a check of all pages after a damaged document was found.
+
+        Runs at most once: the check reads the whole file.
+        """
         from onejob.store.checking.suspicion import PageCheck
 
         try:
             self._page_check = PageCheck(self._database.path)
         except OSError as error:
-            # The next damaged document tries again.
+            # The next damaged document retries.
             log.warning("the pages of %s are not checked: %s", self._database.path, error.strerror)
             return
         self._damage.on_found = None

@@ -1,4 +1,4 @@
-"""The schema, as numbered steps. `PRAGMA user_version` says how many of them a file has seen."""
+"""Schema migrations, as numbered steps. `PRAGMA user_version` is the number of applied steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +10,17 @@ from onejob.store.base import CorruptStore, MigrationFailed, NewerStore
 #: "1job" in ASCII; distinguishes a onejob store from any other SQLite file.
 APPLICATION_ID = 0x316A6F62
 
-#: One table is the log: each row is one version of one object, NULL means deleted.
+#: The log is one table: each row is one version of one object; a NULL value is a deletion.
 #:
 #: `superseded` is the optimistic lock in the schema: a version can be replaced only once. It
-#: is on `previous` alone, not on (key, previous), because revisions are global: a revision
-#: names its key. That index is a few bytes per row in almost ascending order; one with the
-#: key in it makes every insert half as slow again. That a key is created only once while it
-#: exists is checked by the one writer when it stages, and again for the whole log at open.
+#: indexes `previous` alone, not (key, previous), because revisions are global: a revision
+#: identifies its key. That index takes a few bytes per row in almost ascending order; an index with
+#: the key makes every insert half as slow again. The schema does not enforce that a key is created
+#: only once while it exists: the single writer checks it when it stages, and opening checks the
+#: whole log.
 #:
-#: Compaction is an UPDATE whose trigger deletes: one statement, so that the writing thread
-#: gives up Python's global lock once per slice instead of once per step.
+#: Compaction is an UPDATE whose trigger deletes: a single statement, so that the writer thread
+#: releases the GIL once per slice instead of once per step.
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE log (
@@ -44,13 +45,18 @@ STEPS: tuple[str, ...] = (
         WHERE revision > old.compacted AND revision <= new.compacted AND value IS NULL;
     END;
     """,
-    # Rows that are there have none; `Upkeep` adds theirs in slices.
+    # Existing rows have none; `Upkeep` adds theirs in slices.
     "ALTER TABLE log ADD COLUMN checksum INTEGER;",
 )
 
 
 def refuse_foreign(connection: apsw.Connection, path: str) -> None:
-    """Raise, before anything is written, if the file is newer than this code or not ours."""
+    """Reject a file of a newer schema or of another application, before anything is written.
+
+    Raises:
+        NewerStore: if this version of onejob does not have the file's schema.
+        CorruptStore: if the file is not a onejob store.
+    """
     version = _version(connection)
     application = connection.pragma("application_id")
     if application != APPLICATION_ID and not is_empty(connection):
@@ -76,7 +82,7 @@ def migrate(connection: apsw.Connection) -> None:
     except apsw.CorruptError:
         raise
     except apsw.Error as error:
-        # Not damage: it could be read, and is as it was.
+        # Not corruption: the file was readable, and is unchanged.
         raise MigrationFailed(
             f"{connection.filename} could not be brought from schema {version} to {len(STEPS)}: "
             f"{error}; it is unchanged, and the onejob that wrote it can still use it"
@@ -85,8 +91,11 @@ def migrate(connection: apsw.Connection) -> None:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing. Unlike apsw's own, which rolls back once more what SQLite rolled back by
-    itself, and raises that this is not possible instead of that the disk is full."""
+    """Run the block in a transaction: commit at its end, roll back on an exception.
+
+    Replaces apsw's own context manager: after SQLite has rolled back by itself, that one attempts a
+    second rollback and raises its failure instead of the original error, such as a full disk.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

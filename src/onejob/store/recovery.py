@@ -1,4 +1,4 @@
-"""Reads the log on disk into memory and checks that it is consistent."""
+"""Start-up recovery: read the log on disk into memory and check its consistency."""
 
 from sys import intern
 from typing import TypeAlias
@@ -15,12 +15,12 @@ from onejob.store.encryption import ENCRYPTED_RESOURCE
 from onejob.store.history import History
 from onejob.store.limits import Limits
 
-#: A store starts here, not at 0: a resourceVersion of "0" means "any" to clients.
+#: First revision of a store. Not 0, because a resourceVersion of "0" means "any" to clients.
 FIRST_REVISION = 1
 
 #: Resource and namespace.
 _Place: TypeAlias = tuple[str, str]
-#: Revision, size of the document, whether it is cold.
+#: Revision, size of the document in bytes, whether it is cold.
 _Version: TypeAlias = tuple[int, int, int]
 _NONE: _Version = (0, 0, 0)
 
@@ -31,17 +31,17 @@ class Recovered(Struct, frozen=True):
     revision: int
     compacted: int
     damage: Damage
-    #: Revisions of changes that superseded what must not stay in the files.
+    #: Revisions of changes that superseded sensitive values, which compaction must overwrite.
     erasing: list[int]
-    #: Whether there are rows that have no checksum yet.
+    #: Whether some rows have no checksum yet.
     unchecked: bool
 
 
 def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable) -> Recovered:
-    """The newest version of everything, and the history that is still kept.
+    """Return the newest version of every object, and the retained history.
 
-    The log does not say when versions were written: their age counts from `now`. Raises
-    CorruptStore if the versions of an object do not follow each other.
+    The log does not record when versions were written: their age counts from `now`. Raises
+    CorruptStore if the versions of an object do not form a chain.
     """
     history = History(limits)
     compacted = reader.compacted()
@@ -50,14 +50,15 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
     erasing: list[int] = []
     unchecked = False
     last = FIRST_REVISION - 1
-    #: Also the versions that are only history must be readable, for watchers.
+    #: Versions of Secrets, superseded ones included: watchers may read them, so their keys are
+    #: required.
     sealed: dict[int, Key] = {}
-    # Most rows are versions that others have replaced: neither keys nor documents are made of
-    # them. There may be a million, so that each call of a function would be seen.
+    # Most rows are superseded versions: no keys or documents are built for them. There may be a
+    # million rows, so every function call in the loop is noticeable.
     with reader.rows() as rows:
         for revision, previous, resource, namespace, name, deleted, size, cold, crc in rows:
             if revision <= last:
-                # It could be listed, but not found.
+                # Such a row could be listed, but not looked up.
                 raise CorruptStore(_damaged(revision, f"comes after revision {last}"))
             last = revision
             if type(name) is not str or type(namespace) is not str:
@@ -65,7 +66,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
             if type(resource) is not str:
                 resource = str(resource)
             if deleted and not is_intact(revision, resource, None, crc):
-                # A document that is taken for a deletion would take the object with it.
+                # A document misread as a deletion would take the object with it.
                 key = Key(resource, namespace, name)
                 raise CorruptStore(_damaged(revision, f"of {key} is not what was written"))
             versions = live.get((resource, namespace))
@@ -73,7 +74,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
                 versions = live[intern(resource), intern(namespace)] = {}
             replaced, dead_bytes, _ = versions.get(name, _NONE)
             if revision <= compacted:
-                # What it replaced is gone, and so would it be if it were a deletion.
+                # The version that it replaced was compacted, and so would be a deletion.
                 follows = not replaced and not deleted
             else:
                 follows = previous == replaced and not (deleted and not replaced)
@@ -97,7 +98,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
                 versions[name] = (revision, size, cold)
     newest = max(newest, last)
     if last > compacted:
-        # What was created since the last of these is history, too.
+        # Objects created since the last superseding change are part of the history, too.
         history.record(last, 0, 0, now)
     contents = Contents()
     _fill(contents, live, sealed, reader)
@@ -119,7 +120,10 @@ def _fill(
     sealed: dict[int, Key],
     reader: Reader,
 ) -> None:
-    """With what is live, and the documents of what is hot. Raises MissingKey."""
+    """Fill `contents` with the live versions, and with the documents of hot ones.
+
+    Raises MissingKey.
+    """
     hot: dict[int, Key] = {}
     found: dict[_Place, dict[str, Held]] = {}
     for place, versions in live.items():

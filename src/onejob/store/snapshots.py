@@ -1,7 +1,7 @@
-"""Earlier states, for lists that are read page by page while writes go on.
+"""Snapshots at earlier revisions, for lists that are paged while writes continue.
 
-A snapshot is a difference: for each object that changed since, the revision it had. Everything
-else is as it is now.
+A snapshot is stored as a difference: the earlier revision of each object that changed since. All
+other objects are as in the current contents.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,10 @@ from onejob.store.base import Change
 from onejob.store.contents import Contents
 from onejob.store.sorted_names import SortedNames
 
-#: Paged lists that are followed at the same time; an older one is rebuilt from the log.
+#: Maximum number of paged lists that are tracked concurrently; an older one is rebuilt from the
+#: log.
 FOLLOWED = 8
-#: A snapshot that differs from now in more objects than this is not kept in memory.
+#: A snapshot with more changed objects than this is not kept in memory.
 MOST_DIFFERENCES = 50_000
 
 
@@ -23,14 +24,16 @@ class Snapshot:
     def __init__(self, resource: str, at: int) -> None:
         self.resource = resource
         self.at = at
-        #: Namespace -> name -> the revision then, 0 if the object did not exist.
+        #: Namespace -> name -> revision at the snapshot, 0 if the object did not exist.
         self._then: dict[str, dict[str, int]] = {}
         self._existed: dict[str, SortedNames] = {}
         self.differences = 0
 
     def note(self, namespace: str, name: str, replaced: int) -> None:
-        """Record a change; `replaced` is the revision before it, 0 for none. Must be called for
-        every change after `at`, in order."""
+        """Record a change; `replaced` is the revision before it, 0 for none.
+
+        Must be called for every change after `at`, in order.
+        """
         then = self._then.setdefault(namespace, {})
         if name in then:
             return
@@ -42,7 +45,7 @@ class Snapshot:
     def walk(
         self, contents: Contents, namespace: str, after: Key | None
     ) -> Iterator[tuple[Key, int]]:
-        """Keys and revisions as they were, in order, following `after`."""
+        """Yield keys and revisions as of the snapshot, in order, following `after`."""
         for place in (namespace,) if namespace else self._namespaces(contents):
             if after is not None and place < after.namespace:
                 continue
@@ -77,7 +80,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots that are being paged through, least recently used first."""
+    """Snapshots of lists that are being paged, least recently used first."""
 
     def __init__(self) -> None:
         self._followed: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
@@ -89,7 +92,8 @@ class Snapshots:
         return snapshot
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Keep the snapshot up to date from now on; it must have all changes until now."""
+        """Keep the snapshot up to date from now on; it must already contain all changes until
+        now."""
         self._followed[snapshot.resource, snapshot.at] = snapshot
         if len(self._followed) > FOLLOWED:
             self._followed.popitem(last=False)

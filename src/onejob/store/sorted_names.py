@@ -1,36 +1,38 @@
-"""A sorted set of names for many small changes and few reads of the whole."""
+"""Sorted set of names, optimized for many small updates and few full reads."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-#: A chunk that has grown to this is cut in two.
+#: Length at which a chunk is split in two.
 _CHUNK = 512
 
 
 class SortedNames:
-    """Kept in chunks: adding or removing a name moves its neighbours in one chunk only, so it takes
-    the same short time however many names there are; in one sorted list it would move half of all
-    names."""
+    """Sorted names in chunks.
+
+    Adding or removing a name moves its neighbours in one chunk only, so the time of an update does
+    not depend on the number of names; in one sorted list an update would move half of all names.
+    """
 
     __slots__ = ("_chunks", "_firsts")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """`names` are in any order, and none is there twice."""
+        """Build the set. `names` may be in any order, without duplicates."""
         ordered = sorted(names)
         half = _CHUNK // 2
-        #: None is empty.
+        #: No chunk is empty.
         self._chunks: list[list[str]] = [
             ordered[first : first + half] for first in range(0, len(ordered), half)
         ]
-        #: The first name of each chunk.
+        #: First name of each chunk.
         self._firsts: list[str] = [chunk[0] for chunk in self._chunks]
 
     def __len__(self) -> int:
         return sum(map(len, self._chunks))
 
     def add(self, name: str) -> None:
-        """`name` must not be present."""
+        """Add `name`, which must not be present."""
         if not self._chunks:
             self._chunks.append([name])
             self._firsts.append(name)
@@ -45,7 +47,7 @@ class SortedNames:
             self._firsts.insert(place + 1, chunk[half])
 
     def remove(self, name: str) -> None:
-        """`name` must be present."""
+        """Remove `name`, which must be present."""
         place = self._place(name)
         chunk = self._chunks[place]
         del chunk[bisect_left(chunk, name)]
@@ -56,15 +58,22 @@ class SortedNames:
             del self._firsts[place]
 
     def after(self, name: str | None) -> Iterator[str]:
-        """Those that follow `name`; None: all. Nothing may be added or removed meanwhile."""
+        """Yield the names after `name` in order; all names if None.
+
+        The set must not change during iteration.
+        """
         rest, place = self._rest(name)
         yield from rest
         for chunk in islice(self._chunks, place, None):
             yield from chunk
 
     def page(self, name: str | None, most: int | None) -> tuple[list[str], int]:
-        """At most so many (None: all) of those that follow `name`, and how many others do. Takes as
-        long as what it returns: the rest of a hundred thousand names is not looked at."""
+        """Return up to `most` names after `name` (None: no limit), and the number of names beyond
+        them.
+
+        Takes time proportional to the returned names: the rest of a hundred thousand is not
+        visited.
+        """
         found, place = self._rest(name)
         while place < len(self._chunks) and (most is None or len(found) < most):
             found += self._chunks[place]
@@ -76,7 +85,7 @@ class SortedNames:
         return found, others
 
     def _rest(self, name: str | None) -> tuple[list[str], int]:
-        """What follows `name` in its own chunk, and the place of the next one."""
+        """Return the names after `name` in its own chunk, and the index of the next chunk."""
         if name is None or not self._chunks:
             return [], 0
         place = self._place(name)
@@ -84,5 +93,5 @@ class SortedNames:
         return chunk[bisect_right(chunk, name) :], place + 1
 
     def _place(self, name: str) -> int:
-        """Of the chunk that has the name, or would have it."""
+        """Return the index of the chunk that contains `name` or would contain it."""
         return max(bisect_right(self._firsts, name) - 1, 0)

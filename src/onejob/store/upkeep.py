@@ -1,4 +1,5 @@
-"""Compacts history, checkpoints and vacuums, in slices small enough not to delay writers."""
+"""Background maintenance: compaction, checkpoints and vacuum, in slices too small to delay
+writers."""
 
 import asyncio
 from collections import deque
@@ -11,17 +12,20 @@ from onejob.store.database import Reader
 from onejob.store.history import History
 from onejob.store.writer import Committer, Writer
 
-#: History is compacted in slices of this many revisions, or of twice the commit that a slice
-#: follows, so that compaction keeps up with the writers.
+#: Revisions per compaction slice. A slice after a larger commit takes twice that commit's changes,
+#: so that compaction keeps up with the writers.
 SLICE_REVISIONS = 512
-#: Rows of an older schema get their checksums this many at a time, this often.
+#: Batch size and interval at which rows of an older schema receive their checksums.
 CHECKSUM_ROWS = 256
 CHECKSUM_PAUSE_SECONDS = 0.05
 
 
 class Upkeep:
-    """`on_compacting` is called before history up to a revision is removed, `on_failure` when the
-    outcome of a write is unknown."""
+    """Schedules maintenance on the committer.
+
+    `on_compacting` is called before history up to a revision is removed, `on_failure` when the
+    outcome of a write is unknown.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,8 @@ class Upkeep:
         self._forget_upto = compacted
         self._on_compacting = on_compacting
         self._on_failure = on_failure
-        #: Revisions, ascending, whose compaction removes what must not stay in the files.
+        #: Revisions, ascending, whose compaction removes sensitive values, which must be
+        #: overwritten.
         self._erasing: deque[int] = deque()
         self._compacting = False
         self._vacuuming = False
@@ -53,12 +58,12 @@ class Upkeep:
         self._plan()
 
     def committing(self, changes: int) -> None:
-        """A commit was submitted; a slice of what is due is submitted right after it."""
+        """Submit a slice of due compaction, right after the submission of a commit of `changes`."""
         self._writers_busy = True
         self._compact_a_slice(2 * changes)
 
     def committed(self, revision: int, dead: int, dead_bytes: int) -> None:
-        """The commit is durable and superseded `dead` older versions."""
+        """Record that a commit is durable and superseded `dead` older versions."""
         self._writers_busy = False
         self._history.record(revision, dead, dead_bytes, self._clock.monotonic())
         self._plan()
@@ -66,12 +71,16 @@ class Upkeep:
             self._committer.submit(self._writer.checkpoint, self._on_done)
 
     def must_erase(self, revision: int) -> None:
-        """The change with this revision superseded what must not stay in the files."""
+        """Overwrite, when it is compacted, the sensitive value that the change at `revision`
+        superseded."""
         self._erasing.append(revision)
 
     def add_checksums(self, reader: Reader) -> None:
-        """To rows of an older schema, from now on and slice by slice. They are read here and not by
-        the writer, whose thread would wait for Python's lock at every row."""
+        """Start adding checksums to rows of an older schema, slice by slice.
+
+        Rows are read here rather than on the writer's thread, which would wait for the GIL at every
+        row.
+        """
         self._loop.call_later(CHECKSUM_PAUSE_SECONDS, self._add_some_checksums, reader, 0)
 
     def _add_some_checksums(self, reader: Reader, after: int) -> None:
@@ -83,7 +92,7 @@ class Upkeep:
         found = [(row[0], checksum(*row)) for row in rows]
 
         def done(error: StoreError | None) -> None:
-            # If the disk is full, the next start tries again.
+            # If the disk is full, the next start retries.
             if self._on_done(error):
                 self._loop.call_later(
                     CHECKSUM_PAUSE_SECONDS, self._add_some_checksums, reader, found[-1][0]
@@ -92,7 +101,7 @@ class Upkeep:
         self._committer.submit(lambda: self._writer.add_checksums(found), done)
 
     def not_committed(self) -> None:
-        """If the disk was full, compacting history may free some room."""
+        """Compact history after a failed commit: if the disk was full, that may free some space."""
         self._writers_busy = False
         self._plan()
         self._compact_a_slice(0)
@@ -103,7 +112,7 @@ class Upkeep:
             self._timer.cancel()
 
     def _plan(self) -> None:
-        """Decide how far to compact, and set a timer for when age alone changes the answer."""
+        """Determine how far to compact, and set a timer for the next change due to age alone."""
         now = self._clock.monotonic()
         self._forget_upto = max(self._forget_upto, self._history.forget(now, self._writer.room))
         due_at = self._history.next_forgetting_at()
@@ -135,7 +144,7 @@ class Upkeep:
     def _on_compacted(self, error: StoreError | None, erased: int) -> None:
         self._compacting = False
         if error is not None and erased:
-            # The next slice removes what this one should have.
+            # The next slice overwrites the values that this one should have.
             self._erasing.appendleft(erased)
         if not self._on_done(error):
             return
@@ -156,8 +165,10 @@ class Upkeep:
             self._vacuum_a_slice()
 
     def _on_done(self, error: StoreError | None) -> bool:
-        """Whether to go on. A step that found the disk full has changed nothing; it is tried again
-        after later writes."""
+        """Return whether to continue. Reports an unknown outcome to `on_failure`.
+
+        A step that found the disk full changed nothing; it is retried after later writes.
+        """
         if isinstance(error, StoreFailed):
             self.stop()
             self._on_failure(error)

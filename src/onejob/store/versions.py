@@ -1,4 +1,4 @@
-"""Finds the whole document of a durable version: in memory, or on disk if it is cold."""
+"""Document lookup for durable versions: from memory, or from disk for cold objects."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,11 +14,12 @@ class Versions:
         self._contents = contents
         self._reader = reader
         self._damage = damage
-        #: The cold versions read last, by revision: who reads one usually writes it next.
+        #: Cold versions of the last read, by revision: a read is usually followed by a write of the
+        #: same object.
         self._last_cold: dict[int, Stored] = {}
 
     def find(self, key: Key) -> Stored | None:
-        """Raises DamagedDocument."""
+        """Return the newest durable version, or None. Raises DamagedDocument."""
         held = self._contents.find(key)
         if type(held) is Stored:
             return held
@@ -37,7 +38,7 @@ class Versions:
         return stored
 
     def load(self, keys: Sequence[Key], *, without: Collection[Key]) -> None:
-        """Read those that are cold with one statement, for the `find` that follows."""
+        """Read the cold objects among `keys` with one statement, ahead of calls to `find`."""
         cold = {
             held: key
             for key in keys

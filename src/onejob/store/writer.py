@@ -1,9 +1,9 @@
-"""The connection that writes, and the thread on which it runs.
+"""Write connection of the store, and the committers that run its jobs.
 
-Every write is a single statement that commits by itself. Python's lock is released and taken
-again around each step of a statement; a thread that takes it back while the loop is busy waits
-for up to five milliseconds each time. One statement per commit means one such wait: measured
-with a busy loop, 40 times the throughput of `executemany`.
+Every write is a single statement that commits by itself. Python's GIL is released and taken again
+around each step of a statement; a thread that takes it back while the loop is busy waits up to five
+milliseconds each time. One statement per commit means one such wait: with a busy loop, this was
+measured at 40 times the throughput of `executemany`.
 """
 
 import asyncio
@@ -22,24 +22,27 @@ from onejob.store.limits import Limits
 from onejob.store.lock_file import LockFile
 from onejob.worker_threads import start_daemon
 
-#: How often the free space is read while the log grows.
+#: Number of free-space queries per checkpoint interval, while the log grows.
 _SPACE_CHECKS_PER_CHECKPOINT = 8
 
-#: Free pages are given back this many at a time.
+#: Number of free pages returned to the file system per slice.
 VACUUM_PAGES = 128
 
-#: About this many documents share a page, so compacting them together writes it once. Where the
-#: removed rows are scattered, the log grows beyond its limit before it is restarted.
+#: Approximate number of documents per page; compacting them together writes the page once. If the
+#: removed rows are scattered, the log exceeds its limit before it is restarted.
 _ROWS_PER_PAGE = 4
 _COLUMNS = 8
 _Value: TypeAlias = str | int | bytes | None
 
-#: SQLite answers these before the commit record is complete, and has rolled back.
+#: SQLite reports these before the commit record is complete, and has rolled back.
 _NOT_WRITTEN = (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemError)
 
 
 class Writer:
-    """The one connection that writes and checkpoints. Used by one thread at a time."""
+    """The only connection that writes and checkpoints.
+
+    Concurrency: used by one thread at a time, except for `room`, `checkpoint_due` and `vacuum_due`.
+    """
 
     def __init__(
         self,
@@ -56,18 +59,22 @@ class Writer:
         self._free_bytes = free_bytes
         self._since_checkpoint = 0
         self._checkpoint_bytes = limits.checkpoint_bytes
-        #: How much may be written before the free space is read again: reading it releases
-        #: Python's lock as often as a commit does.
+        #: Bytes to write before the free space is queried again: the query releases the GIL as
+        #: often as a commit does.
         self._written_since_check = 0
         self._check_after = 0
-        #: How much the log may take, and history as well. May be read from any thread.
+        #: Maximum bytes of the log, and of the history. May be read from any thread.
         self.room = 0
         self._read_free_space()
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
-        """Commit to disk. Raises CommitFailed if nothing was written, StoreFailed if that is
-        unknown."""
+        """Commit changes to disk.
+
+        Raises:
+            CommitFailed: if nothing was written.
+            StoreFailed: if it is unknown whether anything was written.
+        """
         values: list[_Value] = []
         for change in changes:
             value = change.value
@@ -98,8 +105,11 @@ class Writer:
         self._check_after = self._checkpoint_bytes // _SPACE_CHECKS_PER_CHECKPOINT
 
     def compact(self, revision: int, rows: int, *, erase: bool = False) -> None:
-        """Remove what was superseded up to `revision`, which is at most `rows` after the last.
-        `erase` overwrites it in the files, too, which SQLite otherwise leaves to chance."""
+        """Remove the versions superseded up to `revision`, at most `rows` beyond the last
+        compaction.
+
+        `erase` also overwrites them in the files; without it, SQLite leaves that to chance.
+        """
         if erase:
             self._connection.pragma("secure_delete", 1)
         try:
@@ -108,13 +118,13 @@ class Writer:
             if erase:
                 self._connection.pragma("secure_delete", 0)
         if erase and shorten_log(self._connection):
-            # The log had it as well.
+            # The write-ahead log contained the values as well.
             self._since_checkpoint = 0
         self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
 
     def add_checksums(self, found: Sequence[tuple[int, int]]) -> None:
-        """To rows that have none, by revision. Those that were compacted meanwhile stay away."""
+        """Set the checksums of rows, by revision. Rows compacted in the meantime are skipped."""
         self._run_upkeep(
             "UPDATE log SET checksum = given.value ->> 1 FROM json_each(?) AS given"
             " WHERE log.revision = given.value ->> 0",
@@ -124,20 +134,23 @@ class Writer:
 
     @property
     def checkpoint_due(self) -> bool:
-        """May be read from any thread, like `vacuum_due`: nothing but timing depends on it."""
+        """True once enough was written for a checkpoint.
+
+        May be read from any thread, like `vacuum_due`: only timing depends on it.
+        """
         return self._since_checkpoint >= self._checkpoint_bytes
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the database, so that the log can be restarted."""
         if self._checkpoint_bytes < self._limits.checkpoint_bytes:
-            # The disk has less room than before: shrink the log.
+            # The disk has less free space than before: truncate the log.
             if shorten_log(self._connection):
                 self._since_checkpoint = 0
             return
         try:
             frames, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.FullError, apsw.BusyError):
-            # Nothing is lost: the log still has everything, and the next commit tries again.
+            # Nothing is lost: the log is still complete, and the next commit retries.
             return
         except apsw.Error as error:
             raise StoreFailed(f"checkpoint: {error}") from error
@@ -149,8 +162,10 @@ class Writer:
         return self._since_vacuum >= self._limits.spare_pages
 
     def vacuum(self) -> None:
-        """Return a slice of free pages to the file system, if there are many. The file shrinks at
-        the next checkpoint. Stays due until there are few."""
+        """Return a slice of free pages to the file system, if there are many.
+
+        The file shrinks at the next checkpoint. `vacuum_due` stays True until few are left.
+        """
         free = self._pragma("freelist_count")
         if free <= self._limits.spare_pages or free * 3 <= self._pragma("page_count"):
             self._since_vacuum = 0
@@ -169,7 +184,7 @@ class Writer:
         try:
             self._connection.execute(statement, values).fetchall()
         except apsw.FullError as error:
-            # The disk may have enough room once the log is shortened.
+            # The disk may have enough space after truncating the log.
             shortened = shorten_log(self._connection)
             self._read_free_space()
             if not shortened:
@@ -194,8 +209,10 @@ _insertions: dict[int, str] = {}
 
 
 def _insertion(rows: int) -> str:
-    """The number of rows is a power of two, and surplus rows are NULL, so that SQLite has few
-    different statements to keep prepared."""
+    """Return the INSERT statement for `rows`, a power of two; surplus rows are NULL.
+
+    Powers of two keep the number of different prepared statements small.
+    """
     text = _insertions.get(rows)
     if text is None:
         row = "(" + ",".join("?" * _COLUMNS) + ")"
@@ -211,22 +228,27 @@ Done: TypeAlias = Callable[[StoreError | None], object]
 
 
 class Committer(Protocol):
-    """Runs jobs on the writer, one after the other, and calls `done` on the loop after each."""
+    """Executor for jobs on the writer.
+
+    Guarantees: jobs run one at a time, in order of submission. `done` is called on the event loop
+    after each one, with its StoreError or None.
+    """
 
     def submit(self, job: Job, done: Done) -> None: ...
 
     def stop(self) -> None:
-        """Return when the last submitted job has run."""
+        """Stop, and return after the last submitted job has run."""
 
 
 class ThreadCommitter:
-    """A thread of its own: the loop goes on while the disk works."""
+    """Committer with a dedicated thread: the event loop continues during disk I/O."""
 
     def __init__(self) -> None:
-        """Raises CannotOpen."""
+        """Start the thread. Raises CannotOpen."""
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
-        # A daemon: a process that dies without closing the store is a crash, which is safe.
+        # A daemon thread: a process that exits without closing the store equals a crash, which is
+        # safe.
         try:
             self._thread = start_daemon(self._work, "onejob-store")
         except OSError as error:
@@ -249,8 +271,10 @@ class ThreadCommitter:
 
 
 class LoopCommitter:
-    """No thread: jobs run in callbacks of the loop, `latency_seconds` after they were submitted.
-    For simulations and tests in virtual time, where runs must repeat exactly."""
+    """Committer without a thread: jobs run in loop callbacks, `latency_seconds` after submission.
+
+    For simulations and tests in virtual time, where runs must be reproducible.
+    """
 
     def __init__(self, latency_seconds: float = 0.0) -> None:
         self._loop = asyncio.get_running_loop()
@@ -266,7 +290,7 @@ class LoopCommitter:
             self._loop.call_soon(work)
 
     def stop(self) -> None:
-        """Nothing is under way between callbacks."""
+        """Do nothing: no job is in progress between callbacks."""
 
 
 def _attempt(job: Job) -> StoreError | None:

@@ -1,2 +1,1 @@
-"""Databases as files, beside the server that uses them: copied, checked, read in spite of damage,
-repaired."""
+"""Tools for database files, outside the server that uses them: copy, check, salvage, repair."""

@@ -1,4 +1,4 @@
-"""Copies of a database, made while a server writes to it, and whether a database is whole."""
+"""Online backup and integrity check of a database that a server may be writing to."""
 
 import os
 from collections.abc import Callable
@@ -18,26 +18,29 @@ from onejob.store.database import (
 from onejob.store.lock_file import sync
 from onejob.store.migrations import refuse_foreign
 
-#: As many as a person would read.
+#: Limit for reports that a person reads.
 _MOST_PROBLEMS = 20
-#: Of SQLite's machine: some milliseconds.
+#: SQLite virtual machine instructions between two polls of `given_up`; some milliseconds.
 _STEPS_BETWEEN_QUESTIONS = 10_000
 
 
 def copy_database(source: Path, target: Path) -> int:
-    """Copy the database as it is at one moment into a new file, on disk when this returns; the
-    newest revision of the copy. A server that uses it goes on. Raises CannotOpen in its kinds."""
+    """Copy one snapshot of the database into a new file, synced to disk; return its newest
+    revision.
+
+    A server that uses the database continues. Raises a subclass of CannotOpen.
+    """
     with readable(source):
         reader = open_for_reading(source)
         try:
-            # As private as what it is a copy of.
+            # As private as the original.
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
             writer = apsw.Connection(str(target))
             try:
-                # In one step: what is copied is one snapshot.
+                # In one step, so that the copy is one snapshot.
                 with writer.backup("main", reader, "main") as copying:
                     copying.step()
-                # A copy is one file, without a log beside it.
+                # A copy is a single file, without a write-ahead log.
                 writer.pragma("journal_mode", "delete")
                 revision = newest_revision(writer)
             except apsw.FullError:
@@ -51,8 +54,11 @@ def copy_database(source: Path, target: Path) -> int:
 
 
 def problems_of(path: Path, given_up: Callable[[], bool] | None = None) -> list[str]:
-    """What SQLite finds wrong with the pages of a database; nothing if it is whole. Raises
-    CannotOpen in its kinds if it cannot even be opened, or once `given_up` says so."""
+    """Return the problems that SQLite finds in the pages of a database; empty if it is intact.
+
+    Raises a subclass of CannotOpen if the database cannot be opened, or once `given_up` returns
+    True.
+    """
     with readable(path):
         reader = open_for_reading(path)
         try:
@@ -64,7 +70,7 @@ def problems_of(path: Path, given_up: Callable[[], bool] | None = None) -> list[
 
 
 def pages_problems(connection: apsw.Connection) -> list[str]:
-    """The same of a database that is open."""
+    """Return the problems that SQLite finds in the pages of an open database."""
     found: list[str] = []
     try:
         rows: Any = connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
@@ -72,19 +78,20 @@ def pages_problems(connection: apsw.Connection) -> list[str]:
             # A row may hold several lines.
             found += str(text).splitlines()
     except apsw.CorruptError as error:
-        # Said after what was found until then, if anything.
+        # Reported only if no problem was found before it.
         found = found or [str(error)]
     return [] if found == ["ok"] else found
 
 
 def require_whole(path: Path) -> None:
-    """Raises CannotOpen in its kinds."""
+    """Raise a subclass of CannotOpen if the database is damaged."""
     if found := problems_of(path):
         raise CorruptStore(f"{path} is damaged: {found[0]}")
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """Raises CannotOpen in its kinds, and apsw's errors: see `readable`."""
+    """Open a database read-only. Raises a subclass of CannotOpen, and apsw's errors: see
+    `readable`."""
     refuse_half_repaired(path)
     if not path.exists():
         raise CannotOpen(f"there is no database {path}")

@@ -1,5 +1,7 @@
-"""What is wrong with a database, and what of it can be saved. Changes nothing, and may be used
-while a server runs."""
+"""Database check: damage found in a database, and the objects that can be saved.
+
+Read-only; may run while a server uses the database.
+"""
 
 from pathlib import Path
 from sys import maxsize
@@ -21,31 +23,31 @@ from onejob.store.recovery import FIRST_REVISION, recover
 
 
 class SavedObject(Struct, frozen=True):
-    """The newest version of an object that is whole."""
+    """Newest version of an object, which is intact."""
 
     revision: int
-    #: As it is stored: a Secret may be encrypted.
+    #: Stored form: a Secret may be encrypted.
     stored: bytes
 
 
 class Examination(Struct):
-    """`lost` and `unnamed` together are never less than what is lost."""
+    """Result of a check. `lost` and `unnamed` together are an upper bound on the lost objects."""
 
-    #: One line each: what is damaged, so that a server would not start, or refuse an object.
+    #: One line per damage that would keep a server from starting or from serving an object.
     problems: list[str] = field(default_factory=list)
     saved: dict[Key, SavedObject] = field(default_factory=dict)
     #: Objects whose newest version is lost, with its revision.
     lost: dict[Key, int] = field(default_factory=dict)
-    #: At most so many more objects are lost: their names cannot be read.
+    #: Upper bound on further lost objects, whose names are unreadable.
     unnamed: int = 0
-    #: At most so many of the saved objects had a newer version, which is lost.
+    #: Upper bound on saved objects that had a newer version, which is lost.
     outdated: int = 0
     revision: int = 0
 
 
 def examine(path: Path, is_readable: IsReadable) -> Examination:
-    """Raises CannotOpen in its kinds if nothing at all can be read."""
-    # Read first: a server that runs meanwhile only goes beyond it.
+    """Check a database. Raises a subclass of CannotOpen if nothing at all can be read."""
+    # Read first: a running server can only advance beyond it.
     mark = read_mark(path)
     refuse_half_repaired(path)
     refuse_foreign_log(path, mark)
@@ -64,10 +66,10 @@ def examine(path: Path, is_readable: IsReadable) -> Examination:
 
 class _Log(Struct, frozen=True):
     salvaged: Salvaged
-    #: The newest revision that the database knows of.
+    #: Newest revision found in the database.
     reached: int
-    #: Each later revision up to the newest has a row, unless its page is damaged. None if it is not
-    #: known.
+    #: Each later revision up to the newest has a row, unless its page is damaged. None if
+    #: unreadable.
     compacted: int | None
 
 
@@ -75,10 +77,10 @@ def _read(path: Path, mark: Mark, *, pages_are_whole: bool) -> _Log:
     with readable(path):
         connection = open_for_reading(path)
         try:
-            # All is read as of one moment: a server may write meanwhile.
+            # A transaction, for a consistent snapshot: a server may write concurrently.
             connection.execute("BEGIN")
             if is_empty(connection):
-                # A server that was killed before it had made its tables.
+                # A server was killed before it had created its tables.
                 return _Log(Salvaged(), 0, 0)
             if pages_are_whole:
                 salvaged = read_log(connection)
@@ -96,14 +98,15 @@ def _read(path: Path, mark: Mark, *, pages_are_whole: bool) -> _Log:
 
 
 def _compacted(connection: apsw.Connection, salvaged: Salvaged) -> int | None:
-    """The revision up to which history is gone; None if that cannot be read."""
+    """Return the revision up to which history was compacted; None if it is unreadable."""
     try:
         ((compacted,),) = connection.execute("SELECT max(compacted) FROM state").fetchall()
     except apsw.Error:
         return None
     if not isinstance(compacted, int):
         return None
-    # Nothing else is left of what was replaced, nor are deletions.
+    # Compaction leaves no superseded versions and no deletions, so such a row proves that its
+    # revision is not compacted.
     later = (
         row.revision
         for row in salvaged.rows.values()
@@ -113,11 +116,11 @@ def _compacted(connection: apsw.Connection, salvaged: Salvaged) -> int | None:
 
 
 def _sort(found: Examination, log: _Log, is_readable: IsReadable) -> None:
-    """Into what is whole and what is lost."""
+    """Classify the objects as saved or lost."""
     salvaged = log.salvaged
     compacted = maxsize if log.compacted is None else log.compacted
     successors = _successors(salvaged)
-    #: Whether the newest row of an object is what was written.
+    #: Whether the newest row of an object is intact.
     settled: dict[Key, bool] = {}
     misnamed: list[Row] = []
     for _, row in sorted(salvaged.rows.items(), reverse=True):
@@ -125,7 +128,7 @@ def _sort(found: Examination, log: _Log, is_readable: IsReadable) -> None:
         successor = successors.get(row.revision)
         if key in settled:
             if successor is None and not (settled[key] and _is_whole(row, is_readable)):
-                # Nothing is known to have replaced it: one of the two may have another's name.
+                # No known row replaced it: one of the two may carry the name of another object.
                 misnamed.append(row)
             continue
         settled[key] = _is_whole(row, is_readable)
@@ -153,8 +156,10 @@ def _sort(found: Examination, log: _Log, is_readable: IsReadable) -> None:
 
 
 def _successors(salvaged: Salvaged) -> dict[int, int]:
-    """Revision -> the one that replaced it. The index is redundant to the rows: it tells more only
-    of those that cannot be read."""
+    """Return revision -> the revision that replaced it.
+
+    The index is redundant to the rows: it adds information only for unreadable rows.
+    """
     replaced = dict(salvaged.replaced)
     for row in salvaged.rows.values():
         if row.intact or row.revision not in replaced:
@@ -163,14 +168,14 @@ def _successors(salvaged: Salvaged) -> dict[int, int]:
 
 
 def _count_missing(found: Examination, log: _Log, mark: Mark) -> None:
-    """Bound the loss among revisions of which nothing is known, not even the object's name."""
+    """Bound the loss among revisions without any readable trace, not even an object's name."""
     salvaged, newest, compacted = log.salvaged, found.revision, log.compacted or 0
     gone = salvaged.rows.keys() | _successors(salvaged).keys() | set(found.lost.values())
     gone.add(FIRST_REVISION)
     old = compacted - sum(0 < revision <= compacted for revision in gone)
     recent = newest - compacted - sum(compacted < revision <= newest for revision in gone)
     if mark.revision < log.reached:
-        # How far the log did reach is not known: only the room on the pages is.
+        # The end of the log is unknown: only the capacity of the pages bounds the loss.
         old = maxsize
     missing = recent + min(old, salvaged.unread_rows)
     unlinked = recent if not salvaged.index_complete else newest - log.reached
@@ -195,12 +200,15 @@ def _is_whole(row: Row, is_readable: IsReadable) -> bool:
 
 
 def _may_be_read(key: Key, stored: bytes, is_readable: IsReadable) -> bool:
-    """Of what is encrypted no more is known without its key than that it is what was written."""
+    """Return whether a server could read a document.
+
+    Without its key, an encrypted document can only be checked against its checksum.
+    """
     return is_encrypted(stored) or is_readable(key, stored)
 
 
 def _contradictions(path: Path) -> list[str]:
-    """Why a server would refuse the log though all its rows are whole."""
+    """Return why a server would reject the log although all its rows are intact."""
     try:
         reader = _SnapshotReader(path)
     except apsw.Error as error:
@@ -216,7 +224,7 @@ def _contradictions(path: Path) -> list[str]:
 
 
 class _SnapshotReader(Reader):
-    """Of one moment, and of any schema."""
+    """Reader of one consistent snapshot, for any schema version."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, cipher=NoCipher())
@@ -224,7 +232,7 @@ class _SnapshotReader(Reader):
         self._connection.execute("BEGIN")
         self.is_empty = is_empty(self._connection)
         if not self.is_empty and not has_checksums(self._connection):
-            # It is read as if it had been migrated, which only a server may do.
+            # Read as if it had been migrated; only a server may migrate.
             self._connection.execute(
                 "CREATE TEMP VIEW log AS SELECT *, NULL AS checksum FROM main.log"
             )

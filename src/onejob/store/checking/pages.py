@@ -1,7 +1,8 @@
-"""SQLite's file format, page by page and without trust in the pointers between pages.
+"""Decoder for SQLite's file format, page by page, without relying on pointers between pages.
 
 The layout is documented at sqlite.org/fileformat2.html. SQLite itself reads rows from the root of a
-tree downwards: below a damaged interior page it finds nothing. Here each page is decoded by itself.
+B-tree downwards: below a damaged interior page it finds nothing. Here each page is decoded by
+itself.
 """
 
 import struct
@@ -17,7 +18,7 @@ LEAF_TABLE: Final = 13
 _KINDS: Final = (INTERIOR_INDEX, INTERIOR_TABLE, LEAF_INDEX, LEAF_TABLE)
 _INTERIOR: Final = (INTERIOR_INDEX, INTERIOR_TABLE)
 
-#: Types of entries of a pointer map.
+#: Types of pointer map entries.
 ROOT: Final = 1
 FREE: Final = 2
 _OVERFLOW: Final = (3, 4)
@@ -28,41 +29,41 @@ _PAGE_HEADER: Final = struct.Struct(">BHHHB")
 _FREE_BLOCK: Final = struct.Struct(">HH")
 _MAP_ENTRY: Final = struct.Struct(">BI")
 _PAGE_NUMBER: Final = struct.Struct(">I")
-#: The page with this byte is never used: locks are held on it.
+#: The page that contains this byte is never used: file locks are held on it.
 _LOCK_BYTE: Final = 1 << 30
 _LEAST_CELL_BYTES: Final = 4
 _LEAST_ROWID: Final = -(1 << 63)
 _MOST_ROWID: Final = (1 << 63) - 1
-#: Bytes of the integers and of the float among the types of a record.
+#: Sizes in bytes of the numeric serial types (integers and the float) of a record.
 _NUMBER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 _FLOAT: Final = 7
 
-#: Text comes as bytes too: it need not be UTF-8.
+#: Text is returned as bytes too: it may not be valid UTF-8.
 Value: TypeAlias = int | float | bytes | None
 
 
 class Record(Struct, frozen=True):
-    """A row of a table or an entry of an index."""
+    """A table row or an index entry."""
 
     #: 0 in an index.
     rowid: int
     values: tuple[Value, ...]
-    #: Which of the values are text.
+    #: Whether each value is text.
     is_text: tuple[bool, ...]
-    #: False if bytes of it are missing because a page that continues it is.
+    #: False if a part of the record is missing because an overflow page is.
     complete: bool
-    #: Pages that continue it.
+    #: Overflow pages of the record.
     overflow: tuple[int, ...] = ()
 
 
 class TreePage(Struct):
     kind: int
     records: list[Record] = field(default_factory=list)
-    #: Of an interior page, the rightmost one first.
+    #: Child pages of an interior page, the rightmost one first.
     children: list[int] = field(default_factory=list)
-    #: Of an interior page of a table: the last rowid below each child but the rightmost.
+    #: Last rowid below each child but the rightmost; interior table pages only.
     last_rowids: list[int] = field(default_factory=list)
-    #: Whether each byte belongs to a cell that was decoded or is known to be free.
+    #: Whether each byte belongs to a decoded cell or to free space.
     complete: bool = True
 
 
@@ -79,23 +80,23 @@ class PageFile:
         self._map = self._read_map()
 
     def numbers(self) -> Iterator[int]:
-        """All pages that may hold rows, entries or what continues them."""
+        """Yield all pages that may hold rows, index entries or overflow."""
         lock_page = _LOCK_BYTE // self._size + 1
         for number in range(1, self.count + 1):
             if number != lock_page and not self._is_map(number):
                 yield number
 
     def owner(self, number: int) -> tuple[int, int] | None:
-        """Type and parent of a page by the pointer map; None if that cannot be read."""
+        """Return type and parent of a page by the pointer map; None if its entry is unreadable."""
         return self._map.get(number)
 
     def is_overflow(self, number: int) -> bool:
-        """Whether the pointer map has it as a page that continues a record."""
+        """Return whether the pointer map lists it as an overflow page."""
         entry = self._map.get(number)
         return entry is not None and entry[0] in _OVERFLOW
 
     def free_pages(self) -> set[int] | None:
-        """Pages on the list of free ones; None if the list cannot be followed to its end."""
+        """Return the pages on the freelist; None if the list cannot be followed to its end."""
         trunk, expected = struct.unpack_from(">II", self._data, 32)
         found: set[int] = set()
         while trunk:
@@ -114,8 +115,8 @@ class PageFile:
         return found if len(found) == expected else None
 
     def below(self, root: int) -> dict[int, range]:
-        """Pages of the table with this root that can be reached from it, with the rowids that may
-        be on each."""
+        """Return the reachable pages of the table with this root, with the possible rowids of
+        each."""
         reached: dict[int, range] = {}
         following = [(root, range(_LEAST_ROWID, _MOST_ROWID + 1))]
         while following:
@@ -135,7 +136,8 @@ class PageFile:
         return reached
 
     def decode(self, number: int) -> TreePage | None:
-        """The cells of a page; None if it is no page of a tree, or so damaged that it has none."""
+        """Return the cells of a page; None if it is not a B-tree page, or too damaged to have
+        any."""
         page = self._page(number)
         start = _FILE_HEADER_BYTES if number == 1 else 0
         kind, free_block, count, content, fragments = _PAGE_HEADER.unpack_from(page, start)
@@ -157,7 +159,7 @@ class PageFile:
         return found
 
     def _free_bytes(self, page: bytes, block: int) -> int:
-        """Bytes in the free blocks between cells, which stand in ascending order."""
+        """Return the size of the free blocks between cells, which are in ascending order."""
         total = 0
         last = 0
         while last < block <= self._usable - _FREE_BLOCK.size:
@@ -167,7 +169,7 @@ class PageFile:
         return total
 
     def _cell(self, page: bytes, at: int, found: TreePage) -> int:
-        """Decode one cell; its bytes on this page."""
+        """Decode one cell into `found`, and return its size on this page in bytes."""
         start = at
         if found.kind in _INTERIOR:
             (child,) = _PAGE_NUMBER.unpack_from(page, at)
@@ -196,7 +198,7 @@ class PageFile:
         return max(end - start, _LEAST_CELL_BYTES)
 
     def _local_bytes(self, size: int, kind: int) -> int:
-        """How much of a record is on the page itself."""
+        """Return the number of bytes of a record that are stored on the page itself."""
         usable = self._usable
         most = usable - 35 if kind == LEAF_TABLE else (usable - 12) * 64 // 255 - 23
         if size <= most:
@@ -206,7 +208,7 @@ class PageFile:
         return local if local <= most else least
 
     def _continued(self, number: int, size: int) -> dict[int, bytes]:
-        """The pages that continue a record, as far as they are there, and their parts of it."""
+        """Return the overflow pages of a record, as far as they exist, and their parts of it."""
         chain: dict[int, bytes] = {}
         while size > 0 and self._exists(number) and number not in chain:
             page = self._page(number)
@@ -223,7 +225,7 @@ class PageFile:
         return 0 < number <= self.count
 
     def _read_map(self) -> dict[int, tuple[int, int]]:
-        """All entries of those pages of the pointer map that have only possible ones."""
+        """Return all entries of the pointer map pages that contain only valid entries."""
         found: dict[int, tuple[int, int]] = {}
         for number in range(2, self.count + 1) if self._has_map else ():
             if self._is_map(number):
@@ -254,7 +256,7 @@ class PageFile:
 
 
 def _varint(page: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a variable-length integer and its end offset."""
     number = 0
     for offset in range(8):
         byte = page[at + offset]

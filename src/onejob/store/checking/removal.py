@@ -1,4 +1,4 @@
-"""Removal of damaged objects from the database of a server that is stopped."""
+"""Removal of damaged objects from the database of a stopped server."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +16,10 @@ from onejob.store.writer import LoopCommitter
 async def remove_damaged(
     path: Path, keys: Sequence[Key], is_readable: IsReadable
 ) -> dict[Key, int]:
-    """Delete those of the objects whose documents cannot be read; returns their revisions.
+    """Delete the objects among `keys` whose documents are damaged; return their revisions.
 
-    All others stay as they are, with their history. Raises CannotOpen in its kinds, and StoreError
-    if nothing could be written.
+    All others are left unchanged, with their history. Raises a subclass of CannotOpen, and
+    StoreError if nothing could be written.
     """
     store = await LogStore.open(
         path,
@@ -30,7 +30,7 @@ async def remove_damaged(
     )
     try:
         for key in keys:
-            # Documents that are kept on disk only are found damaged when they are read.
+            # Damage to documents that are kept on disk only is detected on read.
             with suppress(DamagedDocument):
                 store.get(key)
         removed = {key: store.damaged[key] for key in keys if key in store.damaged}

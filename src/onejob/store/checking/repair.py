@@ -1,4 +1,4 @@
-"""A new database of what is whole in a damaged one, which is kept beside it."""
+"""Repair: a new database with the intact objects of a damaged one, which is kept as a backup."""
 
 import os
 import shutil
@@ -15,11 +15,11 @@ _INSERTION = "INSERT INTO log VALUES (?, NULL, ?, ?, ?, 0, ?, ?)"
 
 
 def repair(path: Path, found: Examination) -> Path:
-    """Put a database with what was found whole in the place of this one, whose lock the caller
-    holds; returns where the old one is now. Raises CannotOpen in its kinds, and OSError.
+    """Replace a database with one of its intact objects; return the new path of the old one.
 
-    Revisions go on where they were, so that no client takes a later version for an earlier one; the
-    history is gone, so that all of them list again.
+    The caller holds the lock. Raises a subclass of CannotOpen, and OSError. Revisions continue from
+    the old ones, so that no client mistakes a later version for an earlier one; the history is
+    lost, so that all clients list again.
     """
     new = path.with_name(f"{path.name}.repairing")
     _remove(new)
@@ -27,12 +27,12 @@ def repair(path: Path, found: Examination) -> Path:
         with readable(new):
             _write(new, found)
     except CannotOpen:
-        # It takes room where there is none.
+        # It occupies space on a full disk.
         _remove(new)
         raise
     kept = _keep(path)
-    # Two files have to go together, the old database and its log. From here on a repair that is
-    # interrupted is completed, and not begun again with one of them.
+    # Two files must be replaced together, the old database and its log. From here on, an
+    # interrupted repair is completed, not started again with only one of them.
     new.rename(repaired_path(path))
     sync(path.parent)
     write_mark(path, Mark(found.revision))
@@ -42,7 +42,10 @@ def repair(path: Path, found: Examination) -> Path:
 
 
 def complete_repair(path: Path) -> bool:
-    """Whether there was one to complete. The caller holds the lock. Raises OSError."""
+    """Complete an interrupted repair; return whether there was one.
+
+    The caller holds the lock. Raises OSError.
+    """
     repaired = repaired_path(path)
     if not repaired.exists():
         return False

@@ -1,4 +1,4 @@
-"""The rows of a log that can still be read in spite of damaged pages, and a bound on the others."""
+"""Salvage of readable log rows from a database with damaged pages, with a bound on the rest."""
 
 from typing import Any, Final
 
@@ -20,12 +20,12 @@ from onejob.store.checking.pages import (
 from onejob.store.checksums import is_intact
 from onejob.store.database import PAGE_BYTES
 
-#: Text columns as bytes: what is no UTF-8 must not end the reading.
+#: Text columns as bytes: invalid UTF-8 must not abort the query.
 _NAMES: Final = "CAST(resource AS BLOB), CAST(namespace AS BLOB), CAST(name AS BLOB)"
-#: Columns of the log, without and with its checksum.
+#: Number of columns of the log, without and with its checksum.
 _COLUMNS: Final = (7, 8)
 _TEXT_COLUMNS: Final = slice(2, 5)
-#: A readable document has a name, a UID and a resourceVersion: no row of one is shorter.
+#: A readable document has a name, a UID and a resourceVersion: no row with one is shorter.
 _LEAST_ROW_BYTES: Final = 64
 _MOST_ROWS: Final = PAGE_BYTES // _LEAST_ROW_BYTES
 _INDEX: Final = (INTERIOR_INDEX, LEAF_INDEX)
@@ -35,27 +35,27 @@ class Row(Struct, frozen=True):
     revision: int
     previous: int
     key: Key
-    #: None for a deletion, and for a document that cannot be read.
+    #: None for a deletion, and for an unreadable document.
     value: bytes | None
     deleted: bool
-    #: Whether it is what was written, as far as can be told.
+    #: Whether the row is as written, as far as can be determined.
     intact: bool
-    #: False if its page may be a free one, or a copy of one, with rows that were deleted.
+    #: False if the page may be free, or a copy of a free one, with deleted rows.
     in_use: bool = True
 
 
 class Salvaged(Struct):
     rows: dict[int, Row] = field(default_factory=dict)
-    #: Revision -> the one that it replaced, by the index; also of rows that cannot be read.
+    #: Revision -> the revision that it replaced, from the index; includes unreadable rows.
     replaced: dict[int, int] = field(default_factory=dict)
-    #: False if entries of that index cannot be read.
+    #: False if entries of that index are unreadable.
     index_complete: bool = True
-    #: Most rows with documents that the pages which cannot be read may hold.
+    #: Maximum number of rows with documents on the unreadable pages.
     unread_rows: int = 0
 
 
 def read_log(connection: apsw.Connection) -> Salvaged:
-    """All rows of a log whose pages are whole."""
+    """Return all rows of a log whose pages are intact."""
     checked = "checksum" if has_checksums(connection) else "NULL"
     cursor: Any = connection.execute(
         f"SELECT revision, previous, {_NAMES}, value, {checked} FROM log ORDER BY revision"
@@ -64,10 +64,10 @@ def read_log(connection: apsw.Connection) -> Salvaged:
 
 
 def salvage_log(connection: apsw.Connection) -> Salvaged:
-    """All rows that are on readable pages, whether or not a tree leads to them.
+    """Return all rows on readable pages, reachable from a B-tree root or not.
 
-    SQLite finds no row below a damaged interior page, in some cases without an error. Raises
-    apsw's errors if the schema cannot be read.
+    SQLite finds no row below a damaged interior page, in some cases without an error. Raises apsw's
+    errors if the schema is unreadable.
     """
     roots: Any = connection.execute("SELECT name, rootpage FROM sqlite_schema").fetchall()
     return _Scan(PageFile(connection.serialize("main")), dict(roots)).found
@@ -80,9 +80,9 @@ class _Scan:
         self._pages = pages
         self._free = pages.free_pages()
         self._reachable = pages.below(roots["log"])
-        #: Page -> the kind of the readable page that refers to it.
+        #: Page -> kind of the readable page that refers to it.
         self._parents = {roots["log"]: INTERIOR_TABLE, roots["superseded"]: INTERIOR_INDEX}
-        #: Pages that continue rows which are what was written.
+        #: Overflow pages of intact rows.
         self._overflow: set[int] = set()
         self.found = Salvaged()
         unread = [number for number in pages.numbers() if not self._read(number)]
@@ -97,7 +97,8 @@ class _Scan:
                 self._count_unread(number, has_branches=number in branches)
 
     def _read(self, number: int) -> bool:
-        """Take what is on a page; whether there can be nothing else that belongs to the log."""
+        """Collect the content of a page; return whether all that belongs to the log was
+        readable."""
         if self._is_free(number):
             return True
         page = self._pages.decode(number)
@@ -113,13 +114,13 @@ class _Scan:
         elif page.kind in _INDEX:
             is_new &= self._take_links(page)
         if not is_new:
-            # Another page, in the place of one that is lost, whatever it was.
+            # A duplicate of another page, in the place of a lost one of unknown content.
             self.found.index_complete = False
             self.found.unread_rows += _MOST_ROWS
         return page.complete
 
     def _is_free(self, number: int) -> bool:
-        """Whether a page is certain to be unused: rows on it may have been deleted."""
+        """Return whether a page is certainly unused; rows on it may have been deleted."""
         if number in self._reachable:
             return False
         entry = self._pages.owner(number)
@@ -127,7 +128,7 @@ class _Scan:
         return listed if entry is None else entry[0] == FREE and (listed or self._free is None)
 
     def _is_in_use(self, number: int) -> bool:
-        """Whether a page is certain to be used."""
+        """Return whether a page is certainly in use."""
         if number in self._reachable:
             return True
         entry = self._pages.owner(number)
@@ -137,13 +138,13 @@ class _Scan:
         return entry[0] != FREE and not listed
 
     def _take_rows(self, page: TreePage, number: int, *, in_use: bool) -> bool:
-        """Whether none of them was on another page."""
+        """Collect rows; return whether none of them was on another page."""
         is_new = True
         rows = self.found.rows
         for record in page.records:
             row = _row_of(record, in_use=in_use)
             if row is None:
-                # Page 1 has the schema, and a record of one number is the state.
+                # Page 1 holds the schema, and a record with one number is the state.
                 page.complete &= number == 1 or len(record.values) == 1
                 continue
             if row.intact:
@@ -155,7 +156,7 @@ class _Scan:
         return is_new
 
     def _take_links(self, page: TreePage) -> bool:
-        """Whether none of them was on another page."""
+        """Collect index entries; return whether none of them was on another page."""
         links = self.found.replaced
         is_new = True
         before = 0
@@ -169,7 +170,7 @@ class _Scan:
         return is_new
 
     def _count_unread(self, number: int, *, has_branches: bool) -> None:
-        """Note what a page may hold that cannot be read as a whole."""
+        """Account for the possible content of a page that was not read completely."""
         parent = self._parents.get(number)
         if parent != INTERIOR_TABLE:
             self.found.index_complete = False
@@ -178,7 +179,7 @@ class _Scan:
 
 
 def _row_of(record: Record, *, in_use: bool) -> Row | None:
-    """None if this is a row of another table."""
+    """Return the row, or None if the record belongs to another table."""
     values = record.values
     if len(values) not in _COLUMNS or not all(record.is_text[_TEXT_COLUMNS]):
         return None
@@ -214,6 +215,6 @@ def has_checksums(connection: apsw.Connection) -> bool:
 
 
 def _text(value: object) -> str:
-    """Fit for one line, whatever it was."""
+    """Return printable text for one line, whatever the input."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)

@@ -1,4 +1,4 @@
-"""Looks at the whole database once something in it was found damaged."""
+"""Full integrity check of the database, triggered by the first damaged document."""
 
 import logging
 import threading
@@ -14,18 +14,23 @@ log = logging.getLogger(__name__)
 
 
 class PageCheck:
-    """Logs what SQLite finds wrong with the pages, on a thread of its own: it takes long, writes
-    nothing, and must hold up neither commits nor the loop."""
+    """Integrity check on a dedicated thread that logs the problems SQLite finds in the pages.
+
+    It takes long, writes nothing, and must delay neither commits nor the event loop.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError if no thread can be started."""
+        """Start the check. Raises OSError if no thread can be started."""
         self._path = path
         self._stopped = threading.Event()
         self._thread = start_daemon(self._run, "onejob-store-check")
 
     def stop(self) -> None:
-        """Give up. When this returns, nothing of the check has the database open: who closes it
-        last removes its log, and may move or delete the files."""
+        """Abort the check and wait until it has closed the database.
+
+        The connection that closes the database last removes its log, and the caller may then move
+        or delete the files.
+        """
         self._stopped.set()
         self._thread.join()
 
@@ -41,8 +46,8 @@ class PageCheck:
 
 
 def said_in_full(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
-    """One line about a database that a server refuses: which objects are concerned, if that can be
-    found out."""
+    """Return a one-line error for a rejected database, with the affected objects if they can be
+    determined."""
     try:
         found = examine(path, is_readable)
     except CannotOpen:
