@@ -1,10 +1,16 @@
-"""CEL, the Common Expression Language, as Kubernetes uses it for x-kubernetes-validations.
+"""Common Expression Language (CEL), as used by Kubernetes for x-kubernetes-validations.
 
     variables = rule_variables(declare(schema))
     program = compile_rule("self.replicas <= self.maxReplicas", variables)
     program.evaluate({"self": value})
 
-Values are plain decoded JSON. Nothing here knows the rest of onejob.
+Values are plain decoded JSON. The package is self-contained: it imports no other part of onejob.
+
+Guarantees: cost is counted in upstream's units, and an evaluation ends at PER_CALL_LIMIT. No
+expression exhausts Python's stack.
+
+Errors: compiling raises CompileError; WrongResult if only the result type is wrong. Evaluating
+raises EvaluationError or CostLimitExceeded.
 """
 
 from onejob.cel.costs import ESTIMATE_LIMIT, PER_CALL_LIMIT, PER_OBJECT_LIMIT

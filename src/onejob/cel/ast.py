@@ -1,4 +1,4 @@
-"""The syntax tree. The checker notes the static type of each node in `type`."""
+"""Abstract syntax tree. The checker sets the static type of each node in `type`."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ from onejob.cel.types import DYN, Type
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    #: Offset in the source, of the character that errors point at.
+    #: Source offset of the character that errors point at.
     position: int
     type: Type = field(default=DYN, init=False)
 
@@ -48,7 +48,7 @@ class Index(_Node):
 
 @dataclass(slots=True, eq=False)
 class Call(_Node):
-    """A function, a method (with a target) or an operator such as `_+_`."""
+    """Call of a function, a method (with a target) or an operator like `_+_`."""
 
     function: str
     target: "Node | None"
@@ -58,7 +58,7 @@ class Call(_Node):
 @dataclass(slots=True, eq=False)
 class And(_Node):
     terms: list["Node"]
-    #: Where each operator stands; one fewer than there are terms.
+    #: Source offset of each operator; one fewer than terms.
     operators: list[int]
 
 

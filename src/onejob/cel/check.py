@@ -1,4 +1,4 @@
-"""Finds the type of each part of an expression, and what does not fit."""
+"""Type checker: infers the static type of each node and reports type errors."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ _LITERALS: Mapping[type, Type] = {
     bytes: BYTES,
     type(None): NULL,
 }
-#: Names of types that are values, too: `type(x) == string`.
+#: Type names that are also values: `type(x) == string`.
 TYPE_NAMES: Mapping[str, str] = {
     **{name: name for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map")},
     **{name: name for name in ("type", "null_type", "optional_type", "net.IP", "net.CIDR")},
@@ -67,7 +67,10 @@ TYPE_NAMES: Mapping[str, str] = {
 
 
 def check(source: str, root: Node, variables: Mapping[str, Type]) -> Type:
-    """Notes all types in the tree and answers the whole expression's; raises CompileError."""
+    """Set `type` on all nodes of the tree and return the type of the root.
+
+    Raises CompileError with all issues, ordered by position.
+    """
     checker = _Checker(source, variables)
     checker.visit(root)
     checker.finish(root)
@@ -77,7 +80,7 @@ def check(source: str, root: Node, variables: Mapping[str, Type]) -> Type:
 
 
 def qualified_name(node: Node) -> str | None:
-    """`a.b.c`, if the node is a chain of plain selections."""
+    """Return `a.b.c` if the node is a chain of plain selections, else None."""
     names = []
     while isinstance(node, Select) and not node.optional:
         names.append(node.field_name)
@@ -88,7 +91,7 @@ def qualified_name(node: Node) -> str | None:
 
 
 def find_field(declared: Type, name: str) -> str | None:
-    """The key of a field, which may be a keyword written without escaping."""
+    """Return the key of a field, or None. The field may be a keyword written without escaping."""
     if name in declared.fields:
         return name
     if name in RESERVED and f"__{name}__" in declared.fields:
@@ -104,11 +107,11 @@ class _Checker:
         self._known = Substitution()
         self._fresh = itertools.count()
         self._visited: list[Node] = []
-        #: Whether elements of a literal may be of several types here.
+        #: Whether the current list literal may mix element types.
         self._mixed = False
 
     def finish(self, root: Node) -> None:
-        """Puts in what is known of type parameters; what stays open may be anything."""
+        """Substitute the inferred type parameters in all nodes; unresolved ones become dyn."""
         for node in self._visited:
             node.type = _close(self._known.resolve(node.type))
 
@@ -248,7 +251,7 @@ class _Checker:
         arguments = [*([node.target] if node.target else []), *node.arguments]
         key = FunctionKey(node.function, node.target is not None)
         overloads = FUNCTIONS.get(key)
-        # The arguments of a format are a list of whatever is to be shown.
+        # The argument of `format` is a list of values of any types.
         outer, self._mixed = self._mixed, node.function == "format"
         found = [self.visit(argument) for argument in arguments]
         self._mixed = outer
@@ -267,7 +270,10 @@ class _Checker:
         return result
 
     def _choose(self, overloads: Sequence[Overload], found: list[Type]) -> Type | None:
-        """The result type; dyn if several overloads fit and differ in it."""
+        """Return the result type, or None if no overload fits.
+
+        Returns dyn if several overloads fit and their result types differ.
+        """
         result: Type | None = None
         accepted: Substitution | None = None
         found = [self._resolve(each) for each in found]
@@ -292,7 +298,8 @@ class _Checker:
         return result
 
     def _rename(self, overload: Overload) -> list[Type]:
-        """The parameters and the result, with type parameters of this call's own."""
+        """Return the parameter types and the result type, with type parameters fresh for this
+        call."""
         if not overload.generic:
             return [*overload.parameters, overload.result]
         own = Substitution()
@@ -310,7 +317,7 @@ class _Checker:
             found = self._unwrapped(element, optional)
             faults = len(self.issues)
             shared = DYN if mixed else self._join(element.position, shared, found)
-            # One element of another type is enough to say.
+            # Report only the first element of another type.
             mixed = mixed or len(self.issues) > faults
         return list_of(shared or self._fresh_parameter())
 
@@ -334,7 +341,7 @@ class _Checker:
         return DYN
 
     def _join(self, position: int, before: Type | None, found: Type) -> Type:
-        """Elements of a literal are of one type; the first one says which."""
+        """Return the common type of a literal's elements; the first element determines it."""
         if before is None:
             return found
         before = self._resolve(before)
@@ -389,7 +396,7 @@ class _Checker:
             return BOOL
         tested = body if node.kind == "existsOne" else condition
         if not self._known.assign(BOOL, tested):
-            # The macro stands for a conditional, whose branches are what it gathers.
+            # The macro expands to a conditional whose branches are the accumulated result.
             gathered = INT if node.kind == "existsOne" else list_of(value)
             shown = [self._resolve(each) for each in (tested, gathered, gathered)]
             return self._report(node.position, _no_overload("_?_:_", shown, False))
@@ -435,7 +442,10 @@ _OPEN = frozenset(("dyn", "error", "param", "null"))
 
 
 def _cannot_fit(wanted: Type, given: Type) -> bool:
-    """A quick answer for most overloads of an operator; types that leave room are looked at."""
+    """Return True if the types certainly do not match: a fast rejection of most operator overloads.
+
+    False means only that the overload needs the full comparison.
+    """
     return wanted.kind != given.kind and wanted.kind not in _OPEN and given.kind not in _OPEN
 
 
@@ -449,7 +459,7 @@ def _same(left: Type, right: Type) -> bool:
 
 
 def _most_general(left: Type, right: Type) -> Type:
-    """Of two types that fit each other, the one that says less."""
+    """Return the less specific of two compatible types."""
     if "dyn" in (left.kind, right.kind):
         return DYN
     if left.kind == "null":

@@ -1,4 +1,4 @@
-"""A checked tree into closures, each with the part of its cost that is known beforehand."""
+"""Compiler: turns a checked tree into closures, with the statically known part of their costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Compiled(NamedTuple):
 class Code(NamedTuple):
     step: Step
     cost: int
-    #: How long a frame must be.
+    #: Required length of a frame.
     frame_size: int
 
 
@@ -55,7 +55,7 @@ class _Compiler:
         self.frame_size = FIRST_VARIABLE + len(variables)
 
     def value(self, node: Node) -> Compiled:
-        """With all that JSON writes in its own way converted."""
+        """Compile a node to a step that returns fully converted values."""
         step, cost = self._raw(node)
         if isinstance(node, (Identifier, Select, Index, Comprehension)):
             convert = converter(node.type)
@@ -64,7 +64,10 @@ class _Compiler:
         return Compiled(step, cost)
 
     def _raw(self, node: Node) -> Compiled:
-        """Objects, lists and maps may be as they are in JSON: for steps that only look inside."""
+        """Compile a node to a step that may return objects, lists and maps as plain JSON.
+
+        For steps that only look inside the value.
+        """
         compiled = self._compile(node)
         if isinstance(node, (Identifier, Select, Index)) and is_scalar(node.type):
             convert = converter(node.type)
@@ -133,7 +136,7 @@ class _Compiler:
         operand = self._raw(node.operand)
         # The test itself is free.
         cost = operand.cost
-        # In an object, null stands for a field that is not there; in a map it is a value.
+        # In an object, null means that the field is absent; in a map it is a value.
         null = not _is_object(node.operand.type)
         if isinstance(node.operand, Identifier) and node.operand.name in self._slots:
             slot = self._slots[node.operand.name]
@@ -275,7 +278,10 @@ _ZEROS = {"uint": UInt(0), "double": 0.0, "duration": Duration(0)}
 
 
 def _or_zero(values: Step, kind: str) -> Step:
-    """The sum of no elements is a zero of the elements' type, which only the checker knows."""
+    """Return a step with a zero for an empty list.
+
+    The sum of no elements is a zero of the elements' type, which is known only statically.
+    """
     zero = [_ZEROS[kind]]
     return lambda frame: values(frame) or zero
 
@@ -286,7 +292,8 @@ _BINARY = frozenset(("_==_", "_!=_", "@in", "_+_", "_<_", "_<=_", "_>_", "_>=_")
 def _loop_of(
     kind: str, condition: Compiled | None, body: Compiled
 ) -> tuple[int, Callable[[loops.Loop], Step]]:
-    """What a turn costs, counted as upstream expands the macro, and the maker of the step."""
+    """Return the cost per iteration, counted as upstream expands the macro, and the step
+    factory."""
     test = condition.cost if condition is not None else 0
     test_step = condition.step if condition is not None else None
     match kind:
@@ -318,7 +325,7 @@ def _is_object(declared: Type) -> bool:
 
 
 def _property_name(node: Select | Has) -> str:
-    """The key in JSON: without escaping, if the operand's type is an object."""
+    """Return the key in JSON: unescaped, if the operand's type is an object."""
     declared = node.operand.type
     if declared.kind == "optional":
         declared = declared.parameters[0]
@@ -350,7 +357,7 @@ def _size(operand: Step) -> Step:
     return run
 
 
-# Calls: the overload is chosen by the types of the values at hand.
+# Calls: the overload is selected by the runtime types of the arguments.
 
 _KINDS: Mapping[str, type] = {
     "bool": bool,

@@ -1,7 +1,7 @@
-"""From JSON to CEL where they differ: times, durations, bytes, doubles, lists that are sets.
+"""Conversion of JSON to CEL values: times, durations, bytes, doubles, lists that are sets.
 
-Most values are used as they are. A type that needs no conversion has no converter, so that rules
-pay for it only where they touch such a value. Converting twice changes nothing.
+Most values are used unchanged. A type without conversion has no converter, so that a rule pays only
+for the values that it uses. Conversion is idempotent.
 """
 
 import base64
@@ -56,7 +56,7 @@ def is_scalar(declared: Type) -> bool:
 
 
 def converter(declared: Type) -> Converter | None:
-    """What turns JSON into a value of this type; None if JSON will do."""
+    """Return the converter from JSON to this type; None if JSON values are used unchanged."""
     if declared.kind == "timestamp":
         return _date if declared.max_size == _DATE_BYTES else _timestamp
     if declared.kind in _SCALARS:

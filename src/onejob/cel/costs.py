@@ -1,5 +1,5 @@
-"""What calls cost at run time, in upstream's units: a tenth per character, a quarter per
-character of a pattern."""
+"""Runtime costs of calls in upstream's units: a tenth per character, a quarter per pattern
+character."""
 
 from collections.abc import Callable
 from math import ceil
@@ -8,7 +8,7 @@ from typing import Any, Final
 from onejob.cel.functions import Cost
 from onejob.cel.values import OptionalValue
 
-#: Upstream's limits: of one evaluation, of all evaluations for one object, of one estimate.
+#: Upstream's limits: one evaluation, all evaluations for one object, one estimate.
 PER_CALL_LIMIT: Final = 1_000_000
 PER_OBJECT_LIMIT: Final = 10_000_000
 ESTIMATE_LIMIT: Final = 10_000_000
@@ -46,7 +46,7 @@ def _walk(value: Any) -> int:
 
 
 def _weight(value: Any) -> int:
-    """The size of a list, or what is in its elements if that is more."""
+    """Return the size of a list, or the total weight of its elements if that is larger."""
     return max(size_of(value), _walk(value))
 
 

@@ -1,15 +1,15 @@
-"""What can go wrong: with the text of an expression, and while it is evaluated."""
+"""Compile-time and evaluation errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: A longer line is not repeated in an error.
+#: Source lines longer than this are not quoted in an error.
 _LONGEST_SNIPPET = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault in the text of an expression; `line` and `column` count from one.
+    """One error in the text of an expression; `line` and `column` count from one.
 
     Line 0 means the expression as a whole.
     """
@@ -40,7 +40,7 @@ def issue_at(source: str, position: int, message: str) -> Issue:
 
 
 class CompileError(Exception):
-    """The expression cannot be used; `issues` says where and why."""
+    """The expression is invalid; `issues` lists positions and reasons."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
         super().__init__("\n".join(str(issue) for issue in issues))
@@ -48,7 +48,7 @@ class CompileError(Exception):
 
 
 class WrongResult(CompileError):
-    """The expression is fine, but its value is not of the type that is needed."""
+    """The expression is valid, but its result is not of the required type."""
 
 
 class EvaluationError(Exception):
@@ -56,7 +56,7 @@ class EvaluationError(Exception):
 
 
 class CostLimitExceeded(Exception):
-    """The evaluation was stopped because it cost too much; no operator absorbs this."""
+    """Evaluation aborted at the cost limit. Unlike EvaluationError, no operator absorbs it."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")

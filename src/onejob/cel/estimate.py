@@ -1,4 +1,4 @@
-"""How much an expression can cost at most, by the sizes that the schema allows."""
+"""Static cost estimation: worst-case cost of an expression by the sizes that the schema allows."""
 
 from collections.abc import Callable, Mapping
 from math import ceil
@@ -25,7 +25,7 @@ from onejob.cel.functions import Cost, FunctionKey
 from onejob.cel.library import FUNCTIONS
 from onejob.cel.types import Type
 
-#: As far as upstream counts.
+#: Upstream's maximum (uint64).
 UNBOUNDED: Final = (1 << 64) - 1
 
 _SIZED = frozenset(("string", "bytes", "list", "map", "dyn", "param"))
@@ -43,7 +43,7 @@ def estimate_cost(root: Node, variables: Mapping[str, Type]) -> int:
 
 class _Estimator:
     def __init__(self, variables: Mapping[str, Type]) -> None:
-        #: The largest size of each variable's value, where its type does not tell.
+        #: Maximum size of each variable's value, if its type does not determine it.
         self._sizes: dict[str, int] = {}
         self._variables = variables
 
@@ -123,7 +123,7 @@ class _Estimator:
         return Estimate(known + own, _result_size(node, sizes))
 
 
-#: Of the macros as upstream expands them, without the parts that the rule itself gives.
+#: Cost per iteration of the macros as upstream expands them, without the rule's own parts.
 _PER_TURN = {"all": 3, "exists": 4, "existsOne": 2, "filter": 3 + LIST_BASE}
 
 
@@ -132,7 +132,7 @@ def _declared_size(declared: Type) -> int:
         return _declared_size(declared.parameters[0])
     if declared.max_size is not None:
         return declared.max_size
-    # Upstream gives numbers, booleans and objects no size at all.
+    # Upstream assigns no size to numbers, booleans and objects.
     return UNBOUNDED if declared.kind in _SIZED else 0
 
 
@@ -168,7 +168,7 @@ _OPEN = ("dyn", "param", "error")
 
 
 def _element_size(declared: Type) -> int:
-    """Of a list of strings or bytes, the size of an element; else one."""
+    """Return the element size of a list of strings or bytes; 1 for other types."""
     if declared.kind == "list" and declared.parameters[0].kind in ("string", "bytes"):
         return _declared_size(declared.parameters[0])
     return 1
@@ -203,7 +203,11 @@ def _call_cost(cost: Cost, sizes: list[int], element: int) -> int:
 
 
 def _result_size(node: Call, sizes: list[int]) -> int:
-    """Functions give back at most what they were given, but for two."""
+    """Return the maximum result size.
+
+    A function returns at most the size of its largest argument; replace, join and format are the
+    exceptions.
+    """
     if node.type.kind not in _SIZED:
         return 1
     if node.function == "replace":

@@ -1,4 +1,4 @@
-"""The table of functions: each signature with what does the work and what it costs."""
+"""Function registry: signatures with their implementations and cost models."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Implementation)
 
 
 class Cost(Enum):
-    """What a call costs, by the sizes of its arguments; see costs.py."""
+    """Cost model of a call, by the sizes of its arguments; see costs.py."""
 
     UNIT = "one"
     TRAVERSE = "a tenth of the first argument's size"
@@ -35,7 +35,7 @@ class Overload:
     result: Type
     implementation: Implementation
     cost: Cost
-    #: Whether type parameters such as the A of `list<A>` occur.
+    #: Whether the signature has type parameters, like the A of `list<A>`.
     generic: bool
 
 
@@ -46,13 +46,16 @@ class FunctionKey:
 
 
 class Library:
-    """Functions that belong together."""
+    """Group of related function overloads."""
 
     def __init__(self) -> None:
         self.overloads: dict[FunctionKey, list[Overload]] = {}
 
     def add(self, *signatures: str, cost: Cost = Cost.UNIT) -> Callable[[F], F]:
-        """Declares signatures such as `string.charAt(int) -> string` for one implementation."""
+        """Return a decorator that registers one implementation for signatures.
+
+        A signature reads like `string..charAt(int) -> string`.
+        """
 
         def register(implementation: F) -> F:
             for signature in signatures:
@@ -86,7 +89,7 @@ _OPAQUE = {
 
 
 def parse_signature(text: str) -> tuple[FunctionKey, tuple[Type, ...], Type]:
-    """Reads `target..name(arg, arg) -> result`; two dots, since names may have one."""
+    """Parse `target..name(arg, arg) -> result`; two dots, because names may contain one."""
     match = _SIGNATURE.match(text)
     assert match, text
     parameters = [parse_type(each) for each in _split(match["args"])]
@@ -120,7 +123,7 @@ def parse_type(text: str) -> Type:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are not inside angle brackets."""
+    """Split at commas outside angle brackets."""
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         depth += (char == "<") - (char == ">")

@@ -1,4 +1,4 @@
-"""Cuts the text of an expression into tokens."""
+"""Lexer: splits the text of an expression into tokens."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from onejob.cel.errors import CompileError, issue_at
 from onejob.cel.values import UInt
 
-#: Upstream refuses longer expressions with the same words.
+#: Maximum length in code points. Upstream rejects longer expressions with the same message.
 LONGEST_EXPRESSION = 100_000
 
 _PATTERN = re.compile(
@@ -81,13 +81,13 @@ def _token(source: str, position: int, match: re.Match[str]) -> Token:
     if match["float"]:
         return Token("literal", position, text, float(text))
     digits = text.rstrip("uU")
-    # Python refuses to read thousands of digits; they are out of range anyway.
+    # Python refuses to parse thousands of digits; they are out of range anyway.
     number = int(digits, 16 if digits.startswith("0x") else 10) if len(digits) < 30 else 1 << 64
     if match["uint"]:
         if number >= 1 << 64:
             raise CompileError([issue_at(source, position, "invalid uint literal")])
         return Token("literal", position, text, UInt(number))
-    # 2**63 is allowed here: the parser takes it after a minus sign only.
+    # 2**63 is accepted here: the parser allows it only after a minus sign.
     if number > 1 << 63:
         raise CompileError([issue_at(source, position, "invalid int literal")])
     return Token("literal", position, text, number)
@@ -116,7 +116,7 @@ def _string(source: str, start: int, prefix: str, quote: str, inner: int) -> tup
 
 
 def _pieces(source: str, start: int, body: str) -> list[tuple[str, bool]]:
-    """The characters of a literal; True marks one that was given as a code below 256."""
+    """Return the pieces of a literal; True marks a character given as an escape code below 256."""
     pieces = []
     index = 0
     while index < len(body):

@@ -1,4 +1,4 @@
-"""Faults in constant arguments that can be found before anything is evaluated."""
+"""Validation of constant arguments at compile time."""
 
 from onejob.cel.ast import Call, Literal
 from onejob.cel.errors import EvaluationError
@@ -7,7 +7,8 @@ from onejob.cel.library.times import parse_duration, parse_timestamp
 
 
 def check_literal_argument(node: Call) -> tuple[int, str] | None:
-    """Position and message, if a constant duration, timestamp or pattern is none."""
+    """Return position and message of an invalid constant duration, timestamp or pattern, else
+    None."""
     if not node.arguments:
         return None
     at = len(node.arguments) - 1 if node.function == "matches" else 0

@@ -1,4 +1,4 @@
-"""The steps of macros that go through a list or a map."""
+"""Evaluation steps of macros that iterate over a list or a map."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from onejob.cel.values import NONE, OptionalValue, no_overload
 
 
 class Loop:
-    """A range and the variables that take its elements; `turn` is charged for each element."""
+    """A range and its iteration variables; `turn` is the cost charged per element."""
 
     def __init__(self, values: Step, first: int, second: int | None, turn: int) -> None:
         self._values = values
@@ -19,7 +19,8 @@ class Loop:
         self._turn = turn
 
     def over(self, frame: Frame) -> Iterable[Any]:
-        """Puts each element into the frame in turn; yields what one variable would see."""
+        """Bind the variables to each element in turn; yield the value a single variable would
+        have."""
         values = self._values(frame)
         if type(values) is not dict and not isinstance(values, list):
             raise no_overload()
@@ -43,9 +44,10 @@ class Loop:
 
 
 def quantified(loop: Loop, body: Step, decisive: bool, stop: int) -> Step:
-    """`all` (False decides) and `exists` (True decides); errors as in `&&` and `||`.
+    """Return the step of `all` (False decides) or `exists` (True decides).
 
-    `stop` is what upstream charges for seeing that the rest need not be looked at.
+    Errors are absorbed as in `&&` and `||`. `stop` is upstream's cost of detecting that the
+    remaining elements need no evaluation.
     """
     other = not decisive
 
@@ -114,7 +116,7 @@ def mapped(loop: Loop, condition: Step | None, body: Step, hit: int) -> Step:
 def map_transformed(
     loop: Loop, condition: Step | None, body: Step, hit: int, entries: bool
 ) -> Step:
-    """`transformMap`, or `transformMapEntry`, whose body makes a map itself."""
+    """Return the step of `transformMap`, or of `transformMapEntry`, whose body returns a map."""
 
     def run(frame: Frame) -> dict[Any, Any]:
         result: dict[Any, Any] = {}

@@ -1,7 +1,7 @@
-"""The steps that compiled expressions are made of, apart from calls and loops.
+"""Evaluation steps of compiled expressions, apart from calls and loops.
 
-A step takes the frame, a list: what was spent, what may be spent, then the variables. Cost that
-is known beforehand is charged where a branch or a loop begins; only the rest is charged here.
+A step takes the frame, a list: the cost spent, the cost limit, then the variables. Statically known
+cost is charged at the start of a branch or a loop; only the rest is charged here.
 """
 
 from collections.abc import Callable
@@ -38,8 +38,10 @@ def charge(frame: Frame, cost: int) -> None:
 
 
 def _counter(frame: Frame) -> Callable[[], None]:
-    """Charges each pair that is compared inside containers, so that comparing large values again
-    and again ends at the limit."""
+    """Return a function that charges each pair compared inside containers.
+
+    Repeated comparison of large values therefore ends at the cost limit.
+    """
 
     def count() -> None:
         frame[0] += 1
@@ -66,7 +68,7 @@ def missing(key: Any) -> EvaluationError:
 
 
 def select_path(slot: int, keys: list[str]) -> Step:
-    """`variable.a.b`, in one step."""
+    """Return a single step for `variable.a.b`."""
     first = keys[0]
     if len(keys) == 1:
 
@@ -118,7 +120,7 @@ def select_from(value: Any, key: str) -> Any:
 
 
 def optional_key(value: Any, key: Any) -> OptionalValue:
-    """`value.?key` and `value[?key]`."""
+    """Return the value of `value.?key` and `value[?key]`."""
     if isinstance(value, OptionalValue):
         if not value.present:
             return NONE
@@ -137,7 +139,7 @@ def select_optional(operand: Step, key: str) -> Step:
 
 
 def has_field(operand: Step, key: str, null: bool) -> Step:
-    """`null` says whether a field that is null counts."""
+    """Return the step of `has(operand.key)`; `null` is whether a null field counts as present."""
     return lambda frame: has_key(operand(frame), key, null)
 
 
@@ -211,7 +213,7 @@ def equals(left: Step, right: Step, wanted: bool) -> Step:
 
 
 def equals_text(operand: Step, text: str, wanted: bool) -> Step:
-    """With a constant string, the most usual comparison."""
+    """Return a step that compares with a constant string, the most common comparison."""
 
     def run(frame: Frame) -> bool:
         value = operand(frame)
@@ -254,7 +256,7 @@ def add(left: Step, right: Step, general: Callable[[Any, Any], Any]) -> Step:
             charge(frame, tenth(len(one) + len(other)))
             return one + other
         if isinstance(one, list) and isinstance(other, list):
-            # Upstream joins lists without copying them, for one.
+            # Upstream concatenates lists without copying them, at a cost of one.
             charge(frame, 1 + (len(one) + len(other)) // 10)
             return general(one, other)
         frame[0] += 1
@@ -298,7 +300,10 @@ def invert(operand: Step) -> Step:
 
 
 def logical(terms: list[Step], costs: list[int], decisive: bool) -> Step:
-    """`&&` (False decides) and `||` (True decides): an error counts only if nothing decides."""
+    """Return the step of `&&` (False decides) or `||` (True decides).
+
+    An error is raised only if no term decides.
+    """
     other = not decisive
     pairs = list(zip(terms, costs, strict=True))
 
@@ -339,7 +344,7 @@ def conditional(
 
 
 def or_else(optional: Step, other: Step, cost: int, unwrap: bool) -> Step:
-    """`optional.or(other)` and, with `unwrap`, `optional.orValue(other)`."""
+    """Return the step of `optional.or(other)` or, with `unwrap`, `optional.orValue(other)`."""
 
     def run(frame: Frame) -> Any:
         value = optional(frame)

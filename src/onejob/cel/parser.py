@@ -1,7 +1,7 @@
-"""Tokens into a syntax tree: recursive descent, with Pratt's precedences for binary operators.
+"""Parser: recursive descent, with precedence climbing (Pratt) for binary operators.
 
-Nesting is bounded, so that no expression exhausts Python's stack, neither here nor in what walks
-the tree afterwards.
+Nesting is bounded, so that no expression exhausts Python's stack, neither here nor in later passes
+over the tree.
 """
 
 from onejob.cel.ast import (
@@ -25,20 +25,20 @@ from onejob.cel.errors import CompileError, issue_at
 from onejob.cel.lexer import Token, tokenize
 from onejob.cel.schema import RESERVED
 
-#: Brackets, calls, unary operators and conditionals inside each other.
+#: Maximum nesting of brackets, calls, unary operators and conditionals.
 DEEPEST_NESTING = 48
-#: Levels of the tree: each link of a chain such as `a + b + c` or `a.b.c` is one, too. Chains of
-#: `&&` and of `||` are one level, however long they are.
+#: Maximum depth of the tree: each link of a chain like `a + b + c` or `a.b.c` is a level, too. A
+#: chain of `&&` or of `||` is one level, whatever its length.
 DEEPEST_TREE = 100
 
-#: Keywords of other languages; a field may have such a name, a variable may not.
+#: Keywords of other languages; allowed as field names, not as variable names.
 _RESERVED = RESERVED - {"true", "false", "null", "in"}
 _PRECEDENCE = {
     "==": 1, "!=": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "in": 1,
     "+": 2, "-": 2,
     "*": 3, "/": 3, "%": 3,
 }  # fmt: skip
-#: Macros over a range, by name and number of arguments: (variables, has a condition).
+#: Macros over a range, by name and number of arguments: (number of variables, has a condition).
 _RANGE_MACROS = {
     ("all", 2): (1, False),
     ("exists", 2): (1, False),
@@ -171,7 +171,7 @@ class _Parser:
             count += 1
         number = self._token.value if self._token.kind == "literal" else None
         if token.kind == "-" and type(number) in (int, float):
-            # A literal with its sign, so that the least int can be written.
+            # Parse a literal with its sign, so that the least int can be written.
             literal = self._advance()
             operand = self._postfix(Literal(literal.position, -literal.value))
             count -= 1
@@ -179,7 +179,7 @@ class _Parser:
             self._enter()
             operand = self._unary()
             self._depth -= 1
-        # Two of them are none, as cel-go has it, however many there are.
+        # An even number of them cancels out, as in cel-go.
         return (
             operand if count % 2 == 0 else Call(token.position, f"{token.kind}_", None, [operand])
         )
@@ -282,7 +282,7 @@ class _Parser:
         if token.kind == "{":
             return self._map()
         if token.kind == ".":
-            # A leading dot asks for the name at the root, where all our names are.
+            # A leading dot resolves the name at the root, where all names are declared.
             self._advance()
             token = self._token
         if token.kind == "name":
@@ -331,7 +331,7 @@ class _Parser:
         return MapLiteral(position, entries)
 
 
-#: Functions whose names have a dot: a namespace, not a method of a variable.
+#: Namespaces of functions with dotted names; not variables with methods.
 NAMESPACES = frozenset(("optional", "ip", "format", "sets", "lists", "strings"))
 
 

@@ -1,4 +1,4 @@
-"""Expressions ready to be evaluated."""
+"""Compiled expressions, and their evaluation within a cost budget."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from onejob.cel.values import NONE, OptionalValue
 
 @dataclass(slots=True)
 class Budget:
-    """What all evaluations for one object may cost together."""
+    """Remaining cost of all evaluations for one object."""
 
     remaining: int = PER_OBJECT_LIMIT
 
@@ -32,16 +32,22 @@ class Program:
     source: str
     type: Type
     variables: Mapping[str, Type]
-    #: The variables that the expression names.
+    #: Variables that occur in the expression.
     used: frozenset[str]
-    #: What an evaluation costs at most, if the values obey the schema.
+    #: Maximum cost of an evaluation, if the values obey the schema.
     estimated_cost: int
     _code: Code = field(repr=False)
 
     def evaluate(self, values: Mapping[str, Any], budget: Budget | None = None) -> Any:
-        """The value; raises EvaluationError, or CostLimitExceeded if it costs too much.
+        """Evaluate the expression and return its value.
 
-        An optional variable is given plainly, or left out.
+        An optional variable is passed as a plain value, or omitted. The cost is subtracted from
+        `budget`, also after an error.
+
+        Raises:
+            EvaluationError: if the expression has no value for these variables.
+            CostLimitExceeded: if the evaluation costs more than PER_CALL_LIMIT.
+            LookupError: if a variable of the expression is missing.
         """
         frame: Frame = [0] * self._code.frame_size
         frame[0] = self._code.cost
@@ -56,7 +62,7 @@ class Program:
         try:
             return self._code.step(frame)
         except CostLimitExceeded:
-            # A function may see beforehand that it would cost too much.
+            # A function may detect in advance that it would exceed the limit.
             frame[0] = max(frame[0], frame[1] + 1)
             raise
         finally:
@@ -65,20 +71,20 @@ class Program:
 
 
 def rule_variables(self_type: Type, *, optional_old_self: bool = False) -> dict[str, Type]:
-    """The variables of a rule, for values of this type."""
+    """Return the variables of a validation rule for values of this type: self and oldSelf."""
     old = optional_of(self_type) if optional_old_self else self_type
     return {"self": self_type, "oldSelf": old}
 
 
 def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
-    """Raises CompileError with all that is wrong."""
+    """Compile an expression. Raises CompileError with the first syntax error or all type errors."""
     try:
         tree = parse(source)
         result = check(source, tree, variables)
         code = compile_tree(tree, list(variables))
         cost = estimate_cost(tree, variables)
     except RecursionError:
-        # Only if the caller is deep in its own stack already: the parser bounds the depth.
+        # Only if the caller's own stack is already deep: the parser bounds the depth.
         message = f"expression recursion limit exceeded: {DEEPEST_TREE}"
         raise CompileError([issue_at(source, 0, message)]) from None
     used = frozenset(_names(tree)) & variables.keys()
@@ -86,12 +92,12 @@ def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
 
 
 def compile_rule(source: str, variables: Mapping[str, Type]) -> Program:
-    """An expression that answers whether a value is valid."""
+    """Compile a validation rule. Raises WrongResult if its result is not a bool."""
     return _of_kind(compile_expression(source, variables), "bool", "cel expression")
 
 
 def compile_message(source: str, variables: Mapping[str, Type]) -> Program:
-    """A messageExpression."""
+    """Compile a messageExpression. Raises WrongResult if its result is not a string."""
     program = compile_expression(source, variables)
     return _of_kind(program, "string", "messageExpression")
 

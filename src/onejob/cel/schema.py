@@ -1,4 +1,4 @@
-"""Declarations from an OpenAPI structural schema, and the escaping of property names."""
+"""CEL types from an OpenAPI structural schema, and the escaping of property names."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from onejob.cel.types import BOOL, DOUBLE, INT, STRING, Field, Type
 
-#: The largest request that sizes are estimated from, in bytes.
+#: Maximum request size in bytes, from which unbounded sizes are estimated.
 MAX_REQUEST = 3 * 1024 * 1024
 
 RESERVED = frozenset(
@@ -20,7 +20,7 @@ _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 _ESCAPED = re.compile(r"__|[-./]")
 _ESCAPABLE = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*\Z")
 
-#: Bytes of the shortest and the longest JSON string of a format.
+#: Minimum and maximum length in bytes of the JSON string of a format.
 _TIMES = {
     "duration": ("duration", 3, 32),
     "date": ("timestamp", 12, 12),
@@ -29,7 +29,7 @@ _TIMES = {
 
 
 def escape(name: str) -> str | None:
-    """The property's name as an identifier of CEL, or None if it has none."""
+    """Return the property's name as a CEL identifier, or None if it cannot be escaped."""
     if name in RESERVED:
         return f"__{name}__"
     if not _ESCAPABLE.match(name):
@@ -38,15 +38,16 @@ def escape(name: str) -> str | None:
 
 
 def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> Type | None:
-    """The type of values of this schema; None if rules cannot see them.
+    """Return the type of values of this schema; None if rules cannot access them.
 
-    `resource_root` adds what each object has: apiVersion, kind, metadata.name and generateName.
+    `resource_root` adds the fields of every object: apiVersion, kind, metadata.name and
+    generateName.
     """
     return _declare(schema, resource_root or _is_embedded(schema), "selfType")
 
 
 def max_cardinality(declared: Type) -> int:
-    """How many values of this type one request can hold at most."""
+    """Return the maximum number of values of this type in one request."""
     return MAX_REQUEST // (declared.min_bytes + 1)
 
 

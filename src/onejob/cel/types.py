@@ -1,4 +1,4 @@
-"""Static types, as the checker sees them, with what a schema says about sizes."""
+"""Static types of the checker, with size limits from the schema."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Type:
-    """`kind` is a simple type's name, or list, map, optional, type, object, opaque, param."""
+    """Static type. `kind` is the name of a simple type, or list, map, optional, type, object,
+    opaque or param."""
 
     kind: str
     parameters: tuple["Type", ...] = ()
-    #: Of an object, an opaque type or a type parameter.
+    #: Name of an object type, an opaque type or a type parameter.
     name: str = ""
-    #: The largest size of a value by the schema; None if the schema does not tell.
+    #: Maximum size of a value by the schema; None if the schema sets none.
     max_size: int | None = None
-    #: The least number of bytes of a value written as JSON.
+    #: Minimum length of a value in bytes, written as JSON.
     min_bytes: int = 0
     fields: Mapping[str, "Field"] = field(default_factory=dict)
-    #: x-kubernetes-list-type "set" or "map", which says what makes two lists equal.
+    #: x-kubernetes-list-type "set" or "map", which determines list equality.
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
 
@@ -89,7 +90,7 @@ def parameter(name: str) -> Type:
 
 
 class Substitution:
-    """What type parameters stand for, found while arguments are matched."""
+    """Bindings of type parameters, inferred while arguments are matched."""
 
     def __init__(self, bound: dict[str, Type] | None = None) -> None:
         self._bound: dict[str, Type] = bound if bound is not None else {}
@@ -101,7 +102,7 @@ class Substitution:
         self._bound = other._bound
 
     def resolve(self, given: Type) -> Type:
-        """The type with all known parameters put in."""
+        """Return the type with all bound parameters substituted."""
         if given.kind == "param":
             found = self._bound.get(given.name)
             return given if found is None else self.resolve(found)
@@ -122,7 +123,8 @@ class Substitution:
         )
 
     def assign(self, wanted: Type, given: Type) -> bool:
-        """Whether a value of `given` may stand where `wanted` is; binds parameters."""
+        """Return whether a value of type `given` is assignable to `wanted`; binds type
+        parameters."""
         wanted, given = self._shallow(wanted), self._shallow(given)
         if wanted is given:
             return True
@@ -133,7 +135,7 @@ class Substitution:
         if "dyn" in (wanted.kind, given.kind) or "error" in (wanted.kind, given.kind):
             return True
         if wanted.kind != given.kind:
-            # Null stands for an absent object, time or optional value.
+            # Null represents an absent object, time or optional value.
             nullable = ("object", "opaque", "timestamp", "duration", "optional")
             return (given.kind == "null" and wanted.kind in nullable) or (
                 wanted.kind == "null" and given.kind in nullable

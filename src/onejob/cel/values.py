@@ -1,4 +1,4 @@
-"""Values at run time, beside those of JSON; equality and order over all of them."""
+"""Runtime values other than JSON's, with equality and order for all values."""
 
 import math
 from collections.abc import Callable
@@ -15,13 +15,13 @@ TIMESTAMP_MAX: Final = 253_402_300_800 * 10**9 - 1
 
 
 class UInt(int):
-    """An unsigned integer: a type of its own, though it is written like an int."""
+    """Unsigned integer: a CEL type of its own, although it is written like an int."""
 
     __slots__ = ()
 
 
 class Opaque:
-    """A value with a type of its own and no literal: see the libraries."""
+    """Base class of values with their own type and no literal syntax: see the libraries."""
 
     __slots__ = ()
     type_name = ""
@@ -31,7 +31,7 @@ class Opaque:
 
 
 class Timestamp(Opaque):
-    """Nanoseconds since 1970, UTC."""
+    """Point in time, in nanoseconds since 1970, UTC."""
 
     __slots__ = ("nanoseconds", "offset")
     type_name = "google.protobuf.Timestamp"
@@ -40,7 +40,7 @@ class Timestamp(Opaque):
         if not TIMESTAMP_MIN <= nanoseconds <= TIMESTAMP_MAX:
             raise EvaluationError("timestamp overflow")
         self.nanoseconds = nanoseconds
-        #: Seconds east of UTC in the text it was read from; it is written so again.
+        #: Seconds east of UTC in the parsed text; formatting reproduces it.
         self.offset = offset
 
     def equals(self, other: Opaque) -> bool:
@@ -78,7 +78,7 @@ NONE: Final = OptionalValue(False)
 
 
 class TypeValue(Opaque):
-    """What `type(x)` answers, and what `int` or `string` mean as a value."""
+    """Type as a value: the result of `type(x)`, and the meaning of `int` or `string` as names."""
 
     __slots__ = ("name",)
     type_name = "type"
@@ -91,11 +91,11 @@ class TypeValue(Opaque):
 
 
 class SetList(list[Any]):
-    """A list of x-kubernetes-list-type set: equal in any order."""
+    """List with x-kubernetes-list-type set: equality ignores order."""
 
 
 class MapList(list[Any]):
-    """A list of x-kubernetes-list-type map: equal in any order, elements found by their keys."""
+    """List with x-kubernetes-list-type map: equality ignores order and matches elements by key."""
 
     keys: tuple[str, ...] = ()
 
@@ -142,7 +142,10 @@ def _uncounted() -> None:
 
 
 def bounded_count(most: int = 1_000_000) -> _Count:
-    """For functions that compare before their cost is known: stops at the limit of a call."""
+    """Return a counter for functions that compare before their cost is known.
+
+    It raises CostLimitExceeded after `most` calls, the limit of one evaluation.
+    """
     seen = 0
 
     def count() -> None:
@@ -155,16 +158,17 @@ def bounded_count(most: int = 1_000_000) -> _Count:
 
 
 def equal(left: Any, right: Any, count: _Count = _uncounted) -> bool:
-    """CEL's `==`. Numbers of different types are equal by value; other types never are.
+    """Return the result of CEL's `==`.
 
-    `count` is called for each pair that is looked at inside lists and maps.
+    Numbers of different types are equal by value; values of other different types never are.
+    `count` is called for each pair compared inside lists and maps.
     """
     left_type, right_type = type(left), type(right)
     if left_type in _PLAIN:
         if left_type is right_type:
             return bool(left == right)
         if left_type in _NUMBERS and right_type in _NUMBERS:
-            # Upstream compares as doubles if one is a double.
+            # Upstream compares as doubles if either is a double.
             if left_type is float or right_type is float:
                 return float(left) == float(right)
             return bool(left == right)
@@ -208,7 +212,7 @@ def _equal_lists(left: list[Any], right: list[Any], count: _Count) -> bool:
 
 
 def _contains_all(wanted: list[Any], among: list[Any], count: _Count) -> bool:
-    # Strings, the usual elements, by their hash; the rest one by one.
+    # Strings, the usual elements, by hash; other elements one by one.
     strings = {element for element in among if type(element) is str}
     rest = [element for element in among if type(element) is not str]
     for element in wanted:
@@ -230,7 +234,8 @@ def contains(among: list[Any], wanted: Any, count: _Count = _uncounted) -> bool:
 
 
 def lookup(mapping: dict[Any, Any], key: Any) -> tuple[bool, Any]:
-    """Whether there is such a key, and its value. True is not 1 here, unlike in a dict."""
+    """Return whether the key exists, and its value. Unlike in a dict, True and 1 are different
+    keys."""
     kind = type(key)
     if kind is float and not math.isfinite(key):
         return False, None
@@ -249,7 +254,10 @@ _ORDERED = frozenset((str, bool, bytes))
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1; 2 if there is no order because one is not a number."""
+    """Return -1, 0 or 1; 2 if the values are unordered because one is NaN.
+
+    Raises EvaluationError for types without an order.
+    """
     left_type, right_type = type(left), type(right)
     if left_type in _NUMBERS and right_type in _NUMBERS:
         if left != left or right != right:
@@ -261,7 +269,7 @@ def compare(left: Any, right: Any) -> int:
     elif left_type is not right_type or left_type not in _ORDERED:
         raise no_overload()
     elif left_type is str:
-        # By code points, as UTF-8 sorts: Python's own order.
+        # By code points, which equals the order of UTF-8 bytes: Python's own order.
         return -1 if left < right else int(left > right)
     return -1 if left < right else int(left > right)
 

@@ -1,4 +1,4 @@
-"""All functions that Kubernetes gives to a rule, by name."""
+"""All functions available to Kubernetes validation rules, by name."""
 
 from collections.abc import Mapping, Sequence
 

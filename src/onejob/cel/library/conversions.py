@@ -45,7 +45,7 @@ def int_of_int(value: int) -> int:
 
 @LIBRARY.add("int(double) -> int")
 def int_of_double(value: float) -> int:
-    # Upstream takes neither end of the range, where a double is not exact.
+    # Upstream rejects both ends of the range, where a double is not exact.
     if not -(2.0**63) < value < 2.0**63:
         raise EvaluationError("integer overflow")
     return int(value)
@@ -94,7 +94,7 @@ def double_of_number(value: float) -> float:
 
 @LIBRARY.add("double(string) -> double")
 def double_of_string(value: str) -> float:
-    # The pattern would try every way to cut a long row of digits in two.
+    # Length limit first: the pattern would try every split of a long run of digits.
     if len(value) > _LONGEST or not _FLOAT.match(value):
         raise _not_parsed("ParseFloat", value)
     return float(value)
@@ -155,7 +155,7 @@ def string_of(value: Any) -> str:
 
 
 def format_double(value: float) -> str:
-    """As Go's %g: with an exponent if it is below -4 or above 5."""
+    """Format like Go's %g: with an exponent below -4 or above 5."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

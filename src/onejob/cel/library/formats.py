@@ -72,7 +72,7 @@ def _matcher(
         found = []
         if len(text.encode(errors="surrogatepass")) > longest:
             found.append(_too_long(longest))
-        # Bounded: a text far beyond the length is wrong already.
+        # Bounded: a text far beyond the maximum length is already invalid.
         if not compiled.match(text[:4096]):
             found.append(_regex_fault(message, pattern, examples))
         return found
@@ -88,7 +88,7 @@ _name_part = _matcher(_QUALIFIED, _QUALIFIED_MESSAGE, 63, ("MyName", "my.name", 
 
 
 def _prefix(of: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Of a name that is to be completed: a dash at the end is as good as a letter."""
+    """Return a check for a name prefix (generateName): a trailing dash is as valid as a letter."""
     return lambda text: of(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 

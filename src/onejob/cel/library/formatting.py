@@ -1,4 +1,4 @@
-"""`'%d of %s'.format([...])`."""
+"""String formatting: `'%d of %s'.format([...])`."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from onejob.cel.values import Duration, Timestamp, TypeValue, UInt, type_name
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.(\d{1,3}))?([a-zA-Z]))")
 _MOST_DIGITS = 100
-#: Upstream writes powers of ten like this.
+#: Superscript digits, which upstream uses for powers of ten.
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -115,7 +115,7 @@ def _hexadecimal(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As %s shows it."""
+    """Format a value for %s."""
     match value:
         case None:
             return "null"
@@ -152,7 +152,7 @@ def _plain(value: Any) -> str:
 
 
 def _inside(value: Any) -> str:
-    """As an element of a list or map: strings and bytes in quotes."""
+    """Format an element of a list or map: strings and bytes in quotes."""
     text = _plain(value)
     if type(value) is str:
         return quoted(text)

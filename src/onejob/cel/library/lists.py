@@ -1,4 +1,4 @@
-"""Lists: Kubernetes' own functions and those of CEL's extension."""
+"""List functions of Kubernetes and of CEL's lists extension."""
 
 from functools import cmp_to_key
 from typing import Any
@@ -98,7 +98,7 @@ def flatten(values: list[Any]) -> list[Any]:
 def flatten_to(values: list[Any], depth: int) -> list[Any]:
     if depth < 0:
         raise EvaluationError("level must be non-negative")
-    # Literals nest as deep as the parser allows, JSON as deep as the reader allows.
+    # Literals nest as deep as the parser allows, JSON as deep as the decoder allows.
     for _ in range(min(depth, 64)):
         if not any(isinstance(each, list) for each in values):
             break
@@ -120,7 +120,7 @@ def sort(values: list[Any]) -> list[Any]:
 
 
 def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
-    """The values in the order of their keys, which must be of one type."""
+    """Return the values in the order of their keys, which must be of one type."""
     if keys and any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
     if keys:

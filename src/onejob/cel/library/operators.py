@@ -1,4 +1,4 @@
-"""Arithmetic, order, membership and size. The compiler has shorter ways for the usual types."""
+"""Arithmetic, order, membership and size. The compiler has faster paths for the usual types."""
 
 import math
 from typing import Any

@@ -67,8 +67,8 @@ def unwrap(values: list[Any]) -> list[Any]:
     return [each.content for each in values if each.present]
 
 
-# `or` and `orValue` evaluate their argument only if it is needed: the compiler does them. These
-# declarations give them their types.
+# `or` and `orValue` evaluate their argument lazily, so the compiler implements them. These
+# declarations only provide their types.
 
 
 @LIBRARY.add("optional<V>..or(optional<V>) -> optional<V>")

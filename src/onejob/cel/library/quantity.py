@@ -1,4 +1,4 @@
-"""Quantities of resources: `500m`, `2Gi`, `1e3`."""
+"""Resource quantities: `500m`, `2Gi`, `1e3`."""
 
 import re
 from fractions import Fraction
@@ -16,7 +16,7 @@ _QUANTITY = re.compile(
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST = 1000
-#: Beyond this exponent a quantity is at its largest, or below a billionth.
+#: Beyond this exponent a quantity is clamped to its maximum, or below a billionth.
 _FARTHEST = 1100
 
 
@@ -47,7 +47,7 @@ def parse_quantity(text: str) -> Quantity:
         exponent = _DECIMAL[match[5]] if match[5] else int(match[6] or 0)
         exponent = max(-_FARTHEST, min(_FARTHEST, exponent))
         number *= Fraction(10) ** exponent
-    # A billionth is the finest; what is finer is rounded up.
+    # The resolution is a billionth; finer values are rounded up.
     billionths = -((-number * 10**9) // 1)
     number = min(Fraction(billionths, 10**9), Fraction(INT_MAX))
     return Quantity(-number if match[1] == "-" else number)

@@ -1,5 +1,4 @@
-"""Regular expressions by RE2: the same meaning as upstream's, and no pattern takes exponential
-time."""
+"""Regular expressions by RE2: upstream's semantics, and no pattern takes exponential time."""
 
 from functools import lru_cache
 from typing import Any
@@ -15,7 +14,7 @@ _MEMORY = 8 << 20
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
-    # Imported when the first pattern is met: most rules have none.
+    # Imported lazily: most rules have no pattern.
     import re2
 
     if len(pattern) > _LONGEST_PATTERN:
@@ -32,7 +31,7 @@ def compile_pattern(pattern: str) -> Any:
         raise EvaluationError(f"error parsing regexp: {_in_words_of_go(reason)}") from error
 
 
-#: What RE2 says is wrong with a pattern, and how Go's regexp puts it.
+#: RE2's error messages, and Go's equivalents.
 _PROBLEMS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid named capture group": "invalid named capture",

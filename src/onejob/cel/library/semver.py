@@ -26,7 +26,7 @@ class Semver(Opaque):
         self.major = major
         self.minor = minor
         self.patch = patch
-        # A release comes after all of its pre-releases. The build does not count.
+        # A release orders after all of its pre-releases. Build metadata is ignored.
         self.order = (major, minor, patch, not pre, pre)
 
     def equals(self, other: Opaque) -> bool:

@@ -1,4 +1,4 @@
-"""Lists taken as sets."""
+"""Set operations on lists."""
 
 from typing import Any
 

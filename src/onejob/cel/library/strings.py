@@ -1,4 +1,4 @@
-"""Strings, by code points."""
+"""String functions, by code points."""
 
 import string
 from typing import Any
@@ -10,11 +10,11 @@ from onejob.cel.values import no_overload
 
 LIBRARY = Library()
 
-#: More characters than the cost limit allows anyone to make.
+#: Longer than any string that the cost limit allows to build.
 LONGEST = 10_000_000
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
-#: What Unicode calls white space; Python's strip takes some control characters more.
+#: Unicode's white space; Python's strip removes some more control characters.
 _SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"

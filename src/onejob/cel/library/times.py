@@ -1,4 +1,4 @@
-"""Timestamps and durations: reading, writing, and their parts."""
+"""Timestamps and durations: parsing, formatting, and their components."""
 
 import datetime
 import re
@@ -67,7 +67,7 @@ def _days(match: re.Match[str]) -> int:
 
 
 def parse_duration(text: str) -> Duration:
-    """Go's way of writing durations: `1h30m`, `-1.5s`."""
+    """Parse a duration in Go's notation: `1h30m`, `-1.5s`. Raises EvaluationError."""
     fault = EvaluationError(f'time: invalid duration "{text[:64]}"')
     if len(text) > _LONGEST:
         raise fault
@@ -150,7 +150,7 @@ def _local(value: Timestamp, zone: str) -> datetime.datetime:
             return moment.astimezone(datetime.timezone(-offset if match[1] == "-" else offset))
         return moment.astimezone(ZoneInfo(zone or "UTC"))
     except (OverflowError, OSError, ValueError, KeyError) as error:
-        # ZoneInfo answers an unknown name with a KeyError, an odd one with a ValueError.
+        # ZoneInfo raises KeyError for an unknown name, ValueError for a malformed one.
         raise EvaluationError(f"unknown time zone {zone[:64]}") from error
 
 

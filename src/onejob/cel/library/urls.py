@@ -1,4 +1,4 @@
-"""URLs, read as Go reads them: absolute ones, or a path that begins with a slash."""
+"""URLs, parsed as by Go's net/url: absolute, or a path that begins with a slash."""
 
 import re
 from urllib.parse import quote, unquote, unquote_plus
@@ -50,7 +50,7 @@ def parse_url(text: str) -> URL:
     if not rest.startswith("/"):
         if not scheme:
             raise fault("invalid URI for request")
-        # Opaque, as in mailto:somebody: it has neither host nor path.
+        # Opaque, as in mailto:user: it has neither host nor path.
         return URL(scheme, "", "", query)
     host = ""
     if rest.startswith("//") and (scheme or not rest.startswith("///")):
@@ -132,7 +132,7 @@ def get_escaped_path(value: URL) -> str:
 def get_query(value: URL) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for pair in value.query.split("&"):
-        # What Go cannot read of a query it leaves out.
+        # Go ignores the parts of a query that it cannot parse.
         if not pair or ";" in pair or _BAD_ESCAPE.search(pair):
             continue
         name, _, content = pair.partition("=")
