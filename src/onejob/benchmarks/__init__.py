@@ -1,4 +1,5 @@
-"""What `onejob bench` measures: scenarios, the peers and limits beside them, and the report.
+"""Benchmarks of `onejob bench`: scenarios, peers and theoretical limits for comparison, and the
+report.
 
-Every figure is taken in a fresh process, so that its CPU time and memory are its own.
+Every figure is measured in a fresh process, so that CPU time and memory are attributed correctly.
 """

@@ -1,4 +1,4 @@
-"""One probe in this process; what it found goes to stdout as JSON, and nothing else does."""
+"""Entry point of a probe process: runs one probe, writes its measurement to stdout as JSON only."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from onejob.benchmarks.used_nodes import used_nodes
 
 
 def main(probe: str, sizes: str) -> None:
-    # Programs that a probe starts may print; that must not end up in the answer.
+    # Programs started by a probe may print; that must not mix with the JSON on stdout.
     answer = os.dup(1)
     os.dup2(2, 1)
     module, _, function = probe.partition(":")

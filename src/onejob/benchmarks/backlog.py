@@ -1,4 +1,4 @@
-"""The day after: a great many finished Jobs whose time is over all at once."""
+"""TTL backlog: a great many finished Jobs that expire at the same moment."""
 
 import asyncio
 import logging
@@ -27,14 +27,20 @@ _BATCH = 500
 
 
 def expiring_jobs(*, jobs: int, pods: int) -> Measurement:
-    """Until the last of `jobs` finished Jobs is gone, `pods` of which still have a Pod (Pod GC
-    keeps no more than some thousands), and how long one-Pod Jobs take meanwhile."""
+    """Measure the time until the last of `jobs` expired Jobs is deleted.
+
+    `pods` of the Jobs still have a Pod (Pod GC keeps no more than some thousands). Also measures
+    the latency of one-Pod Jobs meanwhile.
+    """
     return run_like_a_server(_expiring_jobs(jobs, pods))
 
 
 def bare_deletions(*, jobs: int, at_once: int) -> Measurement:
-    """What deleting in the foreground writes, without an API: each Job read, written once more
-    with the time of its deletion, and struck out; one synced commit for `at_once` of them."""
+    """Measure the writes of foreground deletion without an API: the limit.
+
+    Each Job is read, written once more with its deletionTimestamp, and deleted; one synced commit
+    for each `at_once` of them.
+    """
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         return _bare_deletions(Path(folder), jobs, at_once)
 
@@ -49,7 +55,7 @@ async def _expiring_jobs(jobs: int, pods: int) -> Measurement:
             following = group.create_task(follower.run(measured.plane.store.revision))
             cpu, start = cpu_seconds(), time.perf_counter()
             clock.leap(_TTL)
-            # One that was due before all others, so that the controller looks at the clock.
+            # A Job that expired before all others, so that the controller reads the advanced clock.
             await _write(client, [_creation("poke", ttl_seconds=0)])
             await _write(client, [_ending("poke", clock.now() - 2 * _TTL)])
             latencies: list[float] = []
@@ -73,7 +79,7 @@ async def _expiring_jobs(jobs: int, pods: int) -> Measurement:
 
 
 class _LeapingClock(SystemClock):
-    """The system's clock, which can be set forward."""
+    """System clock that can be set forward."""
 
     def __init__(self) -> None:
         self._ahead = timedelta()
@@ -86,7 +92,7 @@ class _LeapingClock(SystemClock):
 
 
 class _Follower:
-    """Sees old Jobs go and fresh ones complete."""
+    """Watch of Jobs that detects the deletion of old Jobs and the completion of fresh ones."""
 
     def __init__(self, client: Client, old: int) -> None:
         self._client = client
@@ -111,7 +117,7 @@ class _Follower:
             if not self._left and not self.all_gone.is_set():
                 self.gone_at = time.perf_counter()
                 self.all_gone.set()
-        # Looked for in the bytes: decoding would cost the measured loop.
+        # Searched in the raw bytes: decoding would burden the measured event loop.
         elif name in self._fresh and b'"type":"Complete"' in event.document:
             self._fresh.pop(name).set_result(None)
 
@@ -125,8 +131,8 @@ async def _one_job(client: Client, follower: _Follower, name: str) -> float:
 
 
 async def fill(client: Client, clock: SystemClock, jobs: int, pods: int) -> None:
-    """Make finished Jobs, the first of which have a finished Pod each."""
-    # That they are left to somebody else is said of each.
+    """Create finished Jobs, the first `pods` of them with a finished Pod each."""
+    # Suppress the log message per Job that another controller manages it.
     logging.getLogger("onejob.controllers.job_events").setLevel(logging.ERROR)
     uids: list[str] = []
     for first in range(0, jobs, _BATCH):
@@ -142,7 +148,7 @@ async def fill(client: Client, clock: SystemClock, jobs: int, pods: int) -> None
 
 
 async def _write(client: Client, ops: Sequence[Op]) -> list[str]:
-    """Returns the UIDs of what was written."""
+    """Write all operations and return the UIDs of the objects. Raises the first ApiError."""
     uids = []
     for result in await client.write_many(ops):
         if isinstance(result, ApiError):
@@ -169,7 +175,10 @@ _POD_SPEC = {
 
 
 def _creation(name: str, ttl_seconds: int) -> Create:
-    """Of a Job that the Job controller leaves to us: it is to look finished, not to run."""
+    """Return the creation of a Job that appears finished without running.
+
+    `managedBy` makes the Job controller ignore it.
+    """
     document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -246,7 +255,7 @@ def _marked(connection: Any, name: str) -> bytes:
     return msgspec.json.encode(document)
 
 
-#: About what a Job looks like once it is defaulted and has finished.
+#: Typical Job after defaulting, finished.
 _FINISHED_JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",

@@ -1,7 +1,8 @@
-"""An HTTPS server that answers every request with the same document: the limit of any API.
+"""Minimal HTTPS server that answers every request with the same document: the limit of any API.
 
-python -m onejob.benchmarks.bare_server CERTIFICATE KEY PORT_FILE
-Nothing of onejob is imported: its memory is a limit too.
+    python -m onejob.benchmarks.bare_server CERTIFICATE KEY PORT_FILE
+
+Imports no part of onejob: its memory is a limit too.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class _Answering(asyncio.Protocol):
 
 
 async def serve(certificate: str, key: str, port_file: Path) -> None:
-    """Until killed. The port is written when requests can come."""
+    """Serve until killed. The port file is written once the server accepts requests."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     server = await asyncio.get_running_loop().create_server(_Answering, "127.0.0.1", 0, ssl=tls)

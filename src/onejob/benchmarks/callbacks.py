@@ -1,7 +1,8 @@
-"""How long the loop is held: by one callback, and between two looks of whoever waits for it.
+"""Event loop stalls: longest callback, and longest delay of a short sleep.
 
-Both are given in CPU time of the loop's thread, which is what our code asks of it, and pauses also
-as they passed on the clock: on a shared machine those hold the times when we were not let run.
+Both are reported in CPU time of the loop's thread, which is the cost of our own code. Delays are
+also reported in wall-clock time: on a shared machine that includes times when the process was not
+scheduled.
 """
 
 import asyncio
@@ -19,12 +20,12 @@ Ts = TypeVarTuple("Ts")
 
 
 class TimedLoop(uvloop.Loop):
-    """The loop that `onejob serve` runs on, with a clock around every callback and step of a task.
+    """Event loop of `onejob serve` that times every callback and every step of a task.
 
-    Not around what the loop itself does when a socket is ready.
+    Excludes the loop's own work when a socket is ready.
     """
 
-    #: CPU seconds of its thread; whatever Python's garbage collector took meanwhile included.
+    #: CPU seconds of the loop's thread, including garbage collection meanwhile.
     longest_callback = 0.0
 
     def call_soon(
@@ -74,10 +75,10 @@ class TimedLoop(uvloop.Loop):
 
 @dataclass(slots=True)
 class Pauses:
-    """By how much a short sleep took longer than it should have."""
+    """Excess duration of short sleeps on the event loop, in seconds."""
 
     longest: float = 0.0
-    #: The most CPU time that the loop's thread spent while somebody slept so.
+    #: Maximum CPU time of the loop's thread during such a sleep, in seconds.
     longest_cpu: float = 0.0
 
     async def watch(self, end: "asyncio.Future[Any]") -> None:

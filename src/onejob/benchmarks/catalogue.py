@@ -1,7 +1,7 @@
-"""Every scenario: its question, its probe at full and at quick size, targets, peers and limits.
+"""Scenario catalogue: question, probe at full and quick size, targets, peers and limits.
 
-Figures that are said to be from elsewhere were taken on a quiet machine with two cores of the
-kind the targets were set on, or are their makers' own.
+Figures of `Elsewhere` were measured on an idle machine with two cores of the kind the targets were
+set on, or published by their makers.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A peer or limit that is measured in the same run."""
+    """Peer or limit that is measured in the same run."""
 
     name: str
     probe: Probe
@@ -40,7 +40,7 @@ class Scenario(msgspec.Struct, frozen=True):
     targets: Mapping[str, Goal] = {}
     beside: tuple[Beside, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
-    #: What runs the Pods: a simulated node ends them at once and starts no process.
+    #: Node runtime for the Pods: a simulated node ends them at once and starts no process.
     node: Literal["simulated", "process", "none"] = "simulated"
 
     @property
@@ -67,7 +67,8 @@ def _one_job(completions: int, parallelism: int, *, indexed: int = 0) -> Probe:
 
 
 def _bare_loops(completions: int, parallelism: int) -> tuple[Beside, Beside]:
-    """With four writes per Pod, which earlier figures were taken with, and with as many as ours."""
+    """Return limits with four writes per Pod, as in earlier figures, and with three, like
+    onejob."""
     size = {"completions": completions, "parallelism": parallelism}
     quick = {"completions": 200, "parallelism": min(parallelism, 20)}
     three = {"writes": 3}
@@ -184,7 +185,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"large": 1, "medium": 2, "small": 8, "scale": 10, "indexed": 1},
         ),
         elsewhere=(
-            # Its Pods sleep for 30 s, at 20 nodes and 100 requests a second.
+            # Its Pods sleep for 30 s, with 20 nodes and 100 requests per second.
             Elsewhere("Kubernetes, by KEP-2214", {"seconds": 33.4}),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Whole commands, from a cold start, as a person at a shell waits for them."""
+"""Duration of whole commands from a cold start, as experienced at a shell."""
 
 import subprocess
 import sys

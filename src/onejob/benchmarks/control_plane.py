@@ -1,4 +1,4 @@
-"""Throughput of the control plane alone: Jobs whose Pods end at once on the simulated node."""
+"""Control plane throughput: Jobs whose Pods end at once on the simulated node."""
 
 import time
 from collections.abc import Sequence
@@ -23,8 +23,11 @@ def many_jobs(*, jobs: int, completions: int, parallelism: int) -> Measurement:
 
 
 def kep_2214_mix(*, large: int, medium: int, small: int, scale: int, indexed: int) -> Measurement:
-    """The mix of the proposal's load test, all Pods of a Job at once: Jobs of 400, 20 and 5 Pods
-    (divided by `scale`, for a quick look)."""
+    """Measure the mix of KEP-2214's load test: Jobs of 400, 20 and 5 Pods, all Pods of a Job at
+    once.
+
+    Sizes are divided by `scale`, for a quick run.
+    """
     ops: list[Create] = []
     names: list[str] = []
     pods = 0

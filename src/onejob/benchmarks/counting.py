@@ -1,8 +1,8 @@
-"""Counts of operations: unlike times, they are the same on every machine.
+"""Operation counters: unlike times, they are the same on every machine.
 
-Writes are revisions of the store, commits are transactions on its disk, syncs are those of the
-Job controller, decodes and encodes are calls of the JSON codec, calls are those of any function,
-Python's own included.
+Writes are revisions of the store, commits are transactions on its disk, syncs are reconciles of the
+Job controller, decodes and encodes are calls of the JSON codec, and calls are calls of any
+function, Python's built-ins included.
 """
 
 import sys
@@ -27,7 +27,7 @@ _OPERATIONS = {
 
 
 class CountingCommitter:
-    """Counts the commits among what it passes on; the rest is upkeep of the file."""
+    """Committer wrapper that counts commits; other jobs are maintenance of the database file."""
 
     def __init__(self, inner: Committer) -> None:
         self.commits = 0
@@ -38,7 +38,7 @@ class CountingCommitter:
         def count(error: StoreError | None) -> None:
             before = self.revision()
             done(error)
-            # A commit, and nothing else, makes revisions visible.
+            # Only a commit makes revisions visible.
             self.commits += self.revision() > before
 
         self._inner.submit(job, count)
@@ -48,7 +48,7 @@ class CountingCommitter:
 
 
 def operations(plane: ControlPlane, committer: CountingCommitter) -> Counter[str]:
-    """How many so far."""
+    """Return the counts since the start of the control plane."""
     return Counter(
         writes=plane.store.revision,
         commits=committer.commits,
@@ -62,15 +62,17 @@ def since(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 
 @contextmanager
 def counting_calls() -> Iterator[Counter[str]]:
-    """Counts calls of this thread, and those of the JSON codec among them. Slow: not for what is
-    timed."""
+    """Count the calls of this thread, and the JSON codec's among them.
+
+    Slow: not for timed code.
+    """
     counts: Counter[str] = Counter(decodes=0, encodes=0, calls=0)
 
     def profile(frame: FrameType, event: str, called: Any) -> None:
         if event in _CALLS:
             counts["calls"] += 1
         if event == "c_call" and (operation := _OPERATIONS.get(called.__name__)):
-            # Of a function its module, of a method the type of the codec.
+            # The module of a function; the codec type's module for a method.
             owner = called.__self__
             home = getattr(owner, "__name__", type(owner).__module__)
             if home.startswith(_CODEC):

@@ -1,4 +1,4 @@
-"""The rush at the full minute: many CronJobs that are due at the same moment."""
+"""CronJob burst: many CronJobs that are due at the same full minute."""
 
 import asyncio
 import time
@@ -16,12 +16,12 @@ from onejob.wire.errors import ApiError
 
 
 def same_minute(*, cronjobs: int) -> Measurement:
-    """From the full minute to each Job seen Complete, on the simulated node."""
+    """Measure from the full minute to each Job seen Complete, on the simulated node."""
     return run_like_a_server(_same_minute(cronjobs))
 
 
 async def _same_minute(cronjobs: int) -> Measurement:
-    # Enough to create them all before it is time.
+    # Enough time to create all of them before the full minute.
     ahead_seconds = 1.0 + cronjobs / 200
     clock = _SoonFullMinute(ahead_seconds)
     async with a_plane(clock=clock) as measured, completions(measured) as seen:
@@ -39,7 +39,7 @@ async def _same_minute(cronjobs: int) -> Measurement:
 
 
 class _SoonFullMinute:
-    """The system's clock, off by as much as it takes for a full minute to come soon."""
+    """System clock with an offset such that a full minute comes soon."""
 
     def __init__(self, ahead_seconds: float) -> None:
         self._system = SystemClock()
@@ -64,7 +64,7 @@ def _a_cronjob(number: int) -> Create:
         "apiVersion": "batch/v1",
         "kind": "CronJob",
         "metadata": {"name": f"cron-{number}"},
-        # Every minute: whichever full minute comes first.
+        # Every minute, so that the first full minute triggers it.
         "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}},
     }
     return Create(CRONJOBS, NAMESPACE, msgspec.json.encode(document))

@@ -1,4 +1,4 @@
-"""A large Job that many follow over HTTPS: what they cost, and what one costs who hardly reads."""
+"""Watch fan-out over HTTPS: cost of many watchers of a large Job, and of one slow watcher."""
 
 import asyncio
 import time
@@ -14,13 +14,15 @@ from onejob.benchmarks.usage import cpu_seconds_of, peak_rss_mb
 _JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _JOB = "followed"
-#: The name of the last Pod, which nobody runs: who has seen it has seen all.
+#: Name of the last Pod, which is never scheduled: a watcher that received it has received all.
 _END = "the-end"
 
 
 def one_job(*, completions: int, parallelism: int, watchers: int, slow: int) -> Measurement:
-    """Until the Job is Complete, and until each of the watchers has seen all of its Pods' changes;
-    `slow` more watchers hardly read."""
+    """Measure until the Job is Complete, and until each watcher has received all Pod changes.
+
+    `slow` additional watchers hardly read.
+    """
     return run_like_a_server(_one_job(completions, parallelism, watchers, slow))
 
 
@@ -53,7 +55,7 @@ async def _one_job(completions: int, parallelism: int, watchers: int, slow: int)
 
 
 async def _follow(server: Server, target: str) -> float:
-    """When it has seen all."""
+    """Watch until the last Pod was received; return that time."""
     connection = await _connected(server)
     await connection.until(target, b'"name":"%b"' % _END.encode())
     at = time.perf_counter()

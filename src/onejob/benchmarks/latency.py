@@ -1,4 +1,4 @@
-"""How long one waits: for a small Job alone, beside a giant one, and after a process has ended."""
+"""Job latency: a small Job alone, next to a giant one, and after the end of a real process."""
 
 import asyncio
 import os
@@ -19,18 +19,19 @@ from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 
 
 def one_pod_jobs(*, jobs: int) -> Measurement:
-    """Created → Complete seen on a watch, one after the other, each alone."""
+    """Measure from creation to Complete seen on a watch; Jobs run one after the other, each
+    alone."""
     return run_like_a_server(_one_after_the_other(jobs))
 
 
 def beside_a_giant(*, giant: int, parallelism: int) -> Measurement:
-    """The same while a Job runs whose Pods keep the control plane busy."""
+    """Measure the same while the Pods of a giant Job keep the control plane busy."""
     loop = TimedLoop()
     return run_like_a_server(_beside_a_giant(giant, parallelism, loop), on=loop)
 
 
 def exit_to_complete(*, jobs: int) -> Measurement:
-    """From the end of a real process to its Job seen Complete."""
+    """Measure from the end of a real process to its Job seen Complete."""
     return run_like_a_server(_exit_to_complete(jobs))
 
 
@@ -44,7 +45,7 @@ async def _one_after_the_other(jobs: int) -> Measurement:
 
 async def _beside_a_giant(giant: int, parallelism: int, loop: TimedLoop) -> Measurement:
     async with a_plane() as measured, completions(measured) as seen:
-        # Not what the start took, which nobody had to wait for.
+        # Exclude start-up, which no client waited for.
         loop.longest_callback = 0.0
         cpu = cpu_seconds()
         await measured.client.write(
@@ -94,7 +95,7 @@ async def _exit_to_complete(jobs: int) -> Measurement:
 
 
 def _end_of_writer(pipe: str) -> float:
-    """When the only process that holds a named pipe open has ended."""
+    """Return when the only process that holds a named pipe open has ended."""
     with open(pipe, "rb") as held:
         held.read()
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""The least that the work could cost: bare loops without an API, a planner or a node."""
+"""Lower bounds of the cost: bare loops without an API, a planner or a node."""
 
 import asyncio
 import queue
@@ -20,9 +20,12 @@ _FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
 def bare_pod_lives(*, completions: int, parallelism: int, writes: int = 4) -> Measurement:
-    """Four JSON documents written per Pod (created, running, succeeded, freed), each seen by two
-    typed watchers, with one synced SQLite commit for all that wait. With three `writes`, Pods do
-    not run."""
+    """Measure bare Pod life cycles: four JSON documents written per Pod, each decoded by two
+    watchers.
+
+    The writes are created, running, succeeded and freed (finalizer removed); one synced SQLite
+    commit serves all pending writes. With three `writes`, Pods skip the running phase.
+    """
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         return run_like_a_server(
             _bare_pod_lives(Path(folder), completions, parallelism, _NEXT_PHASES[writes])
@@ -30,7 +33,7 @@ def bare_pod_lives(*, completions: int, parallelism: int, writes: int = 4) -> Me
 
 
 def five_commits(*, turns: int) -> Measurement:
-    """A one-Pod Job waits for at least five commits, one after the other."""
+    """Measure five sequential commits: a one-Pod Job waits for at least five."""
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         connection = synced_log(Path(folder) / "log.db")
         value = msgspec.json.encode(_POD)
@@ -45,7 +48,7 @@ def five_commits(*, turns: int) -> Measurement:
 
 
 def synced_log(path: Path) -> apsw.Connection:
-    """A table whose every commit waits for the disk, as the store's does."""
+    """Open a table whose every commit waits for the disk, like the store's."""
     connection = apsw.Connection(str(path))
     connection.pragma("page_size", 8_192)
     connection.pragma("journal_mode", "wal")
@@ -59,7 +62,7 @@ Row = tuple[int, str, bytes]
 
 
 def insert(connection: apsw.Connection, rows: Sequence[Row]) -> None:
-    """One statement, one commit: between statements Python's lock would be fought for."""
+    """Insert rows in one statement, one commit: between statements, threads contend for the GIL."""
     places = ",".join(["(?,?,?)"] * len(rows))
     connection.execute(f"INSERT INTO log VALUES {places}", [cell for row in rows for cell in row])
 
@@ -83,7 +86,7 @@ _decode = msgspec.json.Decoder().decode
 _read = msgspec.json.Decoder(_View).decode
 
 
-#: What follows which phase, by the number of writes of a Pod.
+#: Phase transitions, by the number of writes per Pod.
 _NEXT_PHASES: Mapping[int, Mapping[str, str]] = {
     4: {"Pending": "Running", "Running": "Succeeded"},
     3: {"Pending": "Succeeded"},
@@ -192,7 +195,7 @@ async def _bare_pod_lives(
     return Measurement({"pods/s": completions / seconds, "seconds": seconds}, cost)
 
 
-#: About what a Job's Pod looks like once it is defaulted and has run.
+#: Typical Pod of a Job after defaulting and running.
 _POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",

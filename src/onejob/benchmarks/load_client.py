@@ -1,4 +1,4 @@
-"""A small HTTPS client that does no more than it must: the server is what is measured."""
+"""Minimal HTTPS client for load tests: the server is to be measured, not the client."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ class Reply(NamedTuple):
 
 
 def address_of(kubeconfig: Path) -> Address:
-    """Of a kubeconfig that `onejob serve` wrote."""
+    """Return the address in a kubeconfig written by `onejob serve`."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -42,7 +42,7 @@ def address_of(kubeconfig: Path) -> Address:
 
 
 class Connection:
-    """One kept-alive connection; one request at a time."""
+    """Keep-alive connection; one request at a time."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -50,7 +50,7 @@ class Connection:
         self._writer: asyncio.StreamWriter
 
     async def open(self) -> None:
-        # Lists are long; the default limit is for lines only, but bounds reads as well.
+        # Lists are long; the default limit is meant for lines, but bounds reads as well.
         self._reader, self._writer = await asyncio.open_connection(
             self._address.host, self._address.port, ssl=self._address.tls, limit=2**20
         )
@@ -71,7 +71,7 @@ class Connection:
         return Reply(code, b"".join(chunks))
 
     async def lines(self, target: str, enough: Callable[[int], bool]) -> None:
-        """Read a watch until `enough` of its lines were read."""
+        """Read a watch until `enough` returns True for the number of lines read."""
         code, _ = await self._head("GET", target, b"")
         assert code == 200, f"{target} was answered with {code}"
         seen = 0
@@ -79,7 +79,8 @@ class Connection:
             seen += (await self._chunk()).count(b"\n")
 
     async def until(self, target: str, end: bytes) -> None:
-        """Read a watch until something in it is `end`. Raises if the server ends it before."""
+        """Read a watch until `end` occurs in it. Raises RuntimeError if the server closes it
+        before."""
         code, _ = await self._head("GET", target, b"")
         assert code == 200, f"{target} was answered with {code}"
         seen = b""
@@ -91,7 +92,7 @@ class Connection:
             seen += piece
 
     async def hardly_read(self, target: str) -> None:
-        """A watch of somebody who is hardly interested, until cancelled."""
+        """Read a watch very slowly, until cancelled: a lagging client."""
         await self._head("GET", target, b"")
         while True:
             await asyncio.sleep(_CRUMB_SECONDS)
@@ -122,12 +123,12 @@ class Connection:
 async def per_second(
     connections: Sequence[Connection], requests: Iterator[tuple[str, str, bytes]], *, code: int
 ) -> tuple[float, int]:
-    """Send all requests, each connection one after the other: how many a second, and in all."""
+    """Send all requests, one at a time per connection; return the rate per second and the total."""
     done = 0
 
     async def work(connection: Connection) -> None:
         nonlocal done
-        # All take from the same iterator, so that none is idle before the end.
+        # All connections share one iterator, so that none is idle before the end.
         for method, target, body in requests:
             reply = await connection.ask(method, target, body)
             if reply.code != code:

@@ -1,4 +1,4 @@
-"""Operations per Pod in virtual time: the same on every machine, so that tests can bound them."""
+"""Operations per Pod in virtual time: identical on every machine, so that tests can bound them."""
 
 import asyncio
 import tempfile
@@ -16,9 +16,9 @@ from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 
-#: What a commit takes; everything else takes no time at all.
+#: Simulated duration of a commit; all other work takes no virtual time.
 _COMMIT_SECONDS = 0.001
-#: By then, all that a start or the end of a Job has to be followed by has happened.
+#: Virtual time after which all consequences of a start or of the end of a Job have happened.
 _SETTLED_SECONDS = 5.0
 
 
@@ -29,7 +29,7 @@ def per_pod(*, completions: int, parallelism: int, indexed: int = 0) -> Measurem
 
 
 def per_finished_job(*, jobs: int) -> Measurement:
-    """Of a restart, for each Job that is over and has its one Pod: until nothing more happens."""
+    """Count the operations of a restart per finished Job, each with one Pod, until it is idle."""
     counted = []
     for count in (jobs, 2 * jobs):
         with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
@@ -79,7 +79,7 @@ async def _count(folder: Path, pods: int, parallelism: int, indexed: bool) -> di
                 await plane.client.write(job)
                 await seen.of(name)
 
-            # What is imported and remembered with the first Pods is not counted.
+            # Warm-up: imports and caches of the first Pods are not counted.
             await run("first", parallelism)
             before = operations(plane, committer)
             with counting_calls() as calls:

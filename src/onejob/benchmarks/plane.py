@@ -1,4 +1,4 @@
-"""A control plane to measure, in this process and a folder of its own; Jobs to give it."""
+"""In-process control plane for benchmarks, with its own data folder; and Jobs to submit to it."""
 
 import asyncio
 import tempfile
@@ -48,7 +48,7 @@ async def a_plane(
     clock: Clock | None = None,
     pods_end_with_us: bool = False,
 ) -> AsyncIterator[MeasuredPlane]:
-    """Started, and stopped at the end. Without a folder the state is thrown away."""
+    """Start a control plane, and stop it at the end. Without a folder its state is temporary."""
     node = NodeOptions(runtime=record_node(runtime), pods_end_with_us=pods_end_with_us)
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         committer = CountingCommitter(ThreadCommitter())
@@ -67,7 +67,7 @@ async def a_plane(
 def run_like_a_server(
     main: Coroutine[Any, Any, T], *, on: asyncio.AbstractEventLoop | None = None
 ) -> T:
-    """On the loop that `onejob serve` runs on, or on one that measures besides."""
+    """Run a coroutine on the event loop of `onejob serve` (uvloop), or on an instrumented one."""
     with asyncio.Runner(loop_factory=lambda: on or uvloop.new_event_loop()) as runner:
         return runner.run(main)
 
@@ -103,7 +103,7 @@ def a_job(
 
 
 class Completions:
-    """Follows all Jobs and records when each was seen complete. Raises if one failed."""
+    """Watch of all Jobs that records when each was seen Complete. Raises if a Job failed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -115,21 +115,22 @@ class Completions:
         async with aclosing(self._client.watch(Selection(JOBS), after=after)) as batches:
             async for batch in batches:
                 for event in batch:
-                    # Looked for in the bytes: decoding every status would cost the measured loop.
+                    # Searched in the raw bytes: decoding every status would burden the measured
+                    # event loop.
                     if b'"type":"Failed"' in event.document:
                         raise RuntimeError(f"{event.key} failed: {event.document.decode()}")
                     if b'"type":"Complete"' in event.document:
                         self._complete(event.key.name, time.perf_counter())
 
     async def of(self, name: str) -> float:
-        """When (`perf_counter`) the Job was seen complete."""
+        """Return when (`perf_counter`) the Job was seen Complete; waits for it."""
         if name in self._seen:
             return self._seen[name]
         future = self._waiting.setdefault(name, asyncio.get_running_loop().create_future())
         return await future
 
     async def first(self, count: int) -> list[float]:
-        """When each of the first `count` Jobs was seen complete, whatever their names."""
+        """Return when each of the first `count` Jobs was seen Complete, whatever their names."""
         while len(self._seen) < count:
             self._more.clear()
             await self._more.wait()
@@ -149,7 +150,7 @@ class Completions:
 @asynccontextmanager
 async def completions(measured: MeasuredPlane) -> AsyncIterator[Completions]:
     seen = Completions(measured.client)
-    # In a group: a Job that fails must end the measurement, not leave it waiting.
+    # In a task group: a failed Job must end the measurement, not leave it waiting.
     async with asyncio.TaskGroup() as group:
         following = group.create_task(seen.follow(measured.plane.store.revision))
         yield seen

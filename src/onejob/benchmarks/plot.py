@@ -1,4 +1,4 @@
-"""Cost against size as an SVG picture, written by hand: a few lines, a few words."""
+"""SVG plot of cost against size, written without a plotting library: a few lines, a few labels."""
 
 from collections.abc import Sequence
 from math import log10
@@ -9,7 +9,7 @@ _GROWTH = 1.3
 
 
 def cost_plot(curve: Sequence[tuple[int, float]]) -> str:
-    """CPU per Pod (linear) against completions (logarithmic), with the band that is allowed."""
+    """Return CPU per Pod (linear) against completions (logarithmic), with the accepted band."""
     sizes, costs = [size for size, _ in curve], [cost for _, cost in curve]
     cheapest = min(costs)
     top = max(*costs, cheapest * _GROWTH) * 1.15

@@ -1,4 +1,4 @@
-"""Real processes: thousands of `/bin/true`, by onejob and by programs that do nothing else."""
+"""Process throughput: thousands of `/bin/true`, by onejob and by dedicated process launchers."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ _TRUE = "/bin/true"
 
 
 def by_onejob(*, processes: int, at_once: int) -> Measurement:
-    """The Job alone, then the whole of `onejob run` from a shell's point of view."""
+    """Measure the Job alone, then the whole `onejob run` command."""
     seconds, cost = run_like_a_server(_by_onejob(processes, at_once))
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         whole = _timed([
@@ -31,7 +31,7 @@ def by_onejob(*, processes: int, at_once: int) -> Measurement:
 
 
 def one_job(*, completions: int, parallelism: int) -> Measurement:
-    """The same question as `control_plane:one_job`, with Pods that are real processes."""
+    """Measure the same as `control_plane:one_job`, with Pods that are real processes."""
     seconds, cost = run_like_a_server(_by_onejob(completions, parallelism))
     return Measurement({"seconds": seconds, "pods/s": completions / seconds}, cost)
 
@@ -59,11 +59,11 @@ def by_gnu_parallel(*, processes: int, at_once: int) -> Measurement:
 def by_hyperqueue(*, processes: int, at_once: int) -> Measurement:
     if find_spec("hyperqueue") is None:
         return Measurement(skipped="not installed (pip install hyperqueue)")
-    # mypy does not know the package: it is a peer, not a dependency.
+    # mypy cannot resolve the package: it is a peer, not a dependency.
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
 
-    # It writes two files per process into the folder it is in.
+    # HyperQueue writes two files per process into its working directory.
     with tempfile.TemporaryDirectory() as folder, chdir(folder), LocalCluster() as cluster:
         cluster.start_worker(WorkerConfig(cores=at_once))
         client = cluster.client()
@@ -76,7 +76,7 @@ def by_hyperqueue(*, processes: int, at_once: int) -> Measurement:
 
 
 def by_a_spawn_loop(*, processes: int, at_once: int) -> Measurement:
-    """Nothing but starting and waiting: the limit."""
+    """Measure only spawning and waiting: the limit."""
     cpu = cpu_seconds(children=True)
     start = time.perf_counter()
     running = 0

@@ -1,4 +1,4 @@
-"""Outcomes as JSON lines, with the commit and the machine they were measured on."""
+"""Result records as JSON lines, with the commit and the machine of the measurement."""
 
 import os
 import platform
@@ -19,16 +19,17 @@ class Machine(msgspec.Struct, frozen=True):
     memory_mb: int
     kernel: str
     python: str
-    #: Over the last minute before the first measurement: figures of a busy machine say little.
+    #: Load average of the minute before the first measurement: figures of a busy machine mean
+    #: little.
     load: float
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """When, of what and where."""
+    """Context of a measurement: time, version and machine."""
 
     at: datetime
     version: str
-    #: "" outside a checkout; "+" at its end means that there were changes on top.
+    #: Short commit hash; "" outside a checkout. A "+" at its end means uncommitted changes.
     commit: str
     machine: Machine
 

@@ -1,5 +1,5 @@
-"""A server that was killed while thousands of Pods were live, or when a great many objects had
-finished, and the time until it works on."""
+"""Crash recovery: time to resume after kill -9, with thousands of live Pods or many finished
+objects."""
 
 import asyncio
 import multiprocessing
@@ -25,7 +25,7 @@ from onejob.clock import SystemClock
 from onejob.objects.meta import PODS, Key
 
 _JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-#: As kubectl asks.
+#: Accept header of kubectl.
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _PAGE = 500
 _LOOK_SECONDS = 0.05
@@ -40,14 +40,14 @@ def restart(*, pods: int) -> Measurement:
 
 
 def among_finished(*, jobs: int, pods: int) -> Measurement:
-    """`onejob serve` on the state of one that was killed, with so many finished Jobs and Pods."""
+    """Measure `onejob serve` on the state of a killed server with many finished Jobs and Pods."""
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         _be_killed(_finish, Path(folder) / "server", jobs, pods)
         return run_like_a_server(_serve_again(Path(folder), jobs))
 
 
 def _be_killed(live: Callable[..., None], *what: object) -> None:
-    """In a process of its own, whose memory is not ours to account for."""
+    """Run `live` in its own process, whose memory is not counted, and kill it once it is ready."""
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=live, args=(*what, theirs), daemon=True)
@@ -134,8 +134,10 @@ async def _serve_again(folder: Path, jobs: int) -> Measurement:
 
 
 async def _run_a_job(address: load_client.Address) -> float:
-    """When a Job is complete that is created now, beside other requests. The controllers may have
-    yet to begin."""
+    """Create a Job and return when it is Complete.
+
+    Runs concurrently with other requests; the controllers may not have started yet.
+    """
     client = load_client.Connection(address)
     await client.open()
     job = a_job("next", completions=1, parallelism=1)
@@ -149,7 +151,7 @@ async def _run_a_job(address: load_client.Address) -> float:
 
 
 async def _list(client: load_client.Connection, accept: str, limit: int) -> tuple[int, float]:
-    """How many there are, page by page as kubectl asks, and how long that took."""
+    """List all Jobs in pages, as kubectl does; return their number and the duration in seconds."""
     start, found, token = time.perf_counter(), 0, ""
     while True:
         target = f"{_JOBS}?limit={limit}&continue={token}"

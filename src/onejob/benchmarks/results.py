@@ -1,4 +1,4 @@
-"""Measurements and their outcomes, compared with targets."""
+"""Measurements, and outcomes of scenarios compared with targets."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -7,12 +7,12 @@ import msgspec
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What the measured work took, of the process that did it and of its children."""
+    """Resources used by the measured work, in its process and that process's children."""
 
     pods: int
     cpu_seconds: float
     peak_rss_mb: float
-    #: Operation -> how many; see `counting`.
+    #: Operation -> count; see `counting`.
     counts: Mapping[str, int] = {}
 
     @property
@@ -24,22 +24,22 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one probe found: figures by name. The unit is the end of the name."""
+    """Result of one probe: figures by name. A name ends with the unit."""
 
     figures: Mapping[str, float] = {}
     cost: Cost | None = None
-    #: Why there is nothing: a program that is not installed, for instance.
+    #: Reason for missing figures, for instance a program that is not installed.
     skipped: str = ""
     #: Cost against size, for the plot: (pods, CPU µs per pod).
     curve: tuple[tuple[int, float], ...] = ()
-    #: The runtimes of the nodes that were used, recorded by `used_nodes`.
+    #: Runtimes of the nodes used, recorded by `used_nodes`.
     nodes: tuple[str, ...] = ()
 
 
 class Goal(msgspec.Struct, frozen=True):
     sense: Literal["at least", "at most"]
     value: float
-    #: The value is a multiple of this peer's figure in the same run.
+    #: Name of a peer; the value is then a multiple of this peer's figure in the same run.
     times: str = ""
 
     def text(self) -> str:
@@ -47,7 +47,7 @@ class Goal(msgspec.Struct, frozen=True):
         return f"{sign} {number(self.value)}" + (f"× {self.times}" if self.times else "")
 
     def met_by(self, figure: float, peer: float | None = None) -> bool | None:
-        """None if it is unknown, because the peer was not measured."""
+        """Return whether `figure` meets the goal; None if its peer was not measured."""
         bound = self.value
         if self.times:
             if peer is None:
@@ -57,16 +57,17 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody else's figures for the same question, or the limit of what is possible."""
+    """Figures of another program for the same question, or of a theoretical limit."""
 
     name: str
     measured: Measurement
-    #: Not in this run: on a quiet machine of the kind the targets were set on, or by its makers.
+    #: Not measured in this run, but on an idle machine of the kind the targets were set on, or
+    #: published by its makers.
     elsewhere: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One scenario, measured."""
+    """Result of one scenario."""
 
     scenario: str
     question: str
@@ -74,13 +75,14 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     measured: Measurement
     peers: tuple[Peer, ...] = ()
     targets: Mapping[str, Goal] = {}
-    #: Smaller than the targets are meant for: no verdicts.
+    #: Measured at smaller sizes than the targets apply to: no verdicts.
     quick: bool = False
-    #: What went wrong, if nothing could be measured.
+    #: Error message, if nothing could be measured.
     problem: str = ""
 
     def verdict(self, figure: str) -> bool | None:
-        """Whether the target of a figure is met; None if it has none, or none at this size."""
+        """Return whether the target of a figure is met; None if it has none, or none at this
+        size."""
         target = self.targets.get(figure)
         if target is None or self.quick or figure not in self.measured.figures:
             return None
@@ -90,14 +92,15 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def number(value: float) -> str:
-    """As many digits as one can trust: three, more only left of the point."""
+    """Format with as many digits as are reliable: three, more only left of the point."""
     if abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """The smallest value that at least so many percent of all are not above."""
+    """Return the nearest-rank percentile: the smallest value with at least `percent` at or below
+    it."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(int(rank), 1) - 1]

@@ -1,4 +1,4 @@
-"""Runs one scenario with its peers and reports the progress."""
+"""Scenario runner: measures one scenario with its peers and reports progress."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from onejob.benchmarks.catalogue import Probe, Scenario
 from onejob.benchmarks.results import Measurement, Outcome, Peer
 from onejob.benchmarks.subprocesses import ProbeFailed, run_probe
 
-#: Called with what is being measured and for how many seconds already.
+#: Called with the name of the current measurement and the elapsed seconds.
 Progress = Callable[[str, float], None]
 
 
 def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
-    """A probe that fails is part of the outcome: the other scenarios go on."""
+    """Measure a scenario. A failed probe is recorded in the outcome; other scenarios continue."""
 
     def run(probe: Probe, what: str) -> Measurement:
         progress(what, 0.0)
@@ -45,7 +45,8 @@ def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
 
 
 def with_cost(measured: Measurement) -> Measurement:
-    """What the work took, among the figures, so that targets and peers can speak of it."""
+    """Return the measurement with its cost added to the figures, for targets and peers to refer
+    to."""
     cost = measured.cost
     if cost is None:
         return measured

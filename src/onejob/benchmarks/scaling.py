@@ -1,4 +1,4 @@
-"""Does a Pod cost the same in a large Job as in a small one?"""
+"""Scaling: CPU cost per Pod of a large Job compared with a small one."""
 
 from statistics import median
 
@@ -9,8 +9,11 @@ _PROBE = "control_plane:one_job"
 
 
 def cost_against_size(*, smallest: int, largest: int, parallelism: int, rounds: int) -> Measurement:
-    """Sizes grow tenfold, each in a process of its own. Each round takes all of them, so that a
-    machine that is slower for a while is slower for all, and the median of the rounds counts."""
+    """Measure the cost per Pod at sizes growing tenfold, each in its own process.
+
+    Each round takes all sizes, so that a temporarily slower machine is slower for all of them; the
+    result is the median of the rounds.
+    """
     sizes = [smallest]
     while sizes[-1] * 10 <= largest:
         sizes.append(sizes[-1] * 10)
@@ -24,7 +27,7 @@ def cost_against_size(*, smallest: int, largest: int, parallelism: int, rounds: 
             nodes.update(measured.nodes)
     curve = [(size, median(cost.cpu_us_per_pod for cost in costs[size])) for size in sizes]
     figures = {f"CPU per pod of {size:,}, µs": cost for size, cost in curve}
-    # Against the cheapest: the smallest carries what is paid once per process.
+    # Relative to the cheapest: the smallest size includes the fixed cost of a process.
     figures["growth of cost, ×"] = curve[-1][1] / min(cost for _, cost in curve[:-1])
     peak_rss_mb = max(cost.peak_rss_mb for cost in costs[sizes[-1]])
     figures[f"peak RSS of {sizes[-1]:,}, MB"] = peak_rss_mb

@@ -1,4 +1,4 @@
-"""The API over HTTPS: `onejob serve` in one process, the clients in another."""
+"""API throughput over HTTPS: `onejob serve` in one process, the clients in another."""
 
 import asyncio
 import ssl
@@ -29,17 +29,20 @@ _LOOK_SECONDS = 0.02
 
 
 def by_onejob(*, alone: int, together: int, clients: int, watchers: int, lists: int) -> Measurement:
-    """`alone` creates by one client, then so many that `together` Pods exist, by `clients`."""
+    """Measure `alone` creates by one client, then creates by `clients` until `together` Pods exist.
+
+    Then measures gets, lists and watches of these Pods.
+    """
     return run_like_a_server(_by_onejob(alone, together, clients, watchers, lists))
 
 
 def by_a_bare_server(*, alone: int, together: int, clients: int) -> Measurement:
-    """TLS and HTTP, and an answer that was made beforehand: the limit."""
+    """Measure TLS and HTTP with a prepared response: the limit."""
     return run_like_a_server(_by_a_bare_server(alone, together, clients))
 
 
 def idle(*, settle_seconds: int, seconds: int) -> Measurement:
-    """What a server uses that nobody asks anything."""
+    """Measure memory and CPU of an idle server."""
     return run_like_a_server(_idle(settle_seconds, seconds))
 
 
@@ -86,7 +89,8 @@ class _List(msgspec.Struct):
 async def _fan_out(
     address: Address, connections: list[Connection], watchers: int, changes: int
 ) -> float:
-    """Events delivered while `changes` Pods are created; creating them is part of the time."""
+    """Return events per second delivered while `changes` Pods are created; the time includes
+    creation."""
     listed = msgspec.json.decode((await connections[0].ask("GET", f"{_PODS}?limit=1")).body)
     target = f"{_PODS}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}"
     watching = await _connect(address, watchers)
@@ -147,8 +151,11 @@ class Server:
 async def a_server(
     runtime: RuntimeName = "process", folder: Path | None = None
 ) -> AsyncIterator[Server]:
-    """`onejob serve` in a process of its own, ready to be asked. Without a folder, which no server
-    used before, the state is thrown away."""
+    """Run `onejob serve` in its own process, ready for requests.
+
+    Without a folder the state is temporary. No server may have used a given folder before: the
+    creation of its kubeconfig signals readiness.
+    """
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         place = folder or Path(scratch)
         command = [*onejob_command(), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(place)]
@@ -173,7 +180,7 @@ async def _a_bare_server() -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def _running(command: list[str], ready: Path) -> AsyncIterator[int]:
-    """A process that says it is ready by writing a file."""
+    """Run a process that signals readiness by writing a file; yield its PID."""
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
     try:
         await asyncio.to_thread(_wait_for, ready)
@@ -200,7 +207,7 @@ async def _connect(address: Address, count: int) -> list[Connection]:
 
 
 def _creates(prefix: str, count: int) -> Iterator[tuple[str, str, bytes]]:
-    # Nobody schedules these Pods, so that nothing but the API is at work.
+    # No scheduler picks up these Pods, so that only the API is busy.
     spec = {
         "schedulerName": "nobody",
         "restartPolicy": "Never",

@@ -1,4 +1,4 @@
-"""The store alone, and a bare SQLite loop doing the same commits."""
+"""Store benchmark, with a bare SQLite loop that makes the same commits as the limit."""
 
 import asyncio
 import gc
@@ -57,7 +57,7 @@ def _writes_name(writers: int) -> str:
 
 
 def _writes(path: Path, writers: int, total: int) -> float:
-    """Writers that each wait for their write before the next."""
+    """Return writes per second of writers that each await their write before the next."""
 
     async def work(store: LogStore) -> float:
         async def writer(number: int) -> None:
@@ -74,7 +74,7 @@ def _writes(path: Path, writers: int, total: int) -> float:
 
 
 def _busy_loop_writes(path: Path, total: int) -> float:
-    """Writes while the loop computes all the time, as it does when controllers work."""
+    """Return writes per second while the loop computes all the time, as with busy controllers."""
 
     async def work(store: LogStore) -> float:
         start = time.perf_counter()
@@ -90,7 +90,8 @@ def _busy_loop_writes(path: Path, total: int) -> float:
 
 
 def _loop_time_per_write(path: Path, total: int) -> float:
-    """CPU time of the loop's thread for staging, publishing and waking one writer."""
+    """Return the CPU time in µs of the loop's thread for staging, publishing and waking one
+    writer."""
 
     async def work(store: LogStore) -> float:
         start = time.thread_time()
@@ -132,7 +133,7 @@ def _cold_list(path: Path, objects: int) -> float:
 
 
 def _fan_out(path: Path, watchers: int, changes: int) -> float:
-    """Events delivered per second, writing included."""
+    """Return events delivered per second, writing included."""
 
     async def work(store: LogStore) -> float:
         async def follow(after: int) -> int:
@@ -156,7 +157,7 @@ def _fan_out(path: Path, watchers: int, changes: int) -> float:
 
 
 def _catch_up(path: Path, changes: int) -> float:
-    """A watch from the beginning of history, most of it on disk."""
+    """Return events per second of a watch from the start of history, which is mostly on disk."""
 
     async def work(store: LogStore) -> float:
         start_revision = store.revision
@@ -185,7 +186,8 @@ def _opening(path: Path, objects: int) -> float:
 
 
 def _bare_commits(path: Path, *, batch: int, total: int) -> float:
-    """One thread, no store: insert `batch` documents per commit, synced like the store's."""
+    """Return writes per second of one thread without a store, `batch` documents per synced
+    commit."""
     connection = synced_log(path)
     start = time.perf_counter()
     for first in range(0, total, batch):

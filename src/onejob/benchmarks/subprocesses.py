@@ -1,4 +1,4 @@
-"""Runs a probe in a fresh process: `python -m onejob.benchmarks MODULE:FUNCTION SIZES`."""
+"""Probe runner: runs `python -m onejob.benchmarks MODULE:FUNCTION SIZES` in a fresh process."""
 
 import subprocess
 import sys
@@ -10,12 +10,13 @@ import msgspec
 from onejob.benchmarks.results import Measurement
 
 _TICK_SECONDS = 0.5
-#: Far longer than any probe takes; one that hangs must not hang the rest for ever.
+#: Timeout in seconds, far longer than any probe takes; a hung probe must not block the others for
+#: ever.
 _LONGEST_SECONDS = 1_800.0
 
 
 class ProbeFailed(Exception):
-    """The last words of a probe that could not measure."""
+    """A probe could not measure. The message is its last line of stderr."""
 
 
 def run_probe(
@@ -26,8 +27,11 @@ def run_probe(
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Measurement:
-    """`tick` is called with the seconds that have passed, now and then. `before` are words in front
-    of the command; the environment is ours where none is given."""
+    """Run a probe and return its measurement. Raises ProbeFailed.
+
+    `tick` is called periodically with the elapsed seconds. `before` is a command prefix, like `perf
+    stat`; the environment is inherited unless given.
+    """
     command = [
         *before,
         sys.executable,
@@ -59,6 +63,6 @@ def run_probe(
 
 
 def _last_words(errors: str) -> str:
-    """The last line that says something; groups of exceptions end in a frame."""
+    """Return the last non-empty line; exception groups end in a frame."""
     lines = [line.strip(" |+-") for line in errors.splitlines()]
     return next((line for line in reversed(lines) if line), "")

@@ -1,4 +1,4 @@
-"""What processes use, as the kernel counts it."""
+"""Resource usage of processes: CPU time and memory, as accounted by the kernel."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cpu_seconds(*, children: bool = False) -> float:
-    """CPU time of this process, all threads; with `children` of those that were waited for too."""
+    """Return the CPU time of this process, all threads; with `children`, of reaped children too."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     total = usage.ru_utime + usage.ru_stime
     if children:
@@ -17,20 +17,23 @@ def cpu_seconds(*, children: bool = False) -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU time of another process, its waited-for children included."""
-    # The name in parentheses may hold anything, so fields are counted from behind it.
+    """Return the CPU time of another process, its reaped children included."""
+    # The name in parentheses may contain any character, so fields are counted after it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds_of_family() -> float:
-    """CPU time of this process, of all below it, and of those that any of them waited for."""
+    """Return the CPU time of this process, all its descendants, and all children they reaped."""
     below = descendants(os.getpid())
     return cpu_seconds(children=True) + sum(cpu_seconds_of(pid) for pid in below)
 
 
 def peak_rss_mb(pid: int | None = None) -> float:
-    """Not `ru_maxrss`: that is inherited from the process that started this one."""
+    """Return the peak resident memory in MB.
+
+    Not `ru_maxrss`: that is inherited from the parent process.
+    """
     return _status_mb(pid or os.getpid(), "VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""Which kinds of node a probe used, so that figures of a simulated node are marked as such."""
+"""Record of the node runtimes used by a probe, so that figures of a simulated node are labelled."""
 
 from onejob.node.options import RuntimeName
 
@@ -6,11 +6,11 @@ _used: set[str] = set()
 
 
 def record_node(runtime: RuntimeName) -> RuntimeName:
-    """Called wherever a probe starts a node."""
+    """Record the runtime of a node and return it. Call it wherever a probe starts a node."""
     _used.add(runtime)
     return runtime
 
 
 def used_nodes() -> frozenset[str]:
-    """Those of this process so far."""
+    """Return the runtimes used in this process so far."""
     return frozenset(_used)

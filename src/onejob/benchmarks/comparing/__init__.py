@@ -1,5 +1,6 @@
-"""`onejob bench --against REVISION`: two revisions of the source, measured in turns.
+"""A/B comparison of two source revisions: `onejob bench --against REVISION`.
 
-A busy machine, or one whose clock rate changes, makes figures of different minutes incomparable.
-Rounds of both revisions alternate, and what is judged is their ratio within a round.
+On a busy machine, or one with a changing clock rate, figures of different minutes are not
+comparable. Rounds of both revisions therefore alternate, and the result is their ratio within a
+round.
 """

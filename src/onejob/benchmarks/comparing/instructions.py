@@ -1,8 +1,8 @@
-"""Instructions that a probe takes: on a noisy machine they say more than any clock.
+"""Instruction counts of a probe: more reliable than any clock on a noisy machine.
 
-Counted by the processor where `perf` may ask it, else by valgrind, which takes a hundred times as
-long. Starting up takes instructions as well, so a probe is run at two sizes, and the difference is
-what counts.
+Counted by the processor's performance counters if `perf` has access, else by valgrind, which takes
+a hundred times as long. Start-up takes instructions as well, so a probe runs at two sizes, and the
+difference is the result.
 """
 
 import re
@@ -23,10 +23,10 @@ _PARALLELISM = 20
 @dataclass(frozen=True, slots=True)
 class Counter:
     name: str
-    #: The words before a command, with the file to write the count into.
+    #: Command prefix, given the file to write the count into.
     before: Callable[[Path], list[str]]
     pattern: re.Pattern[str]
-    #: The smaller of the two sizes.
+    #: The smaller of the two sizes, in Pods.
     pods: int
 
 
@@ -50,14 +50,14 @@ _VALGRIND = Counter(
 
 
 def find_counter() -> Counter | None:
-    """None where nothing can count."""
+    """Return an available counter; None if there is neither perf nor valgrind."""
     if shutil.which("perf") and _count(_PERF, ["true"]) is not None:
         return _PERF
     return _VALGRIND if shutil.which("valgrind") else None
 
 
 def per_pod(tree: Tree, counter: Counter) -> float:
-    """Of one Job at parallelism 20 on the simulated node."""
+    """Return the instructions per Pod of one Job at parallelism 20 on the simulated node."""
     small, large = counter.pods, 2 * counter.pods
     return (_of_job(tree, counter, large) - _of_job(tree, counter, small)) / (large - small)
 

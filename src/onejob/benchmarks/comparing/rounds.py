@@ -1,4 +1,4 @@
-"""Rounds of two revisions and of the limits beside them, and the ratios within each round."""
+"""Interleaved rounds of two revisions and of the limits, and the ratios within each round."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -14,7 +14,7 @@ _LIMIT = "limit"
 
 
 class Round(msgspec.Struct, frozen=True):
-    """Figures by name, all of the same minutes."""
+    """Figures by name, all measured within the same minutes."""
 
     other: Mapping[str, float]
     this: Mapping[str, float]
@@ -22,7 +22,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """Of two figures: the median over all rounds, and the extremes."""
+    """Ratio of two figures: the median over all rounds, and the extremes."""
 
     middle: float
     lowest: float
@@ -33,9 +33,9 @@ class Compared(msgspec.Struct, frozen=True):
     figure: str
     other: float
     this: float
-    #: This one's by the other's.
+    #: This revision's figure divided by the other's.
     ratio: Ratio
-    #: Both by each limit, in medians.
+    #: Limit -> both figures divided by the limit's, as medians: (other, this).
     by_limit: Mapping[str, tuple[float, float]] = {}
 
 
@@ -48,7 +48,10 @@ def run_rounds(
     quick: bool,
     progress: Progress,
 ) -> list[Round]:
-    """Each begins with the revision that the one before ended with. Raises ProbeFailed."""
+    """Measure `rounds` rounds, alternating which revision comes first. Raises ProbeFailed.
+
+    Each round begins with the revision that the previous one ended with.
+    """
     limits = [beside for beside in scenario.beside if beside.name.startswith(_LIMIT)]
 
     def figures(probe: Probe, tree: Tree, what: str) -> Mapping[str, float]:
@@ -81,7 +84,7 @@ def run_rounds(
 
 
 def compare(rounds: Sequence[Round]) -> list[Compared]:
-    """The figures that both revisions have, in this one's order."""
+    """Return the figures that both revisions have, in the order of this revision."""
     names = [name for name in rounds[0].this if all(name in round_.other for round_ in rounds)]
     return [_compared(name, rounds) for name in names]
 

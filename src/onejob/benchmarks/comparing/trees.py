@@ -1,4 +1,4 @@
-"""The sources of two revisions, ready to be run by the same interpreter."""
+"""Source trees of two revisions, prepared to run with the same interpreter."""
 
 import os
 import shutil
@@ -13,20 +13,20 @@ from pathlib import Path
 import onejob
 
 _PACKAGE = Path(onejob.__file__).parent
-#: What the build writes into the package and git does not know.
+#: Files that the build generates into the package; not tracked by git.
 _GENERATED = Path("api/data")
 
 
 class NoSuchTree(Exception):
-    """One line: why there is nothing to compare with."""
+    """There is no tree to compare with. The message is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     name: str
-    #: The folder that has the package.
+    #: Folder that contains the package.
     source: Path
-    #: Where its bytecode is.
+    #: Folder of its bytecode cache.
     cache: Path
 
     def environment(self) -> Mapping[str, str]:
@@ -39,7 +39,7 @@ class Tree:
 
 @contextmanager
 def both_trees(revision: str) -> Iterator[tuple[Tree, Tree]]:
-    """The other revision, in a worktree of its own, and this one. Raises NoSuchTree."""
+    """Yield the other revision, in a temporary git worktree, and this one. Raises NoSuchTree."""
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         folder = Path(scratch)
         checkout = folder / "other"
@@ -70,7 +70,8 @@ def _git(*arguments: str) -> str:
 
 
 def _generate(checkout: Path) -> None:
-    """By that revision's own build where this is possible; otherwise what this one has."""
+    """Generate the files of that revision by its own build if possible; else copy this
+    revision's."""
     built = subprocess.run(
         [sys.executable, "build_schema.py"], cwd=checkout, capture_output=True, check=False
     )
@@ -80,7 +81,10 @@ def _generate(checkout: Path) -> None:
 
 
 def _compile(tree: Tree) -> None:
-    """So that neither is measured while it compiles; and make sure that it is what is run."""
+    """Precompile the bytecode, so that neither tree is measured while it compiles.
+
+    Raises NoSuchTree if the interpreter imports another package than the tree's.
+    """
     environment = tree.environment()
     package = tree.source / "onejob"
     subprocess.run(
