@@ -134,8 +134,10 @@ class StoreClosed(StoreError):
 
 
 class CannotOpen(StoreError):
-    """Base class of failures to open the store. The message is one line: the file and the
-    remedy."""
+    """Base class of failures to open the store.
+
+    The message is one line that names the file and the remedy.
+    """
 
 
 class StoreLocked(CannotOpen):

@@ -202,8 +202,10 @@ class CommitQueue:
             self._flush_soon()
 
     def _roll_back(self, error: StoreError) -> None:
-        """Fail the group and all later writes, which were decided on the state that was not
-        written."""
+        """Fail the group and all later writes.
+
+        The later ones were decided on state that was not written.
+        """
         if isinstance(error, StoreFailed):
             self._on_failure(error)
             return

@@ -113,8 +113,10 @@ class Contents:
     def walk(
         self, resource: str, namespace: str, after: Key | None
     ) -> Iterator[tuple[str, Bucket, str | None]]:
-        """Yield each namespace in order, its bucket and the name to continue after (None: from the
-        start)."""
+        """Yield each namespace in order, with its bucket and the name to continue after.
+
+        The name is None to start at the beginning.
+        """
         for place in (namespace,) if namespace else self.namespaces(resource):
             if after is not None and place < after.namespace:
                 continue

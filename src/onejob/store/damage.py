@@ -1,6 +1,6 @@
-"""Quarantine of damaged documents: changed on disk or not decodable, by a bit flip or a manual
-edit.
+"""Quarantine of damaged documents.
 
+A document is damaged if it changed on disk or cannot be decoded: a bit flip, or a manual edit.
 Damaged objects are removed from the contents: lists and counts exclude them, reading or writing one
 raises DamagedDocument, and `LogStore.discard` deletes one. All other objects are served.
 """

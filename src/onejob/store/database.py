@@ -72,8 +72,10 @@ def open_database(
     free_bytes: "FreeBytes | None" = None,
     cipher: Cipher | None = None,
 ) -> Database:
-    """Lock the database, create it if necessary, and migrate it. Raises a subclass of
-    CannotOpen."""
+    """Lock the database, create it if necessary, and migrate it.
+
+    Raises a subclass of CannotOpen.
+    """
     cipher, given = cipher or Cipher(), cipher is not None
     if free_bytes is None:
         free_bytes = partial(_free_bytes, path.parent)
@@ -253,8 +255,10 @@ class Reader:
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[LogRow]]:
-        """Yield a cursor over the whole log in order, as plain tuples: there may be a hundred
-        thousand."""
+        """Yield a cursor over the whole log, in order.
+
+        Its rows are plain tuples: there may be a hundred thousand.
+        """
         with readable(self._path):
             cursor: Any = self._connection.execute(
                 "SELECT revision, ifnull(previous, 0), resource, namespace, name, value IS NULL,"
@@ -354,8 +358,7 @@ class Reader:
         return Change(key, revision, value, previous, previous_revision, bool(cold))
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
-        """Return namespace, name and replaced revision (0: none) of each change in (after,
-        upto]."""
+        """Return namespace, name and replaced revision (or 0) of each change in (after, upto]."""
         return self._select(
             "SELECT namespace, name, ifnull(previous, 0) FROM log"
             " WHERE revision > ? AND revision <= ? AND resource = ? ORDER BY revision",

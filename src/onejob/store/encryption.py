@@ -87,8 +87,7 @@ class Cipher:
 
 
 class NoCipher(Cipher):
-    """Cipher that passes stored values through unchanged, for tools that have no key and need
-    none."""
+    """Cipher that passes stored values through, for tools that have no key and need none."""
 
     def decrypt(self, key: Key, value: bytes) -> bytes:
         return value

@@ -90,8 +90,10 @@ class Fanout:
         return watch
 
     def advance(self, watch: "LogWatch") -> bool:
-        """Make a watcher live if the in-memory changes reach back far enough; return whether it is
-        live."""
+        """Make a watcher live if the in-memory changes reach back far enough.
+
+        Returns whether it is live now.
+        """
         if watch.after < self._recent_after:
             return False
         backlog: list[Change] = []
@@ -184,8 +186,7 @@ class Fanout:
                     self._wake_in_turns(interested)
 
     def _wake_in_turns(self, watches: "Sequence[LogWatch]") -> None:
-        """Wake a few watchers per iteration of the event loop, so that other tasks run in
-        between."""
+        """Wake a few watchers per iteration of the event loop; other tasks run in between."""
         scheduled = bool(self._to_wake)
         self._to_wake.update(dict.fromkeys(watches))
         if not scheduled:
@@ -211,8 +212,10 @@ class Fanout:
 
 
 class LogWatch:
-    """Watch of one consumer. Starts behind (reading from disk, nothing queued), then becomes
-    live."""
+    """Watch of one consumer.
+
+    It starts behind (reading from disk, nothing queued), then becomes live.
+    """
 
     def __init__(
         self, fanout: Fanout, resource: str, namespace: str, after: int, limits: Limits

@@ -32,8 +32,10 @@ class _Mark(Struct):
 
 
 class History:
-    """Age and size of the superseded versions. The current version of an object is never
-    history."""
+    """Age and size of the superseded versions.
+
+    Only versions that are no longer current count: live objects are never history.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -69,8 +69,10 @@ class Mark(Struct, frozen=True):
 
 
 class LockFile:
-    """Exclusive lock, held for the lifetime of the process; the kernel releases it after a kill
-    -9."""
+    """Exclusive lock, held for the lifetime of the process.
+
+    The kernel releases it, even after a kill -9. Raises StoreLocked if another process holds it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -265,8 +267,7 @@ def index_path(path: Path) -> Path:
 
 
 def log_salt(path: Path) -> int:
-    """Return the salt of the database's write-ahead log; 0 if there is none that SQLite would
-    read."""
+    """Return the salt of the database's WAL; 0 if there is none that SQLite would read."""
     try:
         with open(log_path(path), "rb", buffering=0) as file:
             header = file.read(_LOG_HEADER.size)

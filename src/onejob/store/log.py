@@ -298,8 +298,10 @@ class LogStore:
         await self._queue.committed(revision)
 
     async def close(self) -> None:
-        """Close the store. If staged writes could not be made durable, raises after all parts
-        stopped."""
+        """Make all staged writes durable, then stop.
+
+        If they could not be made durable, raises after all parts have stopped.
+        """
         if self._closed:
             return
         self._closed = True

@@ -92,8 +92,10 @@ class Snapshots:
         return snapshot
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Keep the snapshot up to date from now on; it must already contain all changes until
-        now."""
+        """Keep the snapshot up to date from now on.
+
+        It must already contain all changes until now.
+        """
         self._followed[snapshot.resource, snapshot.at] = snapshot
         if len(self._followed) > FOLLOWED:
             self._followed.popitem(last=False)

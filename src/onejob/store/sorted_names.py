@@ -68,11 +68,10 @@ class SortedNames:
             yield from chunk
 
     def page(self, name: str | None, most: int | None) -> tuple[list[str], int]:
-        """Return up to `most` names after `name` (None: no limit), and the number of names beyond
-        them.
+        """Return up to `most` names after `name`, and the number of names beyond them.
 
-        Takes time proportional to the returned names: the rest of a hundred thousand is not
-        visited.
+        `most` None means no limit. Takes time proportional to the returned names: the rest of a
+        hundred thousand is not visited.
         """
         found, place = self._rest(name)
         while place < len(self._chunks) and (most is None or len(found) < most):

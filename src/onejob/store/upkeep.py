@@ -1,5 +1,7 @@
-"""Background maintenance: compaction, checkpoints and vacuum, in slices too small to delay
-writers."""
+"""Background maintenance: compaction, checkpoints and vacuum.
+
+It runs in slices small enough not to delay writers.
+"""
 
 import asyncio
 from collections import deque
@@ -71,8 +73,7 @@ class Upkeep:
             self._committer.submit(self._writer.checkpoint, self._on_done)
 
     def must_erase(self, revision: int) -> None:
-        """Overwrite, when it is compacted, the sensitive value that the change at `revision`
-        superseded."""
+        """Have the sensitive value that `revision` superseded overwritten when it is compacted."""
         self._erasing.append(revision)
 
     def add_checksums(self, reader: Reader) -> None:

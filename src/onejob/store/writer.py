@@ -105,10 +105,10 @@ class Writer:
         self._check_after = self._checkpoint_bytes // _SPACE_CHECKS_PER_CHECKPOINT
 
     def compact(self, revision: int, rows: int, *, erase: bool = False) -> None:
-        """Remove the versions superseded up to `revision`, at most `rows` beyond the last
-        compaction.
+        """Remove the versions superseded up to `revision`.
 
-        `erase` also overwrites them in the files; without it, SQLite leaves that to chance.
+        That is at most `rows` revisions after the last compaction. `erase` also overwrites them in
+        the files; without it, SQLite leaves that to chance.
         """
         if erase:
             self._connection.pragma("secure_delete", 1)

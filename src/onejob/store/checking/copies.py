@@ -25,10 +25,10 @@ _STEPS_BETWEEN_QUESTIONS = 10_000
 
 
 def copy_database(source: Path, target: Path) -> int:
-    """Copy one snapshot of the database into a new file, synced to disk; return its newest
-    revision.
+    """Copy a snapshot of the database into a new file and return its newest revision.
 
-    A server that uses the database continues. Raises a subclass of CannotOpen.
+    The file is on disk when this returns. A server that uses the database continues. Raises a
+    subclass of CannotOpen.
     """
     with readable(source):
         reader = open_for_reading(source)
@@ -90,8 +90,10 @@ def require_whole(path: Path) -> None:
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """Open a database read-only. Raises a subclass of CannotOpen, and apsw's errors: see
-    `readable`."""
+    """Open a database read-only.
+
+    Raises a subclass of CannotOpen, and apsw's errors: see `readable`.
+    """
     refuse_half_repaired(path)
     if not path.exists():
         raise CannotOpen(f"there is no database {path}")

@@ -115,8 +115,7 @@ class PageFile:
         return found if len(found) == expected else None
 
     def below(self, root: int) -> dict[int, range]:
-        """Return the reachable pages of the table with this root, with the possible rowids of
-        each."""
+        """Return the pages reachable from a table's root, with the possible rowids of each."""
         reached: dict[int, range] = {}
         following = [(root, range(_LEAST_ROWID, _MOST_ROWID + 1))]
         while following:
@@ -136,7 +135,7 @@ class PageFile:
         return reached
 
     def decode(self, number: int) -> TreePage | None:
-        """Return the cells of a page; None if it is not a B-tree page, or too damaged to have
+        """Decode the cells of a page. None if it is not a B-tree page, or too damaged to have
         any."""
         page = self._page(number)
         start = _FILE_HEADER_BYTES if number == 1 else 0

@@ -97,8 +97,7 @@ class _Scan:
                 self._count_unread(number, has_branches=number in branches)
 
     def _read(self, number: int) -> bool:
-        """Collect the content of a page; return whether all that belongs to the log was
-        readable."""
+        """Collect the log's content on a page; return whether all of it was readable."""
         if self._is_free(number):
             return True
         page = self._pages.decode(number)

@@ -46,8 +46,10 @@ class PageCheck:
 
 
 def said_in_full(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
-    """Return a one-line error for a rejected database, with the affected objects if they can be
-    determined."""
+    """Return a one-line error for a rejected database.
+
+    It names the affected objects if they can be determined.
+    """
     try:
         found = examine(path, is_readable)
     except CannotOpen:
