@@ -298,8 +298,7 @@ class _Checker:
         return result
 
     def _rename(self, overload: Overload) -> list[Type]:
-        """Return the parameter types and the result type, with type parameters fresh for this
-        call."""
+        """Return the parameter types and the result type, with fresh type parameters."""
         if not overload.generic:
             return [*overload.parameters, overload.result]
         own = Substitution()

@@ -292,8 +292,10 @@ _BINARY = frozenset(("_==_", "_!=_", "@in", "_+_", "_<_", "_<=_", "_>_", "_>=_")
 def _loop_of(
     kind: str, condition: Compiled | None, body: Compiled
 ) -> tuple[int, Callable[[loops.Loop], Step]]:
-    """Return the cost per iteration, counted as upstream expands the macro, and the step
-    factory."""
+    """Return the cost per iteration and the step factory of a macro.
+
+    The cost is counted as upstream expands the macro.
+    """
     test = condition.cost if condition is not None else 0
     test_step = condition.step if condition is not None else None
     match kind:

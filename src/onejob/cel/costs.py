@@ -1,5 +1,7 @@
-"""Runtime costs of calls in upstream's units: a tenth per character, a quarter per pattern
-character."""
+"""Runtime costs of calls, in upstream's units.
+
+A character costs a tenth, a character of a pattern a quarter.
+"""
 
 from collections.abc import Callable
 from math import ceil

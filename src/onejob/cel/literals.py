@@ -7,8 +7,10 @@ from onejob.cel.library.times import parse_duration, parse_timestamp
 
 
 def check_literal_argument(node: Call) -> tuple[int, str] | None:
-    """Return position and message of an invalid constant duration, timestamp or pattern, else
-    None."""
+    """Return position and message if a constant duration, timestamp or pattern is invalid.
+
+    Returns None otherwise.
+    """
     if not node.arguments:
         return None
     at = len(node.arguments) - 1 if node.function == "matches" else 0

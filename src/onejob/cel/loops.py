@@ -19,8 +19,10 @@ class Loop:
         self._turn = turn
 
     def over(self, frame: Frame) -> Iterable[Any]:
-        """Bind the variables to each element in turn; yield the value a single variable would
-        have."""
+        """Bind the variables to each element in turn.
+
+        Yields the value that a single variable would have.
+        """
         values = self._values(frame)
         if type(values) is not dict and not isinstance(values, list):
             raise no_overload()

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Type:
-    """Static type. `kind` is the name of a simple type, or list, map, optional, type, object,
-    opaque or param."""
+    """Static type of an expression.
+
+    `kind` is the name of a simple type, or list, map, optional, type, object, opaque or param.
+    """
 
     kind: str
     parameters: tuple["Type", ...] = ()
@@ -123,8 +125,10 @@ class Substitution:
         )
 
     def assign(self, wanted: Type, given: Type) -> bool:
-        """Return whether a value of type `given` is assignable to `wanted`; binds type
-        parameters."""
+        """Return whether a value of type `given` is assignable to `wanted`.
+
+        Binds type parameters.
+        """
         wanted, given = self._shallow(wanted), self._shallow(given)
         if wanted is given:
             return True

@@ -234,8 +234,10 @@ def contains(among: list[Any], wanted: Any, count: _Count = _uncounted) -> bool:
 
 
 def lookup(mapping: dict[Any, Any], key: Any) -> tuple[bool, Any]:
-    """Return whether the key exists, and its value. Unlike in a dict, True and 1 are different
-    keys."""
+    """Return whether the key exists, and its value.
+
+    Unlike in a dict, True and 1 are different keys.
+    """
     kind = type(key)
     if kind is float and not math.isfinite(key):
         return False, None

@@ -1,4 +1,7 @@
-"""Regular expressions by RE2: upstream's semantics, and no pattern takes exponential time."""
+"""Regular expressions by RE2.
+
+Patterns have the same meaning as upstream, and none takes exponential time.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -14,7 +17,7 @@ _MEMORY = 8 << 20
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
-    # Imported lazily: most rules have no pattern.
+    # Imported when the first pattern is compiled: most rules have none.
     import re2
 
     if len(pattern) > _LONGEST_PATTERN:
@@ -31,7 +34,7 @@ def compile_pattern(pattern: str) -> Any:
         raise EvaluationError(f"error parsing regexp: {_in_words_of_go(reason)}") from error
 
 
-#: RE2's error messages, and Go's equivalents.
+#: RE2's error messages, and the wording of Go's regexp for the same problems.
 _PROBLEMS = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid named capture group": "invalid named capture",
