@@ -67,8 +67,10 @@ def _one_job(completions: int, parallelism: int, *, indexed: int = 0) -> Probe:
 
 
 def _bare_loops(completions: int, parallelism: int) -> tuple[Beside, Beside]:
-    """Return limits with four writes per Pod, as in earlier figures, and with three, like
-    onejob."""
+    """Return limits with four writes per Pod and with three.
+
+    Earlier figures were taken with four; onejob itself makes three.
+    """
     size = {"completions": completions, "parallelism": parallelism}
     quick = {"completions": 200, "parallelism": min(parallelism, 20)}
     three = {"writes": 3}

@@ -23,10 +23,9 @@ def many_jobs(*, jobs: int, completions: int, parallelism: int) -> Measurement:
 
 
 def kep_2214_mix(*, large: int, medium: int, small: int, scale: int, indexed: int) -> Measurement:
-    """Measure the mix of KEP-2214's load test: Jobs of 400, 20 and 5 Pods, all Pods of a Job at
-    once.
+    """Measure the mix of KEP-2214's load test: Jobs of 400, 20 and 5 Pods.
 
-    Sizes are divided by `scale`, for a quick run.
+    All Pods of a Job run at once. Sizes are divided by `scale`, for a quick run.
     """
     ops: list[Create] = []
     names: list[str] = []

@@ -19,8 +19,10 @@ from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 
 
 def one_pod_jobs(*, jobs: int) -> Measurement:
-    """Measure from creation to Complete seen on a watch; Jobs run one after the other, each
-    alone."""
+    """Measure from creation to Complete seen on a watch.
+
+    Jobs run one after the other, each alone.
+    """
     return run_like_a_server(_one_after_the_other(jobs))
 
 

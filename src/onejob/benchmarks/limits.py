@@ -20,11 +20,11 @@ _FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
 def bare_pod_lives(*, completions: int, parallelism: int, writes: int = 4) -> Measurement:
-    """Measure bare Pod life cycles: four JSON documents written per Pod, each decoded by two
-    watchers.
+    """Measure bare Pod life cycles: four JSON documents written per Pod.
 
-    The writes are created, running, succeeded and freed (finalizer removed); one synced SQLite
-    commit serves all pending writes. With three `writes`, Pods skip the running phase.
+    Two typed watchers decode each document. The writes are created, running, succeeded and freed
+    (finalizer removed); one synced SQLite commit serves all pending writes. With three `writes`,
+    Pods skip the running phase.
     """
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         return run_like_a_server(

@@ -79,8 +79,10 @@ class Connection:
             seen += (await self._chunk()).count(b"\n")
 
     async def until(self, target: str, end: bytes) -> None:
-        """Read a watch until `end` occurs in it. Raises RuntimeError if the server closes it
-        before."""
+        """Read a watch until `end` occurs in it.
+
+        Raises RuntimeError if the server closes it before.
+        """
         code, _ = await self._head("GET", target, b"")
         assert code == 200, f"{target} was answered with {code}"
         seen = b""

@@ -81,8 +81,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
     def verdict(self, figure: str) -> bool | None:
-        """Return whether the target of a figure is met; None if it has none, or none at this
-        size."""
+        """Return whether a figure meets its target; None if it has none, or none at this size."""
         target = self.targets.get(figure)
         if target is None or self.quick or figure not in self.measured.figures:
             return None
@@ -99,8 +98,10 @@ def number(value: float) -> str:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """Return the nearest-rank percentile: the smallest value with at least `percent` at or below
-    it."""
+    """Return the nearest-rank percentile.
+
+    That is the smallest value with at least `percent` of all values at or below it.
+    """
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(int(rank), 1) - 1]

@@ -45,8 +45,10 @@ def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
 
 
 def with_cost(measured: Measurement) -> Measurement:
-    """Return the measurement with its cost added to the figures, for targets and peers to refer
-    to."""
+    """Return the measurement with its cost added to the figures.
+
+    Targets and peers can then refer to it.
+    """
     cost = measured.cost
     if cost is None:
         return measured

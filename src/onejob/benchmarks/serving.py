@@ -89,8 +89,10 @@ class _List(msgspec.Struct):
 async def _fan_out(
     address: Address, connections: list[Connection], watchers: int, changes: int
 ) -> float:
-    """Return events per second delivered while `changes` Pods are created; the time includes
-    creation."""
+    """Return the events delivered per second while `changes` Pods are created.
+
+    The time includes creating them.
+    """
     listed = msgspec.json.decode((await connections[0].ask("GET", f"{_PODS}?limit=1")).body)
     target = f"{_PODS}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}"
     watching = await _connect(address, watchers)

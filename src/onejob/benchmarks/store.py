@@ -90,8 +90,10 @@ def _busy_loop_writes(path: Path, total: int) -> float:
 
 
 def _loop_time_per_write(path: Path, total: int) -> float:
-    """Return the CPU time in µs of the loop's thread for staging, publishing and waking one
-    writer."""
+    """Return the CPU time of the loop's thread per write, in µs.
+
+    It covers staging, publishing and waking one writer.
+    """
 
     async def work(store: LogStore) -> float:
         start = time.thread_time()
@@ -186,8 +188,10 @@ def _opening(path: Path, objects: int) -> float:
 
 
 def _bare_commits(path: Path, *, batch: int, total: int) -> float:
-    """Return writes per second of one thread without a store, `batch` documents per synced
-    commit."""
+    """Return the writes per second of one thread without a store.
+
+    Each commit inserts `batch` documents and is synced like the store's.
+    """
     connection = synced_log(path)
     start = time.perf_counter()
     for first in range(0, total, batch):

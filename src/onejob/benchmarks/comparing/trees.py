@@ -70,8 +70,7 @@ def _git(*arguments: str) -> str:
 
 
 def _generate(checkout: Path) -> None:
-    """Generate the files of that revision by its own build if possible; else copy this
-    revision's."""
+    """Generate files by that revision's own build if possible; else copy this revision's."""
     built = subprocess.run(
         [sys.executable, "build_schema.py"], cwd=checkout, capture_output=True, check=False
     )
