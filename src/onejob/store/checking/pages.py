@@ -135,8 +135,10 @@ class PageFile:
         return reached
 
     def decode(self, number: int) -> TreePage | None:
-        """Decode the cells of a page. None if it is not a B-tree page, or too damaged to have
-        any."""
+        """Return the decoded cells of a page.
+
+        Returns None if it is not a B-tree page, or too damaged to have any cells.
+        """
         page = self._page(number)
         start = _FILE_HEADER_BYTES if number == 1 else 0
         kind, free_block, count, content, fragments = _PAGE_HEADER.unpack_from(page, start)

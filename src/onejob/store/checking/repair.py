@@ -1,4 +1,4 @@
-"""Repair: a new database with the intact objects of a damaged one, which is kept as a backup."""
+"""Repair: a new database with the intact objects of a damaged one, which is kept as a copy."""
 
 import os
 import shutil

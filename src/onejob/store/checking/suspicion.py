@@ -28,8 +28,8 @@ class PageCheck:
     def stop(self) -> None:
         """Abort the check and wait until it has closed the database.
 
-        The connection that closes the database last removes its log, and the caller may then move
-        or delete the files.
+        The store must be the last to close the database: the last connection removes its log, and
+        the files may then be moved or deleted.
         """
         self._stopped.set()
         self._thread.join()
