@@ -17,6 +17,7 @@ from tests.node.support import (
     an_api,
     process_runtime,
     shell,
+    with_spec,
 )
 
 
@@ -67,5 +68,24 @@ def test_a_pod_that_fits_nowhere_is_observed_too(tmp_path: Path) -> None:
             waiting = await node.until("p", lambda p: p["status"].get("conditions"))
             told = waiting["status"]["conditions"][0]
             assert (told["type"], told["observedGeneration"]) == ("PodScheduled", 1)
+
+    asyncio.run(main())
+
+
+def test_conditions_of_running_pod_have_no_reason(tmp_path: Path) -> None:
+    """A condition is merged into the stored one, which told why it was False."""
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            init = {"name": "i", "image": "busybox", "command": ["sleep", "0.5"]}
+            await node.create(with_spec(shell("sleep 100"), initContainers=[init]))
+            waiting = await node.until("p", lambda p: p["status"].get("initContainerStatuses"))
+            assert "ContainersNotReady" in {
+                c.get("reason") for c in waiting["status"]["conditions"]
+            }
+            running = await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            for condition in running["status"]["conditions"]:
+                assert condition["status"] == "True"
+                assert condition.keys().isdisjoint({"reason", "message"})
 
     asyncio.run(main())

@@ -48,11 +48,14 @@ class ContainerReport(View, frozen=True, kw_only=True):
 
 
 class ConditionReport(View, frozen=True, kw_only=True):
+    """Merged into the stored condition of its type, so that a field which is left out stays."""
+
     type: str
     observed_generation: int = 0
     status: str
-    reason: str = ""
-    message: str = ""
+    #: None is written as null, and removes what is stored.
+    reason: str | None = ""
+    message: str | None = ""
     last_transition_time: datetime
 
 

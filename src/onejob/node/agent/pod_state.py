@@ -107,6 +107,8 @@ def active_pod(pod: NodePod, demand: Amounts, revision: int, now: datetime) -> A
         condition.type: ConditionReport(
             type=condition.type,
             status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
             last_transition_time=condition.last_transition_time or started_at,
         )
         for condition in pod.status.conditions

@@ -199,8 +199,8 @@ def _conditions(
             type=kind,
             observed_generation=pod.metadata.generation,
             status=status,
-            reason=reason,
-            message=message,
+            reason=reason or (None if old is not None and old.reason != "" else ""),
+            message=message or (None if old is not None and old.message != "" else ""),
             last_transition_time=since,
         )
 
