@@ -9,12 +9,15 @@ _WORKLOADS: Final = (
 _STORED_ONLY: Final = "out of scope: needs the effects of a kind that is stored only"
 _KINDS: Final = "out of scope: needs kinds that are not served (autoscaling/v1, CSINode)"
 _IMAGE: Final = "the process runtime has no images: needs a file of one"
+_PORTS: Final = "the process runtime: Pods share the ports of their host, and two want the same"
+_ORIGIN: Final = "deliberate: no sessions for web pages of other sites (`Origin: http://localhost`)"
 _ISOLATION: Final = "the process runtime does not isolate that much (`--runtime podman` does)"
 
 _API: Final = "[sig-api-machinery]"
 _POLICY: Final = "AdmissionPolicy [Privileged:ClusterAdmin]"
 _COLLECTOR: Final = "[sig-api-machinery] Garbage collector should"
 _KUBECTL: Final = "[sig-cli] Kubectl client"
+_HOOK: Final = "Container Lifecycle Hook when create a pod with lifecycle hook should execute"
 _NODE: Final = "[Conformance] [NodeConformance]"
 
 #: By the name of the spec.
@@ -64,6 +67,17 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
     "[sig-node] Containers should be able to override the image's default command (container "
     f"entrypoint) {_NODE}": _IMAGE,
     "[sig-node] Containers should be able to override the image's default command and arguments "
+    f"{_NODE}": _IMAGE,
+    **{
+        f"[sig-node] {_HOOK} {hook} hook properly {_NODE}": _PORTS
+        for hook in ("poststart exec", "poststart http", "prestop exec", "prestop http")
+    },
+    f"[sig-node] Pods should support remote command execution over websockets {_NODE}": _ORIGIN,
+    f"[sig-node] Pods should support retrieving logs from the container over websockets {_NODE}": (
+        _ORIGIN
+    ),
+    f"[sig-node] Probing container should be restarted with a GRPC liveness probe {_NODE}": _IMAGE,
+    "[sig-node] Probing container should *not* be restarted with a GRPC liveness probe "
     f"{_NODE}": _IMAGE,
     "[sig-node] RuntimeClass should reject a Pod requesting a deleted RuntimeClass "
     f"{_NODE}": _STORED_ONLY,
