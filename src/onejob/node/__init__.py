@@ -1,1 +1,2 @@
-"""The node agent: Pods as local processes, containers or make-believe."""
+"""Node agent (kubelet) and its runtimes: Pods as host processes, Podman containers or
+simulations."""

@@ -1,4 +1,8 @@
-"""What runs when a container names no command: without images, a stand-in from this host."""
+"""Host commands in place of container images, for the process runtime.
+
+A container without a command runs its image's entrypoint; without images, a stand-in on this host
+is executed.
+"""
 
 import os
 import shutil
@@ -12,31 +16,33 @@ from onejob.objects.pod_spec import Container
 
 
 class NoStandIn(Exception):
-    """The container gives no command, and nothing is known that could stand in for its image."""
+    """The container has no command, and its image has no stand-in."""
 
 
 class StandIn(Struct, frozen=True):
-    """As an image has it: args of the container replace `arguments`, never `entrypoint`."""
+    """Entrypoint and default arguments of an image: a container's args replace `arguments`, never
+    `entrypoint`."""
 
     entrypoint: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
 
 
-#: Waits for SIGTERM as the pause image does; the sleeper ends with its session.
+#: Waits for SIGTERM as the pause image does; the `sleep` ends with its session.
 _PAUSE = ("bash", "-c", "trap 'exit 0' TERM INT; sleep infinity & wait")
 _SHELL_IMAGES = frozenset({"busybox", "alpine", "debian", "ubuntu"})
-#: Their entrypoint executes its arguments, which is all that Prefect's workers give; without
-#: arguments it is a login shell.
+#: Their entrypoint executes its arguments, and Prefect's workers pass nothing else; without
+#: arguments it starts a login shell.
 _PREFECT_IMAGES = ("prefecthq/prefect", "prefecthq/prefect-dev")
 
 
 class Images(Struct, frozen=True):
-    """`mapped` comes from the user: an image, with or without tag, to its entrypoint."""
+    """Stand-ins by image. `mapped` is the user's image map: image, with or without tag, to
+    entrypoint."""
 
     mapped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def command_line(self, container: Container) -> tuple[str, ...]:
-        """What to execute, before `$(VAR)` is expanded. Raises NoStandIn."""
+        """Return the command line to execute, before `$(VAR)` expansion. Raises NoStandIn."""
         if container.command:
             return (*container.command, *container.args)
         stand_in = self._stand_in(container.image)
@@ -69,29 +75,31 @@ _SHELL_NAMES: Final = frozenset(("sh", "/bin/sh", "/usr/bin/sh"))
 
 
 class Shell(Struct, frozen=True):
-    """The program behind `sh`. Debian's dash lacks what scripts written for images use."""
+    """Program to execute for `sh`. Debian's dash lacks features that scripts written for images
+    use."""
 
-    #: "" leaves the host's shell alone.
+    #: "" uses the host's shell.
     program: str
-    #: The file that /bin/sh leads to, where a mount namespace can put `program` in its place.
+    #: Target of the /bin/sh link, over which a mount namespace can mount `program`.
     replaces: str = ""
-    #: One that also hands on variables whose names it cannot use itself, such as `data-1`.
+    #: Shell that passes on variables whose names are invalid in a shell, such as `data-1`.
     hands_on_all: str = ""
 
     def for_variables(self, names: Iterable[str]) -> "Shell":
-        """Busybox drops, for itself and for what it starts, what is no name to a shell."""
+        """Return a shell that passes on variables with these names. Busybox drops those that are no
+        valid shell names, for itself and for its children."""
         if not self.hands_on_all or all(_is_shell_name(name) for name in names):
             return self
         return replace(self, program=self.hands_on_all)
 
     def program_for(self, name: str, variables: Iterable[str]) -> str:
-        """What to execute in place of `name` with variables of these names; "" means `name`
-        itself."""
+        """Return the program to execute in place of `name`, given the names of its environment
+        variables; "" means `name` itself."""
         return self.for_variables(variables).program if name in _SHELL_NAMES else ""
 
 
 def find_shell(path: str | None = None) -> Shell:
-    """Busybox where it is installed, else bash; never dash."""
+    """Return Busybox if it is installed, else bash; keep the host's shell unless it is dash."""
     host = os.path.realpath("/bin/sh")
     if os.path.basename(host) != "dash":
         return Shell("")

@@ -1,5 +1,7 @@
-"""What can be chosen about a node: built once, by a command or a test, and handed through to the
-runtime. Imports nothing of ours, because every command's options are made from it."""
+"""Options of a node, built once by a command or a test and passed through to the runtime.
+
+Imports no other onejob module, because every command's options are made from it.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
 
 class LogRetention(Struct, frozen=True):
-    """How long, and how much, of the logs of deleted Pods is kept."""
+    """Limits in age and total size for keeping the logs of deleted Pods."""
 
     seconds: float
     size_bytes: int
@@ -23,34 +25,35 @@ class NodeOptions(Struct, frozen=True):
     runtime: RuntimeName = "process"
     #: "" means the machine's host name.
     name: str = ""
-    #: Resource name -> quantity; empty means what the machine has.
+    #: Resource name -> quantity; empty means the machine's capacity.
     capacity: Mapping[str, str] = field(default_factory=dict)
-    #: Names of variables of the server's environment that Pods get too.
+    #: Names of server environment variables that Pods inherit in addition to the defaults.
     pass_env: tuple[str, ...] = ()
-    #: The environment that processes inherit from the caller of `run -- COMMAND`, below all else.
+    #: Environment that processes inherit from the caller of `run -- COMMAND`, with lowest
+    #: precedence.
     caller_env: Mapping[str, str] = field(default_factory=dict)
-    #: Image (or prefix) -> command that stands in for it in the process runtime.
+    #: Image (or prefix) -> command to run in its place in the process runtime.
     image_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: The podman runtime's engine, as a command line, and what each of its `run`s is given.
+    #: Command line of the podman runtime's engine, and options added to each of its `run` commands.
     engine: tuple[str, ...] = ("podman",)
     engine_options: tuple[str, ...] = ()
     #: Pods may read this host's files, but not change them.
     host_read_only: bool = False
-    #: Folders that they may change all the same.
+    #: Folders that Pods may change despite `host_read_only`.
     writable: tuple[str, ...] = ()
-    #: What they then do not see; None for the data dir alone.
+    #: Folder hidden from Pods under `host_read_only`; None hides only the data directory.
     hidden: Path | None = None
-    #: Files that they do not see either, as patterns of `fnmatch`; only names have wildcards.
+    #: Files hidden as well, as `fnmatch` patterns with wildcards only in the file name.
     hidden_files: tuple[str, ...] = ()
-    #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
-    #: are root, where the machine allows it.
+    #: Whether host-process containers get PID namespaces; "auto": if they outlive this process and
+    #: we are root, where the machine allows it.
     pid_namespace: PidNamespace = "auto"
-    #: Where containers without workingDir start; None means a scratch directory per Pod.
+    #: Working directory of containers without workingDir; None means a scratch directory per Pod.
     working_dir: Path | None = None
-    #: What keeps containers that are processes within their limits: "auto": control groups, where
+    #: Mechanism that enforces the limits of host-process containers; "auto": control groups, where
     #: the machine allows it.
     enforce_limits: EnforcedLimits = "auto"
-    #: Of Pods that are deleted; None means that their logs go with them.
+    #: Retention of the logs of deleted Pods; None deletes them with the Pod.
     kept_logs: LogRetention | None = None
-    #: Whether Pods end when this process does (`run`) or outlive it (`serve`).
+    #: Whether Pods end with this process (`run`) or outlive it (`serve`).
     pods_end_with_us: bool = False

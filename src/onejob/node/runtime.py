@@ -1,7 +1,27 @@
-"""What the agent asks of a runtime, and what a runtime reports.
+"""Container runtime interface (CRI) between the node agent and its runtimes.
 
-Requests return at once; what becomes of them arrives as events, in batches, through the
-function given to `start`. A runtime decides nothing about restarts: it makes one attempt.
+`Runtime` is the mandatory protocol; the other protocols are optional capabilities that the agent
+detects with `isinstance`. A runtime makes one attempt per request and never restarts a container by
+itself: the agent applies the restart policy.
+
+Guarantees
+    Requests return at once. Their outcome arrives as `RuntimeEvent`s, in batches, through the
+    `deliver` function passed to `start`. Every launched attempt eventually gets `Ended`, `Lost` or
+    `StartBlocked`, unless its Pod is released or discarded, or the runtime closed, before. Events
+    may be repeated, for example after the supervisor was replaced.
+
+Requirements
+    Call `report_to` and `prepare`, where supported, before `start`, and `start` before any other
+    method. Use a new attempt number for each restart; only an attempt that was `StartBlocked` may
+    be launched again.
+
+Errors
+    Requests do not raise. Problems of a container are events: `StartBlocked` if the attempt may
+    succeed later, `Ended` if it never will. `start` raises RuntimeUnavailable.
+
+Concurrency
+    All methods and `deliver` run on the event loop's thread. `deliver` may be called from within
+    `launch` and `stop`, so it must be reentrant.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,11 +40,12 @@ from onejob.wire.requests import LogOptions
 
 
 class RuntimeUnavailable(Exception):
-    """The engine is not there or does not work: one line for whoever started us."""
+    """The container engine or supervisor is missing or does not work. The message is one line, for
+    the user who started the node."""
 
 
 class AttemptRef(NamedTuple):
-    """One attempt to run one container of one Pod."""
+    """Identity of one attempt to run one container of one Pod."""
 
     uid: str
     container: str
@@ -32,7 +53,7 @@ class AttemptRef(NamedTuple):
 
 
 class Starting(Struct, frozen=True, gc=False):
-    """The attempt is being made; what becomes of it is still to be reported."""
+    """The attempt is in progress; its outcome is still to be reported."""
 
     ref: AttemptRef
 
@@ -43,14 +64,14 @@ class Started(Struct, frozen=True, gc=False):
 
 
 class Ended(Struct, frozen=True, gc=False):
-    """The attempt is over, also when its program could never be started."""
+    """The attempt has ended, including the case that its program could not be started."""
 
     ref: AttemptRef
     exit: Exit
 
 
 class StartBlocked(Struct, frozen=True, gc=False):
-    """The attempt could not be tried yet, for a reason that may pass."""
+    """The attempt could not be made yet, for a reason that may be temporary."""
 
     ref: AttemptRef
     reason: str
@@ -58,14 +79,14 @@ class StartBlocked(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The attempt was begun, and nobody can say how it ended."""
+    """The attempt was begun, and its exit code cannot be determined."""
 
     ref: AttemptRef
     at: datetime
 
 
 class Warned(Struct, frozen=True, gc=False):
-    """The attempt is made, but not in every respect as its Pod asks."""
+    """The attempt is made, but deviates from the Pod's spec in some respect."""
 
     ref: AttemptRef
     reason: str
@@ -74,69 +95,77 @@ class Warned(Struct, frozen=True, gc=False):
 
 RuntimeEvent: TypeAlias = Starting | Started | Ended | StartBlocked | Lost | Warned
 
-#: The document of a ConfigMap or Secret; raises `ApiError`.
+#: Fetches the document of a ConfigMap or Secret; raises `ApiError`.
 Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]
 Deliver: TypeAlias = Callable[[Sequence[RuntimeEvent]], None]
 
 
 class CommandResult(Struct, frozen=True):
-    """`code` is negative when the command could not run or did not end in time."""
+    """Result of a command; `code` is negative if the command could not run or timed out."""
 
     code: int
     output: str
-    #: What the node was short of, so that the command could not even be tried.
+    #: Resource shortage of the node that prevented the command from being run; "" if none.
     pressure: str = ""
 
 
 class Inheritance(Struct, frozen=True):
-    """What an earlier run of the node left behind."""
+    """Attempts left by an earlier run of the node."""
 
     attempts: Sequence[RuntimeEvent] = ()
-    #: The machine went down meanwhile: what ran then is gone, and records may be too.
+    #: The machine rebooted meanwhile: its processes are gone, and records may be lost, too.
     rebooted: bool = False
 
 
 class RuntimeTraits(Struct, frozen=True):
-    """In what runtimes differ beyond how they carry out requests. Nobody asks for their names."""
+    """Differences between runtimes beyond the implementation of requests. The agent checks these
+    traits, never a runtime's name."""
 
-    #: Programs really run: they write output, have lifecycle hooks, and can be lost.
+    #: Containers execute real programs: they write output, have lifecycle hooks, and can be lost.
     runs_programs: bool = True
-    #: Containers come from images, and whoever made them of these sees to their rights.
+    #: Containers are created from images; the engine that creates them enforces their privileges.
     uses_images: bool = False
-    #: Containers are processes of this host: they see its files, and are children of ours.
+    #: Containers are host processes: they see the host's files, and descend from our processes.
     on_host: bool = False
 
 
 class Runtime(Protocol):
-    #: The scheme of container ids, and what the node calls its runtime.
+    #: Scheme of container IDs, and the runtime's name in the Node's status.
     name: str
     traits: RuntimeTraits
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
-        """Begin, and report what is known from earlier runs."""
+        """Connect to the engine or supervisor; return the attempts known from earlier runs.
+
+        Raises:
+            RuntimeUnavailable: if it is missing or does not work.
+        """
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
-        """Make this attempt, once, however often it is asked for."""
+        """Make this attempt. Idempotent: repeated requests for the same attempt start it once."""
 
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
-        """SIGTERM to the first process; after the grace, SIGKILL to all of them."""
+        """Send SIGTERM to the first process, and SIGKILL to all processes after the grace
+        period."""
 
     def release(self, uid: str) -> None:
-        """The Pod is over and that is on record: end what may be left, keep only its logs."""
+        """Clean up after a Pod whose final status is stored: end remaining processes, keep only its
+        logs."""
 
     def discard(self, uid: str) -> None:
-        """The Pod object is gone: keep nothing."""
+        """Remove all data of a Pod whose object is deleted, including its logs."""
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
-        """Run a command beside a container, seeing what it sees: how probes are made."""
+        """Run a command in the context of a running container, with the same environment and files.
+        Used by exec probes and hooks."""
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
-        """What the attempt wrote, as `options` ask."""
+        """Iterate over the output of the attempt, selected by `options`."""
 
     def is_silent(self, ref: AttemptRef) -> bool:
-        """Whether the attempt is known to have written nothing yet."""
+        """Return whether the attempt is known to have written nothing yet."""
 
     def running(self, ref: AttemptRef) -> bool: ...
 
@@ -145,7 +174,7 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class OpensSessions(Protocol):
-    """A runtime that also runs commands whose streams somebody holds: `kubectl exec`."""
+    """Runtime that runs commands with attached streams: `kubectl exec`."""
 
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
@@ -154,63 +183,67 @@ class OpensSessions(Protocol):
 
 @runtime_checkable
 class RefreshesVolumes(Protocol):
-    """A runtime whose Pods have files that come from objects which may change."""
+    """Runtime whose Pods have volumes generated from API objects, which may change."""
 
     async def refresh_volumes(self, pod: NodePod) -> None:
-        """Bring those files up to date. Raises ConfigProblem, VolumeProblem."""
+        """Update the generated files. Raises ConfigProblem, VolumeProblem."""
 
 
 @runtime_checkable
 class KeepsStdin(Protocol):
-    """A runtime whose containers may be given a stdin that somebody attaches to later."""
+    """Runtime whose containers may have a stdin to which clients attach later: `kubectl attach
+    -i`."""
 
     async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
-        """The stdin or the terminal of a container that was started with one; `once` takes stdin
-        for good, so that its end is the container's end of input. None if it is not there to be
-        had."""
+        """Return the stdin or the terminal of a container that was started with one; None if
+        unavailable.
+
+        `once` takes stdin over for good: closing it is the container's end of input.
+        """
 
 
 @runtime_checkable
 class GathersStarts(Protocol):
-    """A runtime that has containers started together which are launched together."""
+    """Runtime that starts containers in batches: all that are launched together."""
 
     def send_starts(self) -> None:
-        """No more is launched for now: begin, ahead of whatever else there is to do."""
+        """Start the launched containers now, ahead of other work: no more launches follow for the
+        moment."""
 
 
 @runtime_checkable
 class TakesAMoment(Protocol):
-    """A runtime with something to start first that can be done beside other work."""
+    """Runtime with start-up work that may overlap other work."""
 
     def prepare(self) -> None:
-        """Begin with that; `start`, which may be called later, waits for it."""
+        """Begin that work; `start`, which may be called later, waits for it."""
 
 
 @runtime_checkable
 class ReportsConditions(Protocol):
-    """A runtime that notices what is wrong with the node itself."""
+    """Runtime that detects problems of the node itself."""
 
     def report_to(self, conditions: NodeConditions) -> None:
-        """Where to say so; called before `start`."""
+        """Set the Node conditions to report to. Called before `start`."""
 
 
 @runtime_checkable
 class RemembersReboots(Protocol):
-    """A runtime that says `rebooted` at each start until it need not any more."""
+    """Runtime that reports `rebooted` at each start until the reboot is settled."""
 
     def reboot_settled(self) -> None:
-        """Which Pods were lost to it is on record."""
+        """The status of every Pod lost to the reboot is stored: stop reporting it."""
 
 
 class LimitsInForce(Struct, frozen=True):
-    #: In one line: what keeps containers within their limits, or why nothing does.
+    #: One line: the mechanism that enforces limits, or the reason why there is none.
     text: str
     enforced: bool
 
 
 @runtime_checkable
 class KnowsLimits(Protocol):
-    """A runtime in which it depends on the machine whether `resources.limits` are kept."""
+    """Runtime whose ability to enforce `resources.limits` depends on the machine."""
 
     @property
     def limits_in_force(self) -> LimitsInForce: ...
@@ -218,7 +251,8 @@ class KnowsLimits(Protocol):
 
 @runtime_checkable
 class ShowsProcesses(Protocol):
-    """A runtime whose containers are processes that this machine can see."""
+    """Runtime whose containers are processes visible to this machine."""
 
     async def first_processes(self) -> Mapping[AttemptRef, int]:
-        """The first process of each container that runs, by its number on this machine."""
+        """Return the PID, in this machine's numbering, of the first process of each running
+        container."""

@@ -1,6 +1,6 @@
-"""The runtimes there are, by name: how each is made, and what is known of it before that.
+"""Registry of runtimes by name: their factories, and the properties known before one is created.
 
-A further runtime is a class that has what `node.runtime.Runtime` asks for, and an entry here.
+To add a runtime, implement `node.runtime.Runtime` and add an entry here.
 """
 
 import os
@@ -24,16 +24,16 @@ from onejob.node.setup.environment import NodeContext
 from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.pod.placement import Amounts
 
-#: What processes get of the server's environment; the manifest's own variables come on top.
+#: Server environment variables that host processes inherit; the manifest's variables override them.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 class RuntimeKind(Struct, frozen=True):
     traits: RuntimeTraits
     make: Callable[[NodeOptions, Path, Clock, NodeContext], Runtime]
-    #: What a node has to give if its options do not say.
+    #: Node capacity unless the options set it.
     capacity: Callable[[], Amounts] = machine_capacity
-    #: Why it cannot be used on this machine: one line for whoever asked for it, "" if it can.
+    #: One line for the user: the reason why the runtime is unusable on this machine; "" if usable.
     problem: Callable[[NodeOptions], str] = lambda options: ""
 
 
@@ -42,7 +42,7 @@ def _make_process(
 ) -> Runtime:
     if options.pid_namespace == "auto" and (options.pods_end_with_us or os.geteuid() != 0):
         options = replace(options, pid_namespace="off")
-    # Python writes whole blocks to what is no terminal: its last lines before a kill would be lost.
+    # Python block-buffers output to pipes; its last lines before a kill would be lost.
     variables = {
         "PYTHONUNBUFFERED": options.caller_env.get("PYTHONUNBUFFERED", "1"),
         **_variables((*INHERITED_VARIABLES, *options.pass_env)),
@@ -52,7 +52,7 @@ def _make_process(
 
 
 def _process_problem(options: NodeOptions) -> str:
-    """What processes get is written down as JSON first."""
+    """Return a message if an inherited variable is not UTF-8: requests for processes are JSON."""
     for name, value in _variables((*INHERITED_VARIABLES, *options.pass_env)).items():
         if not is_text(value):
             return f"the variable {name}, which Pods get, is not text in UTF-8: {value!r}"
@@ -60,7 +60,8 @@ def _process_problem(options: NodeOptions) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Bytes that are not UTF-8 come as halves of surrogate pairs, which cannot be written."""
+    """Return whether `value` can be encoded as UTF-8. Python decodes other bytes to lone
+    surrogates, which cannot be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -71,11 +72,11 @@ def is_text(value: str) -> bool:
 def _make_podman(
     options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext
 ) -> Runtime:
-    # Few have it, and all others would wait for its import.
+    # Imported on demand: most installations do not use Podman, and the import delays start-up.
     from onejob.node.podman.runtime import PodmanRuntime
     from onejob.node.podman.settings import PodmanSettings
 
-    # An image brings its own PATH and the like.
+    # Nothing is inherited by default: an image sets its own PATH.
     return PodmanRuntime(
         data_dir, clock, PodmanSettings(context, options, _variables(options.pass_env))
     )

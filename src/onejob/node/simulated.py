@@ -1,7 +1,7 @@
-"""Pods that only pretend: they run for as long as an annotation says and end as another says.
+"""Simulated runtime: Pods without processes, whose duration and exit code come from annotations.
 
-For benchmarks, demonstrations and the simulator. One heap holds all that is due, so a hundred
-thousand of them cost no tasks and no timers of their own.
+For benchmarks, demonstrations and the simulator. One heap holds all scheduled ends, so that a
+hundred thousand Pods need no tasks or timers of their own.
 """
 
 import asyncio
@@ -29,9 +29,10 @@ from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
 
-#: Seconds, 0 if absent.
+#: Annotation: duration in seconds, 0 if absent.
 DURATION = "onejob.dev/simulated-duration"
-#: One code, or one per attempt separated by commas; the last one stands for all that follow.
+#: Annotation: exit code, or one per attempt, comma-separated; the last repeats for further
+#: attempts.
 EXIT_CODE = "onejob.dev/simulated-exit-code"
 
 _SIGTERM = 15
@@ -74,7 +75,7 @@ class SimulatedRuntime:
             self._flush_soon()
 
     def release(self, uid: str) -> None:
-        """Nothing is left of a Pod that never was."""
+        """Do nothing: a simulated Pod leaves no processes or files."""
 
     def discard(self, uid: str) -> None:
         for ref in [ref for ref in self._running if ref.uid == uid]:

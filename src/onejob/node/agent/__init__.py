@@ -1,4 +1,5 @@
-"""The node agent: which Pods run here, what state they are in, and what is written of them.
+"""Node agent (kubelet): Pod scheduling, Pod lifecycle and status reporting on one node.
 
-`agent` is the entry point. It drives a runtime through `node.runtime` and knows none of them.
+`agent` is the entry point. It drives a runtime through the `node.runtime` protocols and imports no
+particular runtime.
 """

@@ -1,8 +1,9 @@
-"""The node: takes Pods that wait, runs those bound to it, and reports on them.
+"""Node agent: binds pending Pods to this node, runs them, and writes their status.
 
-It knows the API only through `Client`. Pods bound to other nodes are left alone: somebody else
-plays that kubelet. `pod_machine` decides what happens to a Pod, `pod_driver` does it; here is what
-surrounds them: the start and the end of the node, and what people ask of running containers.
+The agent reaches the API only through `Client`. It ignores Pods bound to other nodes, because
+another kubelet is responsible for them. `pod_machine` decides the next step of a Pod and
+`pod_driver` executes it; this module contains the rest: start-up and shutdown of the node, and
+logs, exec and attach.
 """
 
 import asyncio
@@ -40,14 +41,18 @@ from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
 
-#: How often it is looked whether what a reboot took is on record, after a refusal.
+#: Seconds between checks whether all Pods lost to a reboot have their status written.
 _SETTLING_SECONDS = 1.0
-#: How long the node, when it leaves, waits for what should take no time.
+#: Seconds that shutdown waits for steps that normally finish at once.
 _STOP_SECONDS = 10.0
 
 
 class NodeAgent:
-    """`pods` is run by whoever made it, and only after the agent was made."""
+    """Kubelet of one node.
+
+    The caller runs the `pods` informer, and must not start it before the agent is constructed: the
+    constructor registers the change handlers.
+    """
 
     def __init__(
         self,
@@ -63,8 +68,11 @@ class NodeAgent:
         sources: Sequence[Informer[Any]] = (),
         issue_token: IssueToken | None = None,
     ) -> None:
-        """`sources` show changes to ConfigMaps and Secrets; `issue_token` makes the tokens that
-        are projected into volumes."""
+        """Create an agent that is not started.
+
+        `sources` are informers of ConfigMaps and Secrets, whose changes update volumes.
+        `issue_token` issues the service account tokens that are projected into volumes.
+        """
         self.node_name = node_name
         self.runtime = runtime
         self._client = client
@@ -103,19 +111,20 @@ class NodeAgent:
         ]
 
     def place_created_pods(self, client: LocalClient) -> None:
-        """Give Pods that are created through this client their node in the same write, if there is
-        room at once. Before `start`."""
+        """Bind Pods created through this client in the same write that creates them, if they fit at
+        once. Call before `start`."""
         creations = self._driver.creations
         client.place_created_pods(creations)
         self._parts.append(lambda: creations.run(client.durable))
 
     def prepare(self) -> None:
-        """Have the runtime begin with what can be done beside other work, before `start`."""
+        """Start the runtime's preparations, which may overlap other start-up work. Call before
+        `start`."""
         if isinstance(self.runtime, TakesAMoment):
             self.runtime.prepare()
 
     async def start(self) -> None:
-        """Take over what an earlier run of the agent left behind, then follow the API."""
+        """Adopt the containers left by an earlier run of the agent, then follow the API."""
         fetch: Fetch = self._client.get
         if self._issue_token is not None:
             fetch = fetch_with_tokens(fetch, self._issue_token)
@@ -128,7 +137,10 @@ class NodeAgent:
             self._settling = asyncio.create_task(self._settle_reboot(self.runtime))
 
     async def _settle_reboot(self, runtime: RemembersReboots) -> None:
-        """If we die before all that was lost is written, the next start has to know of it, too."""
+        """Call `reboot_settled` once the status of every Pod lost to the reboot is written.
+
+        If the agent dies earlier, the next start has to treat the machine as rebooted again.
+        """
         pods = self._driver.active
         while pods:
             while self._driver.has_due_pods:  # noqa: ASYNC110 (each turn takes some of them)
@@ -136,22 +148,23 @@ class NodeAgent:
             await self._writer.settled()
             pods = self._driver.not_on_record(pods)
             if pods:
-                # What was refused is tried again: for want of a right, or of room on the disk.
+                # Refused writes are retried: permissions or disk space may be missing for a while.
                 await asyncio.sleep(_SETTLING_SECONDS)
         runtime.reboot_settled()
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """They go on until `stop`; without any one of them the node hangs."""
+        """Background tasks that run until `stop`. The node hangs if any of them ends earlier."""
         return self._tasks
 
     @property
     def busy_pods(self) -> int:
-        """How many Pods are being bound, run, or have an end that is not on record yet."""
+        """Number of Pods that are being bound, run, or have an unwritten final status."""
         return self._driver.busy
 
     async def stop(self, *, end_pods: bool) -> None:
-        """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
+        """Shut the node down. With `end_pods`, terminate Pods gracefully and report their end;
+        otherwise leave their containers running."""
         self._driver.stop_taking()
         if self._settling is not None:
             self._settling.cancel()
@@ -172,12 +185,12 @@ class NodeAgent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def kill_pods(self) -> None:
-        """Whoever waits for `stop` has no patience left: end the Pods without their grace."""
+        """Kill Pods without their grace period (second Ctrl-C during `stop`)."""
         self._driver.kill()
 
     async def _end_pods(self) -> None:
         emptied = self._driver.leave()
-        # Without one of its parts, or with a broken runtime, the node could wait for ever.
+        # A crashed background task or a broken runtime would otherwise block shutdown for ever.
         await asyncio.wait(
             [emptied, *self._tasks],
             timeout=self._driver.longest_grace() + _STOP_SECONDS,
@@ -187,24 +200,25 @@ class NodeAgent:
             log.warning("leaving, though not all Pods are known to have ended")
 
     def node_view(self) -> NodeView:
-        """This node as the scheduler sees it."""
+        """Return this node as the scheduler sees it."""
         return self._node.view()
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
-        """Record an event about a Pod."""
+        """Record a Warning event about a Pod."""
         self._driver.warn(pod, reason, message)
 
     def clock_jumped(self) -> None:
-        """What Pods wait for may be over, or further away; the Node's times are wrong."""
+        """Re-evaluate all timers and refresh the Node's timestamps after the wall clock was set."""
         self._driver.clock_jumped()
         self._node.beat_soon()
 
-    # --- what people ask of running containers
+    # --- logs, exec and attach
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:
-        """What a container wrote. The first step raises `ApiError`s as `GET …/log` has them."""
+        """Iterate over a container's output. The first step raises the `ApiError`s of `GET
+        …/log`."""
         key = Key(PODS, namespace, pod)
         return pod_logs(self._client, self.runtime, key, container, options)
 
@@ -218,7 +232,8 @@ class NodeAgent:
         stdin: bool,
         tty: bool,
     ) -> ExecSession:
-        """Run a command beside a container. Raises `ApiError`s as `…/exec` has them."""
+        """Run a command in the context of a running container (`kubectl exec`). Raises the
+        `ApiError`s of `…/exec`."""
         if not isinstance(self.runtime, OpensSessions):
             raise BadRequest(f"the {self.runtime.name} runtime runs no commands beside containers")
         document = await self._client.get(Key(PODS, namespace, pod))
@@ -229,8 +244,8 @@ class NodeAgent:
             raise BadRequest(problem.message) from problem
 
     async def attach(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
-        """What a running container writes from now on. Raises `ApiError`s as `…/attach` has
-        them."""
+        """Iterate over the output that a running container writes from now on. Raises the
+        `ApiError`s of `…/attach`."""
         if not self.runtime.traits.runs_programs:
             raise BadRequest(f"containers of the {self.runtime.name} runtime write nothing")
         document = await self._client.get(Key(PODS, namespace, pod))

@@ -1,4 +1,4 @@
-"""Binds waiting Pods to this node while there is room, and keeps count of the room."""
+"""Scheduler of one node: binds pending Pods while resources last, and accounts for their use."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from onejob.planning.pod.placement import (
 from onejob.wire.quantity import BadQuantity
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-#: Others' Pods are theirs to schedule.
+#: Pods with another `schedulerName` belong to other schedulers.
 _OUR_SCHEDULER = "default-scheduler"
 
 
 class Binder:
-    """`place` gets each Pod that is to be bound to this node, and the room that was taken for
-    it."""
+    """Queue of pending Pods for one node. Calls `place` with each Pod to bind and the amounts
+    reserved for it."""
 
     def __init__(
         self,
@@ -43,19 +43,20 @@ class Binder:
         self._unplaced = UnplacedPods(writer, recorder, clock, self._reasons)
         self._place = place
         self._room = WaitingRoom()
-        #: Everything that has no node yet, also what does not fit the node as it is.
+        #: All Pods without a node, by UID, including Pods that do not fit the node in its present
+        #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
         self._used: dict[str, int] = {}
         self._due = False
         self._closed = False
 
     def close(self) -> None:
-        """The node leaves: take no more Pods."""
+        """Stop binding Pods: the node is shutting down."""
         self._closed = True
         self._unplaced.close()
 
     def add(self, pod: NodePod) -> None:
-        """A Pod without a node, new or changed."""
+        """Queue a new or changed Pod that has no node."""
         if pod.metadata.deleting or not is_ours_to_place(pod.spec):
             self.drop(pod.uid)
             return
@@ -73,12 +74,16 @@ class Binder:
         return self._node()
 
     def has_room_now(self, need: Need) -> bool:
-        """Whether one that needs this, and does not exist yet, can be placed without waiting. If
-        not it has its turn once it is there. Priorities matter only among those who wait."""
+        """Return whether a Pod that is about to be created, with this need, can be placed without
+        waiting.
+
+        A Pod that cannot is queued after its creation. Priorities only order queued Pods, so that
+        an empty queue makes them irrelevant here.
+        """
         if self._closed or self._room:
             return False
         allocatable, used = self._node().allocatable, self._used
-        # A plain loop: every Pod of a Job is asked about, and this takes a third of the time.
+        # A plain loop takes a third of the time, and it runs for every Pod of a Job.
         for name, amount in need:  # noqa: SIM110
             if used.get(name, 0) + amount > allocatable.get(name, 0):
                 return False
@@ -99,7 +104,7 @@ class Binder:
         self.consider_soon()
 
     def node_changed(self) -> None:
-        """What did not fit before may now, and the other way round."""
+        """Re-evaluate all pending Pods against the changed node."""
         for pod, candidate in list(self._waiting.values()):
             self._enqueue(pod, candidate)
         self._unplaced.review_soon()
@@ -149,6 +154,6 @@ def is_ours_to_place(spec: NodePodSpec) -> bool:
 
 
 def _candidate(pod: NodePod) -> Candidate:
-    """Raises BadQuantity."""
+    """Return the Pod as a scheduling candidate. Raises BadQuantity."""
     created_at = pod.metadata.creation_timestamp or LONG_AGO
     return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)

@@ -1,4 +1,4 @@
-"""What this machine has, and what a Pod asks of it, in plain numbers."""
+"""Machine capacity and Pod resource demand, as integers."""
 
 import os
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Amounts, pod_demand
 from onejob.wire.quantity import BadQuantity, parse_quantity
 
-#: Upstream's default, and enough for what its tests ask of a node.
+#: The kubelet's default, and enough for the conformance tests' requirements of a node.
 MAX_PODS = 110
-#: For nodes whose Pods are not real, and so need no room.
+#: Capacity of nodes with simulated Pods, which use no resources.
 BOUNDLESS: Amounts = {"cpu": 10**9, "memory": 2**60, "ephemeral-storage": 2**60, "pods": 10**9}
 
 
@@ -26,7 +26,8 @@ def machine_capacity() -> dict[str, int]:
 
 
 def read_amounts(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
-    """CPU in thousandths, everything else in units. Raises BadQuantity, naming the resource."""
+    """Parse quantities: CPU in millicores, everything else in units. Raises BadQuantity, naming the
+    resource."""
     amounts = {}
     for name, text in quantities.items():
         try:
@@ -42,7 +43,7 @@ def write_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def demand_of(spec: NodePodSpec) -> dict[str, int]:
-    """Raises BadQuantity."""
+    """Return the scheduling demand of a Pod, including one of "pods". Raises BadQuantity."""
     if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
         return {**_requests(spec.containers[0]), "pods": 1}
     return pod_demand(

@@ -1,4 +1,4 @@
-"""The conditions of the Node: what is set, since when, and the event about a change."""
+"""Node conditions: status, transition times, and events about transitions."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -9,7 +9,7 @@ from msgspec import Struct
 from onejob.objects.meta import View
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-#: The names of the kubelet's events, where it has one: (now true, now false).
+#: Reasons of the kubelet's events, where it has one: (now true, now false).
 _EVENTS = {
     "MemoryPressure": ("NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
     "DiskPressure": ("NodeHasDiskPressure", "NodeHasNoDiskPressure"),
@@ -19,7 +19,7 @@ _EVENTS = {
 
 
 class NodeCondition(msgspec.Struct, frozen=True):
-    """What somebody found out about the node."""
+    """A finding about the node, reported by the runtime or the agent."""
 
     type: str
     status: bool
@@ -28,7 +28,7 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 
 class ConditionEvent(Struct, frozen=True):
-    """A condition has changed: what the event about the Node is to say."""
+    """Content of the event about a condition transition: event type, reason and message."""
 
     type: str
     reason: str
@@ -66,8 +66,11 @@ _SOUND = (
 
 
 class NodeConditions:
-    """`changed` is called when the Node's status has to be written; with an event, if the status
-    of a condition is another now."""
+    """Current conditions of a Node, in the order of first use.
+
+    `changed` is called when the Node's status has to be written; its argument is an event if the
+    status of a condition has changed, else None.
+    """
 
     def __init__(
         self, now: Callable[[], datetime], changed: Callable[[ConditionEvent | None], None]
@@ -76,12 +79,12 @@ class NodeConditions:
         self._changed = changed
         began = now()
         self._entries = {condition.type: _Entry(condition, began) for condition in _SOUND}
-        #: Those that have their own default: what was set is taken back by `clear`.
+        #: Conditions that `clear` resets to a default of their own.
         self._defaults: Mapping[str, NodeCondition] = {c.type: c for c in _SOUND}
 
     def inherit(self, node: bytes) -> None:
-        """Take over, from the Node as an earlier run left it, since when things are as they
-        are now."""
+        """Adopt the transition times that an earlier run wrote, for conditions whose status is
+        still the same."""
         for found in _read_reported(node).status.conditions:
             entry = self._entries.get(found.type)
             if entry is None or found.last_transition_time is None:
@@ -98,11 +101,11 @@ class NodeConditions:
             self._changed(None)
             return
         self._entries[condition.type] = _Entry(condition, self._now())
-        # One that begins as it is by default needs no event.
+        # A condition that first appears with its default status needs no event.
         self._changed(_event(condition) if entry is not None or condition.status else None)
 
     def clear(self, type_: str, message: str) -> None:
-        """What `set` said of a trouble is over."""
+        """Reset a condition that `set` made true; do nothing if it is not true."""
         entry = self._entries.get(type_)
         if entry is None or not entry.condition.status:
             return

@@ -1,6 +1,6 @@
-"""How the history of a Pod's containers follows from what the runtime, hooks and probes report.
+"""Container state transitions from runtime events, lifecycle hooks and probes.
 
-Part of `pod_machine`, and as pure: changes only the state it is given, which is the machine's copy.
+Part of `pod_machine` and as pure: it changes only the state passed in, which is the machine's copy.
 """
 
 from datetime import datetime
@@ -33,14 +33,18 @@ from onejob.planning.pod.lifecycle import UNSEEN, Blocked, ContainerSeen
 
 class ContainerRules:
     def __init__(self, *, runs_programs: bool) -> None:
-        """`runs_programs`: see `RuntimeTraits`; without programs there are no hooks."""
+        """`runs_programs`: see `RuntimeTraits`; hooks are skipped for runtimes without programs."""
         self._runs_programs = runs_programs
 
     def take_over(
         self, state: Active, event: TakenOver, effects: list[PodEffect], node: NodeNow
     ) -> None:
-        """What the runtime knows comes first, then what the status says. Of each container the
-        newest attempt counts: a reboot may have left the records of earlier ones only."""
+        """Rebuild the container history after a restart of the agent, from the runtime's records
+        first and the Pod status second.
+
+        The newest attempt of each container wins: after a reboot only the records of earlier
+        attempts may have survived.
+        """
         for attempt in sorted(event.attempts, key=lambda attempt: attempt.ref.attempt):
             self.note(state, attempt, effects, node)
         if self._runs_programs:
@@ -65,11 +69,11 @@ class ContainerRules:
         if container is None or ref.attempt < seen.attempt:
             return
         if ref.attempt > seen.attempt:
-            # Learnt from the runtime after a restart of the agent.
+            # Reported by the runtime after a restart of the agent.
             seen = replace(lifecycle.begin(seen), attempt=ref.attempt, quick_restarts=ref.attempt)
         match event:
             case Starting():
-                # If it is the one that was asked for, nothing is new.
+                # For the attempt that was requested, `Starting` adds no information.
                 if seen is not state.containers.get(container.name):
                     _put(state, container.name, seen)
             case Started():
@@ -114,7 +118,7 @@ class ContainerRules:
         since: datetime,
         effects: list[PodEffect],
     ) -> None:
-        """It has started, and its postStart hook, if any, is done."""
+        """Record a container as running, once it has started and its postStart hook is done."""
         state.pressures = 0
         running = lifecycle.run(
             seen,
@@ -136,7 +140,7 @@ class ContainerRules:
         reason, message = event.reason, event.message
         delay = lifecycle.RETRY_BLOCKED
         if reason in PRESSURES:
-            # It may pass at any moment.
+            # Retry sooner than for other reasons: a shortage may end at any moment.
             delay = retry_delay(state.pressures, delay)
             state.pressures += 1
         blocked = Blocked(reason, message, node.now + delay)
@@ -150,7 +154,8 @@ class ContainerRules:
         effects.append(warning)
 
     def note_hook(self, state: Active, event: HookDone, effects: list[PodEffect]) -> bool:
-        """Whether it matters: the attempt may have ended or been stopped since."""
+        """Apply a postStart result. Return False if it is stale: the attempt may have ended or been
+        stopped since."""
         seen = state.containers.get(event.container, UNSEEN)
         container = state.pod.container(event.container)
         waits = seen.post_start_began and seen.stage == "starting"
@@ -163,7 +168,7 @@ class ContainerRules:
         return True
 
     def note_probe(self, state: Active, event: Probed) -> bool:
-        """Whether it matters: the attempt may have ended since."""
+        """Apply a probe result. Return False if it is stale: the attempt may have ended since."""
         seen = state.containers.get(event.container, UNSEEN)
         if seen.stage != "running" or seen.attempt != event.attempt:
             return False
@@ -177,11 +182,11 @@ class ContainerRules:
         return True
 
     def begin(self, state: Active, container: str) -> None:
-        """The next attempt is asked for."""
+        """Record that the next attempt is requested."""
         _put(state, container, lifecycle.begin(state.containers.get(container, UNSEEN)))
 
     def stop(self, state: Active, container: str, grace_seconds: int) -> int:
-        """It is asked to stop; returns which attempt that is."""
+        """Record a stop request; return the number of the attempt that is stopped."""
         seen = state.containers[container]
         _put(state, container, replace(seen, stopping=True, stop_grace_seconds=grace_seconds))
         return seen.attempt
@@ -192,7 +197,8 @@ def _put(state: Active, container: str, seen: ContainerSeen) -> None:
 
 
 def _lose_unrecorded(state: Active, now: datetime, *, rebooted: bool) -> None:
-    """Containers that have run, or may have, and of which the runtime knows nothing."""
+    """Mark as lost the containers that have run, or may have, but are missing in the runtime's
+    records."""
     for name, attempt in running_attempts(state.pod).items():
         seen = state.containers.get(name, UNSEEN)
         if attempt > seen.attempt and state.pod.container(name) is not None:
@@ -205,9 +211,12 @@ def _lose_unrecorded(state: Active, now: datetime, *, rebooted: bool) -> None:
 
 
 def _skip_unrecorded_restarts(state: Active, now: datetime) -> None:
-    """A restart that was due may have been made, and its record lost with the machine: its number
-    is not used again. To have each record on disk before the process begins would cost a sync per
-    restart, and the restart itself is wanted either way."""
+    """Skip the attempt number of a restart that was due before a reboot.
+
+    The restart may have happened and its record may be lost with the machine, so its number is not
+    reused. Syncing each record to disk before the process begins would cost a sync per restart, and
+    the container has to be restarted in either case.
+    """
     for container in (*state.pod.spec.init_containers, *state.pod.spec.containers):
         seen = state.containers.get(container.name, UNSEEN)
         if lifecycle.restart_was_due(state.pod, container, seen, now):
@@ -215,8 +224,10 @@ def _skip_unrecorded_restarts(state: Active, now: datetime) -> None:
 
 
 def _may_lack_records(state: Active, *, rebooted: bool) -> bool:
-    """Whether containers may have run that the runtime does not know. A reboot may take the last
-    records with it, and the containers of a Pod begin together."""
+    """Return whether containers may have run without a record in the runtime.
+
+    A reboot may destroy the newest records, and the containers of a Pod begin together.
+    """
     if not state.containers:
         return rebooted or has_run(state.pod)
     return rebooted and any(c.name in state.containers for c in state.pod.spec.containers)

@@ -1,7 +1,8 @@
-"""Pods that get this node in the write that creates them, because there is room at once.
+"""Binding Pods in the write that creates them, if there is room at once.
 
-What a scheduler would do a moment later is done by the binder as the creation is staged. Nothing
-of such a Pod starts before that write is durable; if it is rolled back, the room is free again.
+The binder does at staging time the work that a scheduler would do a moment later. No container of
+such a Pod starts before that write is durable; if the write is rolled back, the reserved resources
+are released.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from onejob.planning.pod.placement import Amounts, Candidate, NodeView, misfit, 
 from onejob.wire.errors import ApiError
 from onejob.wire.quantity import BadQuantity
 
-#: Specs whose meaning is remembered: all Pods of a Job have the same.
+#: Size of the cache of parsed specs: all Pods of a Job share one.
 _REMEMBERED = 256
-#: Answers handled before others on the event loop get their turn.
+#: Answers processed between two yields to the event loop.
 _ANSWERS_PER_TURN = 100
 
 Taken = Callable[[NodePod, Amounts, int], None]
@@ -36,9 +37,12 @@ class Creations:
         dispatch: Dispatch,
         act: Callable[[], None],
     ) -> None:
-        """`taken` is called with each Pod that is staged with this node, the room that it has and
-        the revision of that write; `dispatch` once it is known what became of that, and `act`
-        after those of which it is known at the same time."""
+        """Create a placer that is still closed.
+
+        `taken` is called for each Pod staged with this node, with its reserved amounts and the
+        revision of the write. `dispatch` is called when that write succeeds or fails, and `act`
+        after each batch of such results.
+        """
         self._node_name = node_name
         self._binder = binder
         self._on_taken = taken
@@ -50,11 +54,11 @@ class Creations:
         self._wake = asyncio.Event()
 
     def open(self) -> None:
-        """From now on Pods are taken: what ran here before is known."""
+        """Start placing Pods. Call once the Pods of earlier runs are accounted for."""
         self._open = True
 
     def find_place(self, spec: bytes) -> "PlaceHere | None":
-        """Implements `client.local.Placer`."""
+        """Implement `client.local.Placer`: return a place on this node, or None."""
         if not self._open:
             return None
         place = self._places(spec)
@@ -68,7 +72,7 @@ class Creations:
         self._staged.append((uid, revision))
 
     async def run(self, durable: Callable[[int], Awaitable[None]]) -> None:
-        """Report which creations became durable, until cancelled."""
+        """Dispatch the outcome of staged creations, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -81,7 +85,7 @@ class Creations:
     ) -> None:
         for number, (uid, revision) in enumerate(staged):
             try:
-                # Most were staged together: of these only the first has to wait.
+                # Most creations were staged together: only the first of a batch has to wait.
                 await durable(revision)
             except ApiError:
                 self._dispatch(uid, BindingRefused(retry=False))
@@ -93,12 +97,13 @@ class Creations:
         self._act()
 
     def _place(self, text: bytes) -> "PlaceHere | None":
-        """None for a Pod that is for others to place, or not yet."""
+        """Return None for a Pod of another scheduler, with scheduling gates, or with an invalid
+        spec."""
         try:
             spec = read_node_pod_spec(text)
             demand = demand_of(spec)
         except (ValueError, BadQuantity):
-            # Reported once the Pod is there.
+            # The binder reports the error once the Pod exists.
             return None
         if spec.node_name or not is_ours_to_place(spec):
             return None
@@ -110,7 +115,7 @@ class Creations:
 
 
 class PlaceHere:
-    """Implements `client.local.Place`, for any number of Pods with the same spec."""
+    """Implementation of `client.local.Place` for any number of Pods with the same spec."""
 
     def __init__(
         self,
@@ -120,16 +125,17 @@ class PlaceHere:
         taken: Taken,
     ) -> None:
         self.node = node
-        # None of them has an identity yet, or waits in line.
+        # These Pods have no UID and no place in the queue yet.
         self._candidate = Candidate("", spec, demand, LONG_AGO)
         self.need = need_of(self._candidate)
-        #: As it was when it was found to suit: a node that changes is another object.
+        #: The node view last found suitable; compared by identity, as a changed node is a new
+        #: object.
         self._suited: NodeView | None = None
         self._spec = msgspec.structs.replace(spec, node_name=node)
         self._taken = taken
 
     def suits(self, node: NodeView) -> bool:
-        """Whether the node, if it were empty, could take such a Pod."""
+        """Return whether the node would fit such a Pod if it were empty."""
         if self._suited is not node:
             self._suited = None if misfit(self._candidate, node) else node
         return self._suited is not None

@@ -1,4 +1,4 @@
-"""The Node as the API shows it: made once, kept alive by heartbeats, obeyed when cordoned."""
+"""Node object of the agent: registration, lease and status heartbeats, cordon and taints."""
 
 import asyncio
 import logging
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 _LEASE_NAMESPACE = "kube-node-lease"
 LEASES = "leases.coordination.k8s.io"
-#: The kubelet's: a lease of 40 s renewed every 10 s; the status only every 5 minutes.
+#: The kubelet's intervals: a lease of 40 s renewed every 10 s; the status only every 5 minutes.
 _LEASE_SECONDS = 40
 _RENEW_SECONDS = 10.0
 _STATUS_EVERY_SECONDS = 300.0
-#: How long a status that could not be written waits to be tried again.
+#: Seconds before a failed status write is retried.
 _RETRY_SECONDS = 1.0
 
 
@@ -69,7 +69,7 @@ class NodeObject:
         recorder: EventRecorder,
     ) -> None:
         self.name = name
-        #: Whoever sets one has it written, and an event made of it.
+        #: Setting a condition writes the Node's status and records an event.
         self.conditions = NodeConditions(clock.now, self._condition_changed)
         self._recorder = recorder
         self._status_due = asyncio.Event()
@@ -97,12 +97,14 @@ class NodeObject:
         return self._view
 
     def on_change(self, notify: Callable[[], None]) -> None:
-        """Labels, taints or schedulability may have changed."""
+        """Set the callback for changes of labels, taints or schedulability."""
         self._on_change = notify
 
     async def begin(self) -> None:
-        """Be there, or as soon as the disk has room for it: what runs on this node already has to
-        be looked after all the same."""
+        """Register the Node; if the disk is full, keep trying in the background.
+
+        Pods that already run on this node must be supervised even while it cannot be registered.
+        """
         try:
             await self.register()
         except InsufficientStorage as error:
@@ -111,7 +113,7 @@ class NodeObject:
             self._status_due.set()
 
     async def register(self) -> None:
-        """Create the Node, or bring an existing one up to date. Labels that people added stay."""
+        """Create the Node, or update an existing one. Labels added by users are kept."""
         document = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -129,7 +131,7 @@ class NodeObject:
         await self._renew_lease()
 
     async def run(self) -> None:
-        """Follow the Node and keep it alive, until cancelled."""
+        """Watch the Node and send heartbeats, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             group.create_task(self._beat())
@@ -138,7 +140,7 @@ class NodeObject:
     async def _beat(self) -> None:
         status_due = self._clock.monotonic() + _STATUS_EVERY_SECONDS
         while True:
-            # Spread, so that many nodes do not beat as one.
+            # Jitter, so that many nodes do not send their heartbeats at the same moment.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RENEW_SECONDS * self._rng.uniform(1.0, 1.04)):
                     await self._beat_due.wait()
@@ -154,7 +156,8 @@ class NodeObject:
                 log.warning("heartbeat: %s", error)
 
     def beat_soon(self) -> None:
-        """The clock was set: whoever judges the node by its last heartbeat must not be misled."""
+        """Send a heartbeat now. Called after the clock was set: controllers that evaluate the age
+        of the last heartbeat must not be misled."""
         self._beat_due.set()
         self._status_due.set()
 
@@ -162,12 +165,12 @@ class NodeObject:
         self._status_due.set()
         if event is not None:
             log.log(logging.WARNING if event.type == "Warning" else logging.INFO, event.message)
-            # The kubelet, too, calls its Node by its name where a uid is asked for.
+            # The kubelet, too, uses the Node's name as the event's involvedObject UID.
             node = About("v1", "Node", "", self.name, self.name)
             self._recorder.record(node, event.type, event.reason, event.message)
 
     async def _report_changes(self) -> None:
-        """Write the status when a condition has changed: a heartbeat may be minutes away."""
+        """Write the status when a condition has changed: the next heartbeat may be minutes away."""
         while True:
             await self._status_due.wait()
             self._status_due.clear()
@@ -260,7 +263,7 @@ class NodeObject:
 
 
 def _kubelet_version() -> str:
-    """The Kubernetes release whose Pods we run; clients take it apart as a semantic version."""
+    """Return the emulated Kubernetes release; clients parse it as a semantic version."""
     return f"{load_schema().release}+onejob.{__version__}"
 
 

@@ -1,4 +1,5 @@
-"""A Pod as the watch shows it: the view that all share, and the document for a closer look."""
+"""A Pod as delivered by the watch: the shared partial view, and the full document to decode on
+demand."""
 
 from msgspec import Struct
 
@@ -37,9 +38,10 @@ class ObservedPod(Struct, frozen=True, gc=False):
 
     @property
     def grace_seconds(self) -> int:
-        """Above 0 for a Pod that is being deleted and may still run."""
+        """Remaining grace period in seconds; above 0 only for a Pod being deleted that may still
+        run."""
         return self.view.metadata.deletion_grace_period_seconds or 0
 
     def read(self) -> NodePod:
-        """The whole Pod. Raises ValueError if it makes no sense."""
+        """Decode the full Pod. Raises ValueError if it is invalid."""
         return read_node_pod(self.document)

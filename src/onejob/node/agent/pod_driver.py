@@ -1,5 +1,8 @@
-"""Carries out what `pod_machine` decides: keeps the state of each Pod, turns what the API, the
-runtime, probes, hooks and timers report into events, and effects into requests to them."""
+"""Executor of `pod_machine`: holds the state of each Pod, feeds events in, carries effects out.
+
+Events come from the API watch, the runtime, probes, hooks and timers; effects become requests to
+them.
+"""
 
 import asyncio
 import heapq
@@ -71,24 +74,25 @@ from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
-#: Pods reconciled before others on the event loop get their turn.
+#: Pods reconciled between two yields to the event loop.
 _PODS_PER_TURN = 200
-#: The node has taken them on, and that they have ended is not on record yet.
+#: Phases in which the node is responsible for a Pod whose final status is not written yet.
 _BUSY = frozenset({"binding", "running", "finishing"})
 _RECONCILE = Reconcile()
 _STATUS_TAKEN = StatusTaken()
-#: For steps that do not depend on the time: looking at the clock takes as long as they do.
+#: For steps that ignore the time: reading the clock takes as long as the step itself.
 _ANY_TIME = NodeNow(LONG_AGO)
 
 _encode = msgspec.json.Encoder().encode
 
 
 class _Startup:
-    """What is learnt before the agent has begun: that needs to be known as a whole first."""
+    """Events collected before `begin`: adopting containers needs the complete Pod list and all
+    runtime records."""
 
     def __init__(self) -> None:
         self.pods: dict[str, ObservedPod] = {}
-        #: UIDs of those that have ended here, and are to stay: most of all that there are.
+        #: UIDs of Pods that ended here and are kept; usually the majority of all Pods.
         self.ended: set[str] = set()
         self.events: list[RuntimeEvent] = []
 
@@ -121,21 +125,21 @@ class PodDriver:
         self.creations = Creations(
             node_name, self.binder, self._created_here, self._creation_answered, self._turn
         )
-        #: New Pods that the watch showed before their creation was answered.
+        #: New Pods that the watch delivered before the answer to their creation.
         self._shown_early: dict[str, ObservedPod] = {}
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
         self._startup: _Startup | None = _Startup()
-        #: Pods to reconcile, in this order.
+        #: UIDs of Pods to reconcile, in this order.
         self._due: dict[str, None] = {}
         self._turn_scheduled = False
-        #: Above 0 while effects are carried out or events taken in: no turn is scheduled by those.
+        #: Above 0 while events are processed or effects executed; no turn is scheduled meanwhile.
         self._depth = 0
         self._timers: list[tuple[float, int, str]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._order = itertools.count()
-        #: Set while leaving: done when the last Pod has ended.
+        #: Set during shutdown; completed when the last Pod has ended.
         self._emptied: asyncio.Future[None] | None = None
         self._at_once = False
         self._carry_out: Mapping[type, Callable[[str, Any], None]] = {
@@ -163,10 +167,10 @@ class PodDriver:
             LogProblem: lambda uid, e: log.warning("%s", e.message),
         }
 
-    # --- the agent's own life
+    # --- start-up and shutdown of the agent
 
     def begin(self, inherited: Inheritance) -> None:
-        """The first list is complete: join what runs with what the API says shall run."""
+        """Match the runtime's records with the API's Pods, once the initial list is complete."""
         startup, self._startup = self._startup or _Startup(), None
         known: dict[str, list[RuntimeEvent]] = {}
         for event in (*inherited.attempts, *startup.events):
@@ -180,7 +184,8 @@ class PodDriver:
                 ended.add(uid)
         for uid in known:
             if uid in ended:
-                # We died between its last status and this: what it wrote must stay readable.
+                # The agent died between the last status and the release; the Pod's logs must stay
+                # readable.
                 self._runtime.release(uid)
             else:
                 self._runtime.discard(uid)
@@ -188,16 +193,16 @@ class PodDriver:
 
     @property
     def has_due_pods(self) -> bool:
-        """Whether what happened to some Pod has not been thought through yet."""
+        """Whether any Pod still has to be reconciled."""
         return bool(self._due)
 
     @property
     def active(self) -> Set[str]:
-        """The UIDs of all that run here, or whose end is not on record yet."""
+        """UIDs of Pods that run here, or whose final status is not written yet."""
         return {uid for uid, state in self._states.items() if isinstance(state, Active)}
 
     def not_on_record(self, uids: Set[str]) -> Set[str]:
-        """Those of which the API knows less than we do."""
+        """Return the Pods among `uids` whose newest status is not written yet."""
         found = ((uid, self._states.get(uid)) for uid in uids)
         return {
             uid
@@ -207,16 +212,17 @@ class PodDriver:
 
     @property
     def busy(self) -> int:
-        """How many Pods are being bound, run, or have an end that is not on record yet."""
+        """Number of Pods that are being bound, run, or have an unwritten final status."""
         return self._busy
 
     def stop_taking(self) -> None:
-        """The node leaves: bind no more Pods, and do not judge those that it has."""
+        """Stop binding Pods and probing containers: the node is shutting down."""
         self.binder.close()
         self._prober.stop()
 
     def leave(self) -> "asyncio.Future[None]":
-        """Begin to end all Pods; done when the last one has ended."""
+        """Begin to terminate all Pods; the returned future completes when the last one has
+        ended."""
         self._emptied = asyncio.get_running_loop().create_future()
         self._reconcile_all()
         self._check_emptied()
@@ -231,7 +237,7 @@ class PodDriver:
         return max(graces, default=0)
 
     def kill(self) -> None:
-        """Whoever waits for Pods to end has no patience left."""
+        """Drop the grace period of Pods that are being terminated."""
         self._at_once = True
         if self._emptied is not None:
             self._reconcile_all()
@@ -245,7 +251,7 @@ class PodDriver:
             self._timer.cancel()
 
     def clock_jumped(self) -> None:
-        """What Pods wait for may be over, or further away."""
+        """Reconcile all Pods that wait for a timer: the wall clock was set."""
         for _, _, uid in self._timers:
             self._soon(uid)
         self._timers.clear()
@@ -276,7 +282,7 @@ class PodDriver:
                 return
         elif (
             pod.spec.node_name not in ("", self._node_name)
-            # Most of all changes: what others write to a Pod that has ended.
+            # The most frequent change: other clients' writes to Pods that have ended.
             or (pod.terminal and pod.metadata.deletion_timestamp is None and self._startup is None)
         ):
             return
@@ -322,7 +328,7 @@ class PodDriver:
         if shown is not None and isinstance(answer, BindingRefused):
             state = self._states.get(uid)
             if isinstance(state, Binding) and state.observed is None:
-                # The answer is wrong: it is there. The watch will not show it again.
+                # The answer is wrong, since the Pod exists; the watch will not deliver it again.
                 self._dispatch(uid, PodSeen(shown))
         self._dispatch(uid, answer)
 
@@ -330,7 +336,7 @@ class PodDriver:
         self._dispatch(pod.uid, PlacedHere(pod, demand))
 
     def _is_current(self, ref: AttemptRef) -> bool:
-        """Whether this attempt runs, as far as is known."""
+        """Return whether this attempt is running, according to the last events."""
         state = self._states.get(ref.uid)
         if not isinstance(state, Active):
             return False
@@ -343,7 +349,7 @@ class PodDriver:
         return NodeNow(self._clock.now(), self._emptied is not None, self._at_once)
 
     def _dispatch(self, uid: str, event: PodEvent, node: NodeNow | None = None) -> None:
-        """`node` is given for events that came in together: one look at the clock serves all."""
+        """Run one step. `node` is shared by events that arrive together, to read the clock once."""
         state = self._states.get(uid, UNKNOWN)
         self._depth += 1
         try:
@@ -355,7 +361,7 @@ class PodDriver:
             for effect in effects:
                 self._carry_out[type(effect)](uid, effect)
         except Exception:
-            # A bug in one Pod's handling must not stop the node.
+            # Isolate Pods: a bug in handling one must not stop the node.
             log.exception("%s: cannot go on", uid)
         finally:
             self._depth -= 1
@@ -386,7 +392,7 @@ class PodDriver:
                 self._soon(uid)
 
     def _reconcile_soon(self, uid: str, effect: ReconcileSoon) -> None:
-        # Effects are carried out within a step, and what is due is looked at after it.
+        # Effects run within a step; `_dispatch` schedules a turn for due Pods after it.
         self._due[uid] = None
 
     def _soon(self, uid: str) -> None:
@@ -459,7 +465,7 @@ class PodDriver:
         def take() -> Patch | None:
             state = self._states.get(uid)
             if not isinstance(state, Active) or state.unwritten is None:
-                # The Pod is gone.
+                # The Pod has been deleted.
                 return None
             self._dispatch(uid, _STATUS_TAKEN, _ANY_TIME)
             status = _encode(state.unwritten)
@@ -503,6 +509,6 @@ class PodDriver:
 
 def _log(result: Result) -> None:
     if isinstance(result, ApiError):
-        # A Pod that changed or went meanwhile is looked at again anyway.
+        # A Pod that was changed or deleted meanwhile is reconciled anyway.
         expected = isinstance(result, Conflict | NotFound)
         log.log(logging.INFO if expected else logging.WARNING, "%s", result)

@@ -1,6 +1,6 @@
-"""What can happen to a Pod of this node, and what may have to be done about it.
+"""Events and effects of the Pod state machine.
 
-Values only: `pod_machine` decides with them, `pod_driver` brings events in and carries effects out.
+Values only: `pod_machine` decides with them; `pod_driver` feeds events in and carries effects out.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from onejob.planning.pod.placement import Amounts
 
 
 class PodSeen(Struct, frozen=True, gc=False):
-    """The watch shows the Pod."""
+    """The watch delivered a version of the Pod."""
 
     observed: ObservedPod
 
 
 class PodDeleted(Struct, frozen=True, gc=False):
-    """The Pod object is gone."""
+    """The Pod object is deleted."""
 
-    #: It was bound to this node.
+    #: Whether it was bound to this node.
     from_here: bool
 
 
@@ -36,25 +36,25 @@ class BindingWritten(Struct, frozen=True, gc=False):
 
 
 class BindingRefused(Struct, frozen=True, gc=False):
-    #: It may succeed later; otherwise the Pod is gone, or another node's.
+    #: Whether the write may succeed later; otherwise the Pod is deleted or bound to another node.
     retry: bool
 
 
 class StatusTaken(Struct, frozen=True, gc=False):
-    """The newest status is being written, as was requested."""
+    """The writer has picked up the newest status, after `RequestStatusWrite`."""
 
 
 class StatusWritten(Struct, frozen=True, gc=False):
-    """The status that was being written is on record."""
+    """The status in flight is stored."""
 
     revision: int
 
 
 class StatusRefused(Struct, frozen=True, gc=False):
-    """The status that was being written was not accepted."""
+    """The status in flight was rejected."""
 
     message: str
-    #: There is no such Pod any more; otherwise it may be taken later.
+    #: The Pod no longer exists; otherwise the write may succeed later.
     gone: bool = False
 
 
@@ -62,31 +62,31 @@ class StatusRefused(Struct, frozen=True, gc=False):
 
 
 class PlacedHere(Struct, frozen=True, gc=False):
-    """The binder chose it, and took the room that it needs."""
+    """The binder selected the Pod and reserved its resources."""
 
     pod: NodePod
     demand: Amounts
 
 
 class CreatedHere(Struct, frozen=True, gc=False):
-    """It is about to be created with this node, and the room that it needs is taken."""
+    """The Pod is about to be created with this node, and its resources are reserved."""
 
     pod: NodePod
     demand: Amounts
-    #: Of the write that creates it.
+    #: Revision of the write that creates the Pod.
     revision: int
 
 
 class TakenOver(Struct, frozen=True, gc=False):
-    """The agent has just started, and this is what the runtime knows of the Pod."""
+    """The runtime's records of the Pod, after a start of the agent."""
 
     attempts: Sequence[RuntimeEvent] = ()
-    #: The machine went down meanwhile: what ran then is gone, and records may be too.
+    #: The machine rebooted meanwhile: its processes are gone, and records may be lost, too.
     rebooted: bool = False
 
 
 class HookDone(Struct, frozen=True, gc=False):
-    """The postStart hook of an attempt that started then has ended."""
+    """The postStart hook of the attempt that started at `started_at` has ended."""
 
     container: str
     attempt: int
@@ -95,7 +95,7 @@ class HookDone(Struct, frozen=True, gc=False):
 
 
 class Probed(Struct, frozen=True, gc=False):
-    """A probe of an attempt changed its verdict; None where it says nothing."""
+    """A probe of an attempt changed its result; None for aspects that it does not cover."""
 
     container: str
     attempt: int
@@ -105,7 +105,7 @@ class Probed(Struct, frozen=True, gc=False):
 
 
 class Reconcile(Struct, frozen=True, gc=False):
-    """Time to compare what is with what should be: something changed, or a wait is over."""
+    """Compare actual with desired state: a fact changed, or a timer fired."""
 
 
 PodEvent: TypeAlias = (
@@ -134,17 +134,18 @@ class Bind(Struct, frozen=True, gc=False):
 
 
 class AwaitCreation(Struct, frozen=True, gc=False):
-    """Answer as for a binding once the write that creates the Pod is durable, or is not."""
+    """Send the answer of a binding once the write that creates the Pod is durable or has failed."""
 
     revision: int
 
 
 class RequestStatusWrite(Struct, frozen=True, gc=False):
-    """Write the newest status there is when the time for that has come."""
+    """Ask the writer to pick up the newest status when the write is staged."""
 
 
 class DeletePod(Struct, frozen=True, gc=False):
-    """The last step of a deletion, which only the node may do: nothing of the Pod runs."""
+    """Remove the Pod object: the last step of a deletion, reserved to the node, after all
+    containers have ended."""
 
     key: Key
     metadata: Meta
@@ -156,11 +157,11 @@ class RecordWarning(Struct, frozen=True, gc=False):
     message: str
 
 
-# --- effects: on the room of the node
+# --- effects: on the node's resources
 
 
 class Enqueue(Struct, frozen=True, gc=False):
-    """Let it wait for room."""
+    """Queue the Pod until the node has room for it."""
 
     pod: NodePod
 
@@ -181,19 +182,19 @@ class FreeRoom(Struct, frozen=True, gc=False):
 
 
 class FollowVolumes(Struct, frozen=True, gc=False):
-    """The Pod is this node's: keep the files in its volumes up to date."""
+    """The Pod belongs to this node: keep the files in its volumes up to date."""
 
     pod: NodePod
 
 
 class PodChanged(Struct, frozen=True, gc=False):
-    """Somebody else wrote to the Pod: volumes may show it."""
+    """Another client wrote to the Pod, whose fields may be projected into volumes."""
 
     pod: NodePod
 
 
 class RefreshVolumes(Struct, frozen=True, gc=False):
-    """What they come from may have changed while nobody watched."""
+    """Refresh volumes whose sources may have changed while the agent was not running."""
 
 
 class StartContainer(Struct, frozen=True, gc=False):
@@ -217,7 +218,7 @@ class RunPostStart(Struct, frozen=True, gc=False):
 
 
 class ContainerRuns(Struct, frozen=True, gc=False):
-    """It has started, and its postStart hook is done: probes can begin."""
+    """The container has started and its postStart hook is done: probes can begin."""
 
     pod: NodePod
     container: Container
@@ -225,28 +226,28 @@ class ContainerRuns(Struct, frozen=True, gc=False):
 
 
 class EndWork(Struct, frozen=True, gc=False):
-    """No more probes, hooks and volumes."""
+    """Stop probes, hooks and volume updates of the Pod."""
 
 
 class ReleasePod(Struct, frozen=True, gc=False):
-    """The Pod has ended and that is on record: the runtime keeps only its logs."""
+    """The Pod has ended and its final status is stored: the runtime keeps only its logs."""
 
 
 class DiscardPod(Struct, frozen=True, gc=False):
-    """The Pod object is gone: the runtime keeps nothing."""
+    """The Pod object is deleted: the runtime keeps nothing."""
 
 
 # --- effects: on the agent itself
 
 
 class SetTimer(Struct, frozen=True, gc=False):
-    """Reconcile at that time."""
+    """Reconcile at the given time."""
 
     at: datetime
 
 
 class ReconcileSoon(Struct, frozen=True, gc=False):
-    """Once all that has happened by now is known."""
+    """Reconcile after all pending events have been processed."""
 
 
 class LogProblem(Struct, frozen=True, gc=False):

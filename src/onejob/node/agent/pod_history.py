@@ -1,4 +1,4 @@
-"""What the status of a Pod says of the containers that an earlier run of the agent had."""
+"""Container history from the Pod status that an earlier run of the agent wrote."""
 
 from onejob.node.runtime import AttemptRef
 from onejob.objects.pod_spec import NodePod, ReportedContainer
@@ -10,7 +10,8 @@ def _statuses(pod: NodePod) -> tuple[ReportedContainer, ...]:
 
 
 def has_run(pod: NodePod) -> bool:
-    """By its status. One whose containers only ever waited (for an image, say) may still wait."""
+    """Return whether the status shows that containers may have run. Containers that have only been
+    waiting, for example for an image, have not."""
     return pod.status.start_time is not None and not all(
         status.state.waiting is not None and status.last_state.terminated is None
         for status in _statuses(pod)
@@ -18,7 +19,8 @@ def has_run(pod: NodePod) -> bool:
 
 
 def reported_running(pod: NodePod, ref: AttemptRef) -> bool:
-    """Whether an earlier run of the agent has run the postStart hook of this attempt."""
+    """Return whether the status shows this attempt as running, which implies that an earlier run of
+    the agent completed its postStart hook."""
     for status in _statuses(pod):
         if status.name == ref.container and status.restart_count == ref.attempt:
             return status.state.running is not None
@@ -26,7 +28,7 @@ def reported_running(pod: NodePod, ref: AttemptRef) -> bool:
 
 
 def running_attempts(pod: NodePod) -> dict[str, int]:
-    """By container, the attempt that the status says is running."""
+    """Return the attempt reported as running, by container name."""
     return {
         status.name: status.restart_count
         for status in _statuses(pod)
@@ -35,7 +37,8 @@ def running_attempts(pod: NodePod) -> dict[str, int]:
 
 
 def remembered_containers(pod: NodePod) -> dict[str, ContainerSeen]:
-    """Restart counts by the status, for a Pod that an earlier run of the agent ran."""
+    """Return ended containers with their restart counts as the status reports them, for a Pod that
+    an earlier run of the agent ran."""
     found = {}
     for status in _statuses(pod):
         if (ended := _reported_exit(status)) is not None:

@@ -1,15 +1,15 @@
-"""One Pod on this node as a state machine: `step(state, event)` gives the next state and effects.
+"""State machine of one Pod on this node: `step(state, event)` returns the next state and effects.
 
-Pure: no clock, no I/O, nothing remembered but in the state. `pod_driver` brings events in, keeps
-the states and carries the effects out, in their order. What is next for the containers in a Pod
-is decided by `planning.pod`; this module joins their history with what is read and written.
+Pure: no clock, no I/O, and no memory outside the state. `pod_driver` feeds events in, keeps the
+states and carries the effects out, in their order. `planning.pod` decides which containers of a Pod
+to start or stop; this module joins their history with the Pods that are read and the statuses that
+are written.
 
     unknown ──► waiting ──► binding ──► running ──► finishing ──► ended ──► (unknown)
        └────────────────────────────────────┘
 
-Facts change the state and ask for `Reconcile`, which comes once all that has happened by then is
-known. A status that changes again before its write is staged is not written: as with a kubelet,
-only the newest one is.
+Facts change the state and request a `Reconcile`, which runs after all pending events. A status that
+changes again before its write is staged is not written: as with a kubelet, only the newest one is.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,14 +94,14 @@ from onejob.planning.pod.lifecycle import (
 from onejob.planning.pod.status import NodeFacts, report
 from onejob.wire.quantity import BadQuantity
 
-#: How long a status that the API refused waits to be tried again.
+#: Longest delay before a status that the API refused is written again.
 LONGEST_RETRY = timedelta(minutes=5)
-#: Later than all that the watch can show of a Pod that is gone, save that it is.
+#: Later than any version of a deleted Pod that the watch can still deliver.
 _NO_MORE_REVISIONS = maxsize
 
 Effects: TypeAlias = list[PodEffect]
 Step: TypeAlias = tuple[PodState, Effects]
-#: The parameters are wider than those of any rule: the table finds one by their types.
+#: Parameters wider than those of any rule: the table selects a rule by their types.
 _Rule: TypeAlias = Callable[[Any, Any, NodeNow], Step]
 
 _RECONCILE_SOON = ReconcileSoon()
@@ -109,7 +109,7 @@ _REQUEST_STATUS_WRITE = RequestStatusWrite()
 
 
 class PodMachine:
-    """The rules of one node: its name, what its statuses say of it, and how its runtime is."""
+    """Transition rules of one node, given its name, status facts and runtime traits."""
 
     def __init__(self, node_name: str, facts: NodeFacts, traits: RuntimeTraits) -> None:
         self._node_name = node_name
@@ -118,12 +118,16 @@ class PodMachine:
         self._table = self._rules()
 
     def step(self, state: PodState, event: PodEvent, node: NodeNow) -> Step:
-        """`state` is left as it is. An event that means nothing in a state changes nothing."""
+        """Return the state after `event`, and the effects in the order in which to execute them.
+
+        `state` is not modified. Events without a rule for the current phase are ignored.
+        """
         rule = self._table[state.phase].get(type(event))
         return (state, []) if rule is None else rule(state, event, node)
 
     def _rules(self) -> Mapping[Phase, Mapping[type, _Rule]]:
-        """What happens in which state upon which event; what is not listed is ignored."""
+        """Return the transition table: rules by phase and event type. Unlisted events are
+        ignored."""
         working: dict[type, _Rule] = {
             PodSeen: self._observe,
             PodDeleted: self._vanish,
@@ -165,10 +169,10 @@ class PodMachine:
             "ended": {PodSeen: self._observe_after_end, PodDeleted: self._forget},
         }
 
-    # --- before it runs here
+    # --- before the Pod runs here
 
     def _discover(self, state: Unknown | Waiting, event: PodSeen, node: NodeNow) -> Step:
-        """A Pod that we do not work on."""
+        """Handle a Pod that this node is not running."""
         observed = event.observed
         effects: Effects = []
         mine = observed.node_name == self._node_name
@@ -176,7 +180,7 @@ class PodMachine:
             effects.append(Dequeue())
         if observed.terminal:
             if mine and observed.grace_seconds:
-                # It ended while being deleted, and its node died before the last step.
+                # The Pod ended during its deletion, and its node died before removing the object.
                 effects.append(DeletePod(observed.key, observed.view.metadata))
             return UNKNOWN, effects
         if observed.node_name and not mine:
@@ -187,7 +191,7 @@ class PodMachine:
         if not mine:
             effects.append(Enqueue(pod))
             return WAITING, effects
-        # Bound by somebody else, or by an earlier run of the agent.
+        # Bound by another scheduler, or by an earlier run of the agent.
         try:
             demand = demand_of(pod.spec)
         except BadQuantity:
@@ -234,19 +238,22 @@ class PodMachine:
         if state.deleted:
             return UNKNOWN, effects
         if state.observed is not None:
-            # Perhaps somebody else bound it, and to this node.
+            # Another scheduler may have bound it, possibly to this node.
             found, more = self._discover(UNKNOWN, PodSeen(state.observed), node)
             return found, effects + more
         if event.retry:
             return Waiting(state.pod), [*effects, SetTimer(node.now + FIRST_RETRY)]
         return UNKNOWN, effects
 
-    # --- while it runs here: what is learnt
+    # --- while the Pod runs here: facts
 
     def _observe(self, state: Active, event: PodSeen, node: NodeNow) -> Step:
-        """It is read only if it is not what we just wrote, and that is only known once all that
-        is being written is answered. A deletion is none of ours, and nothing may be started after
-        it was seen."""
+        """Read a new version of the Pod, unless it is the echo of a write by this node.
+
+        Echoes are recognizable only after all writes in flight are answered, so the version is kept
+        until then. A deletion is never an echo, and is handled at once: no container may be started
+        after it was seen.
+        """
         observed = event.observed
         deleted = state.phase == "running" and _is_deleted_sooner(state, observed)
         if state.in_flight and not deleted:
@@ -278,7 +285,7 @@ class PodMachine:
         return UNKNOWN, effects
 
     def _take_over(self, state: Active, event: TakenOver, node: NodeNow) -> Step:
-        """Join what the runtime knows with what the API says."""
+        """Join the runtime's records with the Pod status."""
         state = copy_active(state)
         effects: Effects = []
         self._containers.take_over(state, event, effects, node)
@@ -305,7 +312,7 @@ class PodMachine:
             return state, []
         return following, [_RECONCILE_SOON]
 
-    # --- while it runs here: what is done
+    # --- while the Pod runs here: actions
 
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
         state = copy_active(state)
@@ -313,7 +320,7 @@ class PodMachine:
         return self._compare(state, effects, node), effects
 
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
-        """Plan, ask the runtime, report."""
+        """Plan, request starts and stops, and report the status."""
         now = node.now
         if now < state.deadline_from:
             state.deadline_from = now
@@ -335,7 +342,7 @@ class PodMachine:
             _record_back_offs(state, plan, effects)
         if plan.look_again_at is not None:
             effects.append(SetTimer(plan.look_again_at))
-        # An attempt that was just asked for is answered in a moment; its status is written then.
+        # The runtime answers a start request in a moment; the status is written then.
         if not _awaits_start(state):
             self._report(state, plan, now)
         _request_write(state, effects)
@@ -398,7 +405,7 @@ class PodMachine:
         state = copy_active(state)
         refused, state.in_flight = state.in_flight, None
         if event.gone:
-            # Deleted, or replaced by a namesake; the watch will say so.
+            # Deleted, or replaced by a Pod of the same name; the watch will deliver that.
             state.known_revision = _NO_MORE_REVISIONS
             message = f"{state.pod.key}: there is no Pod for its status: {event.message}"
             effects: Effects = [LogProblem(message)]
@@ -406,7 +413,7 @@ class PodMachine:
         message = f"{state.pod.key}: the API refused its status, trying again: {event.message}"
         effects = [LogProblem(message)]
         if state.unwritten is None:
-            # Until it is on record, nobody may forget what has run.
+            # Until it is stored, the record of finished containers must not be dropped.
             state.unwritten = refused
         effects.append(SetTimer(node.now + retry_delay(state.refusals, LONGEST_RETRY)))
         state.refusals += 1
@@ -421,14 +428,14 @@ class PodMachine:
         return state
 
     def _end(self, state: Active, effects: Effects) -> PodState:
-        """It is over and that is on record."""
+        """Release the Pod after its final status is stored."""
         pod = state.pod
         if pod.metadata.deleting:
             effects.append(DeletePod(pod.key, pod.metadata))
         effects += [EndWork(), FreeRoom(state.demand), ReleasePod()]
         return Done(state.known_revision)
 
-    # --- after its end
+    # --- after the Pod's end
 
     def _observe_after_end(self, state: Done, event: PodSeen, node: NodeNow) -> Step:
         if event.observed.revision < state.revision:
@@ -437,7 +444,7 @@ class PodMachine:
 
 
 def is_echo(state: PodState, seen: Pod) -> bool:
-    """Whether the watch shows nothing but what this node wrote: no step would come of it."""
+    """Return whether the watch delivered only a write of this node, so that no step is needed."""
     if seen.metadata.deletion_timestamp is not None:
         return False
     if type(state) is Binding:
@@ -448,8 +455,8 @@ def is_echo(state: PodState, seen: Pod) -> bool:
 
 
 def _request_write(state: Active, effects: Effects) -> None:
-    """One request at a time, and none while a status is being written: the answer to that is
-    followed by the next."""
+    """Request a status write, at most one at a time and none while a status is in flight: its
+    answer triggers the next."""
     if state.unwritten and not state.in_flight and not state.write_requested:
         state.write_requested = True
         effects.append(_REQUEST_STATUS_WRITE)
@@ -464,7 +471,11 @@ def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:
 
 
 def _says_something_new(state: Active, observed: ObservedPod) -> bool:
-    """Our own write shows a deletion that was faster than it, so it must not hide that one."""
+    """Return whether `observed` is newer than the known revision, or deletes the Pod sooner.
+
+    The answer to a status write may already cover the revision of a deletion, which must not be
+    overlooked.
+    """
     return observed.revision > state.known_revision or _is_deleted_sooner(state, observed)
 
 
@@ -484,7 +495,7 @@ def _awaits_start(state: Active) -> bool:
 
 
 def _record_back_offs(state: Active, plan: PodPlan, effects: Effects) -> None:
-    """Once per attempt that failed, as long as it is waited after it."""
+    """Record one BackOff warning per failed attempt, while its restart is delayed."""
     for name in plan.backing_off or ():
         attempt = state.containers[name].attempt
         if state.back_offs.get(name) != attempt:

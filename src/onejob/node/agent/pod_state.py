@@ -1,4 +1,4 @@
-"""The states of one Pod on this node. `pod_machine` says how one follows from another."""
+"""States of one Pod on this node. `pod_machine` defines the transitions."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,80 +16,83 @@ Phase: TypeAlias = Literal["unknown", "waiting", "binding", "running", "finishin
 
 
 class NodeNow(Struct, frozen=True, gc=False):
-    """What a step needs to know of the node."""
+    """Node facts that a step depends on."""
 
     now: datetime
-    #: The node shuts down and takes its Pods along,
+    #: The node is shutting down and terminates its Pods.
     leaving: bool = False
-    #: without their grace period.
+    #: Terminate Pods without their grace period.
     at_once: bool = False
 
 
 class Unknown(Struct, frozen=True):
-    """Nothing is known of it, or nothing that matters: never stored."""
+    """Not seen yet, or not relevant to this node. Never stored."""
 
     phase: ClassVar[Phase] = "unknown"
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """It has no node yet; the binder decides when there is room."""
+    """Without a node; the binder decides when it fits."""
 
     phase: ClassVar[Phase] = "waiting"
-    #: Its binding was refused: to be enqueued again at the next `Reconcile`.
+    #: The Pod, if its binding was refused: it is enqueued again at the next `Reconcile`.
     refused: NodePod | None = None
 
 
 class Binding(Struct, frozen=True, gc=False):
-    """That it shall run here is being written, and has its room."""
+    """Its binding to this node is being written, and its resources are reserved."""
 
     phase: ClassVar[Phase] = "binding"
     pod: NodePod
     demand: Amounts
-    #: Of the write that creates it with this node; 0 if it is there and is being bound.
+    #: Revision of the write that creates it with this node; 0 if an existing Pod is being bound.
     revision: int = 0
-    #: As the watch showed it meanwhile: it may be faster than the answer to our write.
+    #: Version delivered by the watch meanwhile, which may overtake the answer to the write.
     observed: ObservedPod | None = None
     deleted: bool = False
 
 
 class Active(Struct, gc=False):
-    """It runs here, or has ended and that is not on record yet. Changed only by `step`, on a copy;
-    what its fields hold is never changed but replaced."""
+    """Running here, or ended with an unwritten final status.
+
+    Only `step` changes it, and only on a copy: field values are replaced, never mutated.
+    """
 
     pod: NodePod
     demand: Amounts
-    #: The newest revision that says nothing new, because we wrote it or have read it.
+    #: Newest revision without news, because this node wrote it or has read it.
     known_revision: int
-    #: The startTime of its status.
+    #: `startTime` of its status.
     started_at: datetime
-    #: From when on its deadline counts: not from a start that lies in the future.
+    #: Start of `activeDeadlineSeconds`: like `started_at`, but never in the future.
     deadline_from: datetime
-    #: As reported last, by type.
+    #: Conditions last reported, by type.
     conditions: Mapping[str, ConditionReport]
     phase: Literal["running", "finishing"] = "running"
     containers: Mapping[str, ContainerSeen] = {}
-    #: Shown by the watch while a status was being written: perhaps only the echo of that.
+    #: Delivered by the watch while a status was in flight; possibly only its echo.
     unread: ObservedPod | None = None
     reported: PodReport | None = None
-    #: The newest status, if it is neither on record nor being written.
+    #: Newest status, if it is neither stored nor in flight.
     unwritten: PodReport | None = None
-    #: The writer was asked to take `unwritten`.
+    #: The writer has been asked to take `unwritten`.
     write_requested: bool = False
     in_flight: PodReport | None = None
-    #: How often in a row the API refused a status that it should have taken.
+    #: Consecutive refusals of statuses that the API should have accepted.
     refusals: int = 0
-    #: How often in a row an attempt was not possible because the node was short of something.
+    #: Consecutive start attempts blocked by a resource shortage of the node.
     pressures: int = 0
-    #: The attempt whose back-off was recorded last, by container.
+    #: Attempt whose back-off was recorded last, by container.
     back_offs: Mapping[str, int] = {}
 
 
-#: What `copy.copy` comes to after four calls: most steps begin with it. Missing in msgspec's stubs.
+#: The method behind `copy.copy`, which needs four calls to reach it: most steps begin with a copy.
+#: Missing in msgspec's stubs.
 copy_active: Callable[[Active], Active] = Active.__copy__  # type: ignore[attr-defined]
 
 
 class Done(Struct, frozen=True, gc=False):
-    """Its end is on record. What the watch shows of it from before that is of no interest."""
+    """Its final status is stored. Versions older than `revision` are ignored."""
 
     phase: ClassVar[Phase] = "ended"
     revision: int
@@ -101,7 +104,7 @@ WAITING = Waiting()
 
 
 def active_pod(pod: NodePod, demand: Amounts, revision: int, now: datetime) -> Active:
-    """A Pod that became this node's with that revision."""
+    """Return the state of a Pod that was bound to this node at `revision`."""
     started_at = pod.status.start_time or now
     conditions = {
         condition.type: ConditionReport(

@@ -1,4 +1,4 @@
-"""What the node is short of: found out by looking at the disk, and by what could not be started."""
+"""Node pressure: shortages detected by free disk space and by failed starts."""
 
 import asyncio
 import os
@@ -8,11 +8,13 @@ from pathlib import Path
 from onejob.node.agent.conditions import NodeCondition, NodeConditions
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES
 
-#: Below this, or this share of a small disk, nothing new is started: what runs has to be reported.
+#: Below these free bytes, or this fraction (1/20) of a small disk, nothing is started: the Pods
+#: that run must still be reported.
 _LOW_BYTES = 32 * 1024 * 1024
 _LOW_SHARE = 20
 _LOW_INODES = 64
-#: A pressure is over once nothing was blocked by it for so long; whatever is, tries more often.
+#: Seconds without a blocked start after which a pressure ends; blocked starts are retried more
+#: often than that.
 _RELIEVED_AFTER_SECONDS = 15.0
 _CHECK_SECONDS = 10.0
 
@@ -25,11 +27,11 @@ _REASONS = {
 
 
 def short_of_space(folder: Path) -> str:
-    """Says so if the disk of `folder` is all but full. Raises OSError."""
+    """Return a message if the disk of `folder` is nearly full, else "". Raises OSError."""
     disk = os.statvfs(folder)
     free = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
     total = disk.f_frsize * disk.f_blocks
-    # The limits and not what is left: a text that changes all the time has to be written as often.
+    # The message names the threshold, not the free space: each new text costs a status write.
     enough = min(_LOW_BYTES, total // _LOW_SHARE)
     if free < enough:
         return f"No space left on device: {folder} has less than {enough // 1024} KiB"
@@ -39,8 +41,10 @@ def short_of_space(folder: Path) -> str:
 
 
 class Pressures:
-    """Sets the conditions of the node for what is short, and clears them when it no longer is.
-    `persists` says why the disk is still short; empty if it is not."""
+    """Sets the Node's pressure conditions, and clears them when the shortage ends.
+
+    `persists` returns the reason why the disk is still short of space, or "".
+    """
 
     def __init__(self, persists: Callable[[], str]) -> None:
         self._persists = persists
@@ -52,13 +56,14 @@ class Pressures:
         self._conditions = conditions
 
     def watch_disk(self) -> None:
-        """Look at the disk now and then: what is noticed before it is full can be written."""
+        """Check the disk periodically: a shortage noticed before the disk is full can still be
+        written."""
         if why := self._persists():
             self.report(DISK, why)
         self._watch = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self.watch_disk)
 
     def report(self, pressure: str, message: str) -> None:
-        """Something could not be started, because the node is short of that."""
+        """Set the condition for a shortage that blocked a start."""
         if self._conditions is None:
             return
         self._conditions.set(NodeCondition(pressure, True, _REASONS[pressure], message))

@@ -1,4 +1,4 @@
-"""How long what was refused waits to be tried again."""
+"""Exponential back-off for refused writes and blocked starts."""
 
 from datetime import timedelta
 
@@ -6,5 +6,5 @@ FIRST_RETRY = timedelta(seconds=1)
 
 
 def retry_delay(times: int, longest: timedelta) -> timedelta:
-    """After so many refusals in a row: twice as long each time."""
+    """Return the delay after `times` consecutive refusals: doubled each time, up to `longest`."""
     return min(FIRST_RETRY * (1 << min(times, 16)), longest)

@@ -13,18 +13,18 @@ from onejob.node.setup.environment import SECRETS, ConfigProblem
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError, NotFound
 
-#: Bytes of all documents that one container may use: as much again is held while it starts.
+#: Most bytes of documents per container; another copy is held while it starts.
 MAX_BYTES: Final = 64 * 1024 * 1024
-#: Settings of more bytes are decoded in a thread.
+#: Settings larger than this, in bytes, are decoded in a thread.
 _INLINE_BYTES: Final = 128 * 1024
 #: Documents fetched between two yields to the event loop.
 _FETCHES_PER_TURN: Final = 100
 
 
 class FetchedSettings:
-    """Documents by key, None for one that does not exist. Not for several threads at a time.
+    """ConfigMap and Secret documents by key; None for one that does not exist. Not thread-safe.
 
-    The documents belong to the store, so that many containers that wait to start hold no copies.
+    The documents belong to the store, so containers waiting to start hold no copies.
     """
 
     def __init__(self, documents: Mapping[Key, bytes | None]) -> None:
@@ -37,14 +37,16 @@ class FetchedSettings:
         return sum(len(found or b"") for found in self._documents.values()) > _INLINE_BYTES
 
     def values(self, key: Key) -> Mapping[str, bytes] | None:
-        """Return the decoded data of one object. Raises ConfigProblem if it is malformed."""
+        """Return the decoded data of one object, None if it does not exist. Raises ConfigProblem if
+        it is malformed."""
         if key not in self._decoded:
             document = self._documents[key]
             self._decoded[key] = None if document is None else _read(key, document)
         return self._decoded[key]
 
     def decode(self) -> None:
-        """Decode all documents, so that `values` takes no time. Raises ConfigProblem."""
+        """Decode all documents in advance, so that `values` only looks them up. Raises
+        ConfigProblem."""
         for key in self._documents:
             self.values(key)
 
@@ -53,8 +55,8 @@ NO_SETTINGS = FetchedSettings({})
 
 
 async def fetch_settings(fetch: Fetch, keys: Iterable[Key]) -> FetchedSettings:
-    """Fetch documents, once each. Raises ConfigProblem if the API does not answer or they take
-    more than `MAX_BYTES`."""
+    """Fetch each document once. Raises ConfigProblem if the API fails or the documents exceed
+    `MAX_BYTES`."""
     found: dict[Key, bytes | None] = {}
     room = MAX_BYTES
     for key in keys:

@@ -1,7 +1,8 @@
-"""Reports why Pods wait for a node: a condition and an event, as a scheduler would.
+"""FailedScheduling reports: the condition and event that explain why a Pod is pending.
 
-Once per reason, and never at the cost of those that run: only a Pod that has waited for a
-while is written to, and only so many in a second, taken from all owners in turn.
+Each reason is reported once. Reports are rate-limited so that they never slow running Pods down:
+only Pods that have been pending for a while are reported, a limited number per second, round-robin
+over their owners.
 """
 
 import asyncio
@@ -21,15 +22,16 @@ from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
-#: One that waits for room may get it at any moment; one that does not fit need not be waited for.
+#: Seconds before a Pod that waits for room is reported, as it may be placed at any moment. Pods
+#: that do not fit the node are reported without delay.
 REPORT_AFTER_SECONDS = 1.0
-#: Each costs two writes and slows its Pod's binding down.
+#: Most reports per period: each costs two writes and delays its Pod's binding.
 MOST_AT_ONCE = 50
 _PERIOD_SECONDS = 1.0
-#: How often the reasons of those that still wait are looked at again.
+#: Seconds between re-evaluations of the reported reasons.
 _REVIEW_SECONDS = 300.0
 
-#: Why a Pod is not placed now, by its UID; "" if that is about to change.
+#: Reason why a Pod is pending, by its UID; "" if it is about to be placed.
 Why = Callable[[str], str]
 
 
@@ -46,17 +48,18 @@ class UnplacedPods:
         clock: Clock,
         reasons: Callable[[], Why],
     ) -> None:
-        """`reasons` says why Pods are not placed, as things are when it is called."""
+        """`reasons` returns a function that explains pending Pods, valid for the moment of the
+        call."""
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
         self._reasons = reasons
-        #: Pods to be looked at, by the UID of their owner, in the order in which they came.
+        #: Pods to report, by the UID of their owner, in order of arrival.
         self._waiting: dict[str, dict[str, _Waiting]] = {}
-        #: The reason that was reported last, and of what Pod.
+        #: Reported Pods and their last reason, by UID.
         self._reported: dict[str, tuple[NodePod, str]] = {}
         self._timer: asyncio.Handle | None = None
-        #: When it fires. What uvloop makes of a timer that is due at once does not say.
+        #: Loop time at which it fires: uvloop's handle for a timer due at once has no `when()`.
         self._timer_due = 0.0
         self._next_report = 0.0
         self._next_review = 0.0
@@ -66,14 +69,14 @@ class UnplacedPods:
             self._timer.cancel()
 
     def add(self, pod: NodePod, misfit: str) -> None:
-        """A Pod, new or changed, is not placed: because it does not fit the node, or, if that
-        is "", because it has to wait for room."""
+        """Consider a new or changed pending Pod for a report. `misfit` is the reason why it does
+        not fit the node; "" if it only waits for room."""
         uid = pod.uid
         text = self._reported[uid][1] if uid in self._reported else _reported_before(pod)
         if text:
             self._reported[uid] = pod, text
             if misfit in ("", text):
-                # Also the echo of our own write.
+                # Also the echo of this agent's own status write.
                 return
         of_owner = self._waiting.setdefault(_owner(pod), {})
         if (known := of_owner.get(uid)) is not None:
@@ -84,7 +87,7 @@ class UnplacedPods:
         self._set_timer(due)
 
     def review_soon(self) -> None:
-        """The node has changed, and with it perhaps the reasons."""
+        """Re-evaluate reported reasons: the node has changed."""
         if self._reported:
             self._next_review = 0.0
             self._set_timer(0.0)
@@ -98,7 +101,7 @@ class UnplacedPods:
                 del self._waiting[owner]
 
     def report(self, pod: NodePod, why: str) -> None:
-        """At once."""
+        """Report a Pod now, unless the same reason was reported before."""
         if (known := self._reported.get(pod.uid)) is not None and known[1] == why:
             return
         self._reported[pod.uid] = pod, why
@@ -117,7 +120,7 @@ class UnplacedPods:
         self._writer.submit(patch, _written, pod.metadata)
 
     def _set_timer(self, due: float) -> None:
-        """Reports are at least a period apart."""
+        """Schedule the next report at `due`, but at least a period after the previous one."""
         at = max(due, self._next_report)
         if self._timer is not None:
             if self._timer_due <= at:
@@ -142,7 +145,8 @@ class UnplacedPods:
             self._set_timer(self._next_review)
 
     def _take_due(self, now: float) -> Iterator[_Waiting]:
-        """Of each owner the one that came first, then of each the second, and so on."""
+        """Yield due Pods round-robin over owners: the first of each owner, then the second, and so
+        on."""
         taken = 0
         owners = deque(self._waiting)
         while owners and taken < MOST_AT_ONCE:
@@ -153,7 +157,7 @@ class UnplacedPods:
             of_owner = self._waiting.pop(owner)
             del of_owner[uid]
             if of_owner:
-                # Behind all others, also in the next report.
+                # Move the owner to the back, also for the next report.
                 self._waiting[owner] = of_owner
                 owners.append(owner)
             taken += 1
@@ -172,7 +176,7 @@ def _owner(pod: NodePod) -> str:
 
 
 def _reported_before(pod: NodePod) -> str:
-    """What an earlier run of the agent reported of the Pod."""
+    """Return the reason that an earlier run of the agent reported for the Pod, or ""."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message
@@ -181,6 +185,6 @@ def _reported_before(pod: NodePod) -> str:
 
 def _written(result: Result) -> None:
     if isinstance(result, ApiError):
-        # A Pod that changed or went meanwhile is looked at again anyway.
+        # A Pod that was changed or deleted meanwhile is reconciled anyway.
         expected = isinstance(result, Conflict | NotFound)
         log.log(logging.INFO if expected else logging.WARNING, "%s", result)

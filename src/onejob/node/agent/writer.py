@@ -1,8 +1,8 @@
-"""All writes of the agent, batched as they come: while one batch is under way the next gathers.
+"""Batched API writes of the agent: the next batch accumulates while one is in progress.
 
-Writes of one object are tried in the order in which they were submitted. Whoever wants a write only
-if the one before it succeeds waits for the answer to that. Batches are small and take from all
-owners in turn: the one Pod of a small Job need not wait for the thousand of a giant one.
+Writes of one object are attempted in the order of submission. A caller whose write depends on the
+success of another has to wait for that answer. Batches are small and are filled round-robin over
+owners, so that the single Pod of a small Job does not wait for the thousand Pods of a large one.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from onejob.wire.errors import ApiError, Forbidden, TooManyRequests, Unauthorize
 
 log = logging.getLogger(__name__)
 
-#: What the agent does to Pods: it creates none.
+#: The agent's writes to Pods; it creates none.
 Change: TypeAlias = Bind | Patch | Delete
 Answer = Callable[[Result], None]
-#: What to write when the time has come; None if there is nothing to write any more.
+#: Produces the operation when the write is staged; None if there is no longer anything to write.
 Newest = Callable[[], Change | None]
 _Asked: TypeAlias = tuple[Newest, Answer]
 
 _MOST_AT_ONCE = 200
-#: How many writes of one owner are taken before the next has its turn.
+#: Most writes taken per owner before the next owner's turn.
 _OF_ONE_OWNER = 16
-#: Answers handled before others on the event loop get their turn.
+#: Answers processed between two yields to the event loop.
 _ANSWERS_PER_TURN = 100
 _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
 
@@ -35,19 +35,19 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
 class Writer:
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: What waits, by the UID of its owner; whose turn it is comes first.
+        #: Queued writes by the UID of their owner; the owner whose turn it is comes first.
         self._waiting: dict[str, deque[_Asked]] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def submit(self, op: Change, answer: Answer, of: Meta) -> None:
-        """`of` is the Pod that is written."""
+        """Queue a write. `of` is the metadata of the Pod that is written."""
         self.submit_newest(lambda: op, answer, of)
 
     def submit_newest(self, newest: Newest, answer: Answer, of: Meta) -> None:
-        """What is to be written is asked for when the write is staged: as long as it waits for
-        others, it may be replaced. There is no answer if there was nothing to write."""
+        """Queue a write whose operation `newest` produces at staging time, so that it can be
+        superseded while queued. `answer` is not called if `newest` returns None."""
         self._submit(of.owner_references[0].uid if of.owner_references else of.uid, newest, answer)
 
     def _submit(self, owner: str, newest: Newest, answer: Answer) -> None:
@@ -65,22 +65,24 @@ class Writer:
         loop.call_later(_LONGEST_RETRY, self._submit, op.uid, lambda: op, answer)
 
     async def settled(self) -> None:
-        """Wait until everything submitted, also by the answers, is written."""
+        """Wait until all submitted writes, including follow-ups submitted by answers, are done."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write batches until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                # What the last answers led to is mostly one turn away, and shares the commit.
+                # Follow-ups of the last answers mostly arrive one loop iteration later and share
+                # the commit.
                 await asyncio.sleep(0)
                 batch = self._take()
                 results = await self._write([op for op, _ in batch])
                 for number, ((op, answer), result) in enumerate(zip(batch, results, strict=True)):
                     if isinstance(op, Delete) and _failed(result):
-                        # Only we delete a Pod for good, and there is no later occasion.
+                        # Only this node completes a Pod's deletion, and no later event would
+                        # trigger a retry.
                         self._submit_later(op, answer)
                     else:
                         answer(result)
@@ -104,11 +106,12 @@ class Writer:
         return batch
 
     async def _write(self, ops: Sequence[Change]) -> Sequence[Result]:
-        """An API that does not answer is asked again."""
+        """Write a batch; retry with back-off while the API is unreachable."""
         results = await self._try(ops)
         if results is not None:
             return results
-        # Perhaps all was written: what is not the last word on an object must not follow that.
+        # The batch may have been applied: a retry must not repeat an operation that a later one on
+        # the same object superseded.
         last = {op.key: op for op in ops}
         delay = _FIRST_RETRY
         while results is None:
@@ -127,8 +130,8 @@ class Writer:
 
 
 def _failed(result: Result) -> bool:
-    """The server itself failed, or refuses for now: rights may be given back. Other refusals are
-    final."""
+    """Return whether a deletion should be retried: the server failed or refuses for now, as
+    permissions may be restored. Other refusals are final."""
     if not isinstance(result, ApiError):
         return False
     return result.code >= 500 or isinstance(result, Unauthorized | Forbidden | TooManyRequests)
