@@ -1,4 +1,4 @@
-"""The runtime whose containers are processes of this host.
+"""Process runtime: containers as processes of this host.
 
 `runtime` is the entry point; `supervisor_client` talks to `node.supervisor`, the process that
 outlives the server.

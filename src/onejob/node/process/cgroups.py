@@ -1,7 +1,8 @@
-"""Limits on memory and CPU that the kernel keeps: a control group for each container that has any.
+"""Memory and CPU limits by control groups: one group per container that has limits.
 
-Version 2 needs a group that was delegated to us, because a group with processes of its own cannot
-have limits below it: ours are moved into one beside. Version 1 has a tree for each controller.
+Version 2 requires a group delegated to us. A group that contains processes cannot set limits for
+its children, so our own processes are moved into a sibling of the container groups. Version 1 has a
+separate tree for each controller.
 """
 
 import contextlib
@@ -18,19 +19,20 @@ from onejob.objects.pod_spec import Container
 from onejob.wire.quantity import parse_quantity
 
 _PREFIX: Final = "onejob-"
-#: In version 2: where our own processes go, so that others can have limits.
+#: Version 2: group of our own processes, which frees their parent to limit its children.
 _OWN: Final = "onejob-server"
 _PROCS: Final = "cgroup.procs"
-#: In microseconds: of so much, so much may be used.
+#: CFS period in microseconds.
 _CPU_PERIOD: Final = 100_000
-#: The kernel refuses less.
+#: The kernel's minimum quota, in microseconds.
 _LEAST_CPU_QUOTA: Final = 1_000
-#: Empty groups of other servers are removed once nobody can be about to use them.
+#: Seconds after which empty groups of other servers are removed, as no server can still be about to
+#: use them.
 _ABANDONED_SECONDS: Final = 3600.0
 
 
 class ContainerLimits(Struct, frozen=True):
-    #: None means as much as there is.
+    #: Bytes; None means unlimited, as for the CPU.
     memory_bytes: int | None = None
     cpu_milli: int | None = None
 
@@ -39,9 +41,9 @@ class ContainerLimits(Struct, frozen=True):
 
 
 class GroupUsage(Struct, frozen=True):
-    #: Processes of the group that the kernel killed for want of memory.
+    #: Number of the group's processes that the OOM killer ended.
     oom_kills: int = 0
-    #: Most memory that was used at once; 0 if that is not known.
+    #: Peak memory in bytes; 0 if unknown.
     peak_bytes: int = 0
 
 
@@ -55,32 +57,33 @@ def limits_of(container: Container) -> ContainerLimits:
 
 
 class _Tree(Protocol):
-    #: For people.
+    #: Name for display.
     title: str
 
     def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
-        """The groups for a container; processes join all of them. Raises OSError."""
+        """Create the groups of a container; its processes join all of them. Raises OSError."""
 
     def usage(self, name: str) -> GroupUsage: ...
 
     def folders(self) -> Sequence[Path]:
-        """Where its groups are."""
+        """Return the parent directories of the container groups."""
 
 
 class ControlGroups:
-    """The groups of one node; made by `find`."""
+    """Container groups of one node. Create it with `find`."""
 
     def __init__(self, tree: _Tree | None, problem: str) -> None:
         self._tree = tree
-        #: Why limits cannot be kept; empty if they can.
+        #: Reason why limits cannot be enforced; "" if they can.
         self.problem = problem
 
     @classmethod
     def find(
         cls, data_dir: Path, now: datetime, *, proc: Path = Path("/proc/self")
     ) -> "ControlGroups":
-        """What this machine allows, found out by trying."""
-        # It loads OpenSSL, and most runs have no limits.
+        """Probe by trial which control groups this machine permits; never raises for lack of
+        them."""
+        # Imported on demand: it loads OpenSSL, and most runs have no limits.
         import hashlib
 
         identity = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
@@ -98,22 +101,23 @@ class ControlGroups:
         return "" if self._tree is None else self._tree.title
 
     def make(self, ref: AttemptRef, limits: ContainerLimits) -> list[str]:
-        """The files in which a process of the container has to write 0 to join. Raises OSError."""
+        """Create a container's groups; return the files to which its process writes 0 to join.
+        Raises OSError."""
         if self._tree is None or not limits:
             return []
         return [str(group / _PROCS) for group in self._tree.make(group_name(ref), limits)]
 
     def files(self, ref: AttemptRef) -> list[str]:
-        """The same for a container that runs already."""
+        """Return the files to join the groups of a running container."""
         return [str(group / _PROCS) for group in self._groups(ref)]
 
     def known(self) -> set[str]:
-        """Names of the containers that have groups."""
+        """Return the names of all container groups."""
         folders = self._tree.folders() if self._tree is not None else ()
         return {group.name for folder in folders for group in _below(folder)}
 
     def close(self, ref: AttemptRef) -> GroupUsage:
-        """The container has ended: what it used. Its groups are removed."""
+        """Return the usage of a container that has ended, and remove its groups."""
         groups = self._groups(ref)
         if self._tree is None or not groups:
             return GroupUsage()
@@ -123,15 +127,15 @@ class ControlGroups:
         return usage
 
     def remove_all(self) -> None:
-        """Nothing runs any more."""
+        """Remove all groups, after the last container has ended."""
         for folder in self._tree.folders() if self._tree is not None else ():
             for group in _below(folder):
                 _remove(group)
         self.remove_if_empty()
 
     def remove_if_empty(self) -> None:
-        """We leave, and containers may stay, or have ended without anybody having read how: then
-        their groups stay, too."""
+        """Remove the parent directories at shutdown, unless they have container groups: those
+        containers may still run, or their usage has not been read yet."""
         for folder in self._tree.folders() if self._tree is not None else ():
             if not _below(folder):
                 _remove(folder)
@@ -142,7 +146,7 @@ class ControlGroups:
 
 
 class _Unusable(Exception):
-    """There are control groups, but not for us."""
+    """Control groups exist, but are not usable for us."""
 
 
 class _Version1:
@@ -162,7 +166,7 @@ class _Version1:
             group.mkdir(parents=True, exist_ok=True)
             _write(group / "memory.limit_in_bytes", limits.memory_bytes)
             with contextlib.suppress(OSError):
-                # Only where swap is accounted for: memory and swap together.
+                # Limits memory and swap together; fails where swap is not accounted.
                 _write(group / "memory.memsw.limit_in_bytes", limits.memory_bytes)
             made.append(group)
         if limits.cpu_milli is not None and self._cpu is not None:
@@ -196,7 +200,7 @@ class _Version2:
             with contextlib.suppress(OSError):
                 _write(group / "memory.swap.max", 0)
             with contextlib.suppress(OSError):
-                # As Kubernetes: a container is killed as a whole.
+                # As in Kubernetes, the OOM killer ends a container as a whole.
                 _write(group / "memory.oom.group", 1)
         if limits.cpu_milli is not None:
             _write(group / "cpu.max", f"{_quota(limits.cpu_milli)} {_CPU_PERIOD}")
@@ -209,7 +213,7 @@ class _Version2:
         )
 
 
-# --- finding out what there is ----------------------------------------------------------------
+# --- detection --------------------------------------------------------------------------------
 
 
 class _Mount(Struct, frozen=True):
@@ -251,7 +255,7 @@ def _try_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
 
 def _try_version_2(folder: Path, name: str, proc: Path) -> _Tree:
     if folder.name == _OWN:
-        # We, or who started us, were moved here before.
+        # This process, or the one that started it, was moved here before.
         folder = folder.parent
     available = (folder / "cgroup.controllers").read_text().split()
     wanted = [controller for controller in ("memory", "cpu") if controller in available]
@@ -267,7 +271,8 @@ def _try_version_2(folder: Path, name: str, proc: Path) -> _Tree:
 
 
 def _make_way(folder: Path, proc: Path) -> None:
-    """Move our processes out of the group, unless others are in there, too: whose it is then."""
+    """Move our processes out of the group. Raises _Unusable if it also contains foreign processes,
+    since it belongs to them, too."""
     processes = set(map(int, (folder / _PROCS).read_text().split()))
     others = {pid for pid in processes if pid != os.getpid() and not _is_below_us(pid, proc)}
     if others:
@@ -304,7 +309,7 @@ def _mounts(proc: Path) -> Iterator[_Mount]:
 
 
 def _own_groups(proc: Path) -> Mapping[str, str]:
-    """By controller; "" for version 2."""
+    """Return the paths of this process's groups by controller; "" for version 2."""
     found: dict[str, str] = {}
     for line in (proc / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -314,7 +319,8 @@ def _own_groups(proc: Path) -> Mapping[str, str]:
 
 
 def _own_folder(mount: _Mount, path: str) -> Path:
-    """Where our own group is; the top of what is mounted if that cannot be seen from here."""
+    """Return the directory of our own group, or the mount point if the group is not visible below
+    it."""
     if path == mount.root or not path.startswith(mount.root.rstrip("/") + "/"):
         return mount.point
     folder = mount.point / path.removeprefix(mount.root).lstrip("/")
@@ -341,12 +347,12 @@ def _number(path: Path) -> int:
 
 
 def _field(path: Path, name: str) -> int:
-    """Of lines that have a name and a number each."""
+    """Return the number after `name`, in a file of lines with a name and a number each."""
     return _read(path, lambda text: int(dict(map(str.split, text.splitlines()))[name]))
 
 
 def _read(path: Path, parse: Callable[[str], int]) -> int:
-    """0 where the kernel does not tell."""
+    """Return the parsed content of a file, or 0 where the kernel does not provide it."""
     try:
         return parse(path.read_text())
     except (OSError, ValueError, KeyError):
@@ -361,13 +367,13 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _remove(group: Path) -> None:
-    """One in which processes are stays, and is removed later."""
+    """Remove a group, unless processes are still in it; it is then removed later."""
     with contextlib.suppress(OSError):
         group.rmdir()
 
 
 def _remove_abandoned(tree: _Tree, now: datetime) -> None:
-    """Groups of servers that were killed: none of their processes is left."""
+    """Remove the groups of servers that were killed, once none of their processes is left."""
     for folder in tree.folders():
         for other in _below(folder.parent):
             if other.name.startswith(_PREFIX) and other not in (folder, folder.parent / _OWN):

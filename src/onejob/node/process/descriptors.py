@@ -1,6 +1,7 @@
-"""Pipes and terminals on the event loop, read and written only as fast as both ends go.
+"""Pipes and terminals on the event loop, with backpressure.
 
-asyncio's transports read ahead, and when a terminal hangs up they lose what they were ahead.
+asyncio's transports read ahead, and lose that data when a terminal hangs up; these classes read
+only on request.
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 _CHUNK_BYTES = 65536
-#: Of a terminal, as the kernel counts.
+#: Maximum rows and columns of a terminal: unsigned short in the kernel.
 _MAX_SIDE = 65535
 
 
 class Source:
-    """The end of a pipe or terminal that is read. One reader at a time."""
+    """Read end of a pipe or terminal. One reader at a time."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -27,7 +28,7 @@ class Source:
         self._waiting: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """Return the next chunk; empty at end of file."""
         while True:
             try:
                 return os.read(self._fd, _CHUNK_BYTES)
@@ -35,14 +36,15 @@ class Source:
                 if self._all_written:
                     return b""
             except OSError as error:
-                # How a terminal says that nobody is left at its other end.
+                # EIO: the other end of the terminal is closed.
                 if error.errno == errno.EIO:
                     return b""
                 raise
             await self._readable()
 
     def expect_no_more(self) -> None:
-        """What was written by now is the rest, whoever else may still hold the other end."""
+        """Treat an empty pipe as end of file from now on, even if other processes still hold its
+        write end."""
         self._all_written = True
         if self._waiting is not None:
             _wake(self._waiting)
@@ -59,14 +61,15 @@ class Source:
 
 
 class Sink:
-    """The end of a pipe or terminal that is written. One writer at a time."""
+    """Write end of a pipe or terminal. One writer at a time."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
 
     async def write(self, data: bytes) -> None:
-        """Returns when all of it is on its way. What nobody wants to read is dropped."""
+        """Write all of `data`, and return when the kernel has accepted it. Data is dropped once the
+        reader has closed its end."""
         rest = memoryview(data)
         loop = asyncio.get_running_loop()
         while rest and self._fd >= 0:
@@ -81,7 +84,7 @@ class Sink:
                 self.close()
 
     def resize(self, width: int, height: int) -> None:
-        """Only for a terminal."""
+        """Set the size in characters. Only for a terminal."""
         if self._fd >= 0:
             resize_terminal(self._fd, width, height)
 

@@ -1,7 +1,7 @@
-"""Which devices each container may use, where the node has a number of them to give.
+"""Device allocation: assigns numbered devices, such as GPUs, to containers.
 
-How many Pods run at once is decided by requests, as for any resource. This says which of the
-devices a container gets, so that no two use the same one.
+The scheduler limits how many Pods run at once by their requests, as for any resource. This module
+selects the particular devices of a container, so that no two containers use the same one.
 """
 
 import logging
@@ -18,7 +18,7 @@ from onejob.wire.quantity import parse_quantity
 
 log = logging.getLogger(__name__)
 
-#: Resource -> variables that programs look for. Any other has one that is made of its name.
+#: Resource -> environment variables that programs read. Others get one derived from their name.
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "nvidia.com/gpu": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     "amd.com/gpu": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -27,7 +27,7 @@ _MOST_DEVICES: Final = 1024
 
 
 class NoDevice(Exception):
-    """None is free yet."""
+    """Not enough devices of the requested resource are free."""
 
 
 class _Held(msgspec.Struct):
@@ -38,7 +38,7 @@ class _Held(msgspec.Struct):
 
 
 class Devices:
-    """Slots are numbered from 0 for each resource. Who has which is kept on disk, because Pods
+    """Device slots, numbered from 0 for each resource. Assignments are kept on disk, because Pods
     outlive the server."""
 
     def __init__(self, record: Path, capacity: Mapping[str, int]) -> None:
@@ -46,15 +46,15 @@ class Devices:
         self._capacity = {
             name: amount
             for name, amount in capacity.items()
-            # Resources of a domain are counted in whole devices.
+            # Resources with a domain prefix are counted in whole devices.
             if "/" in name and 0 < amount <= _MOST_DEVICES
         }
         self._held: list[_Held] = []
-        #: Containers that do not run now: they may have to hand their slots on.
+        #: Containers that are not running at present; their slots may be reassigned.
         self._idle: set[tuple[str, str]] = set()
 
     def inherit(self, uids: Iterable[str]) -> None:
-        """Take up what an earlier run of the server has written down, of Pods that are left."""
+        """Load the assignments of an earlier run of the server, for the Pods that still exist."""
         left = set(uids)
         try:
             held = msgspec.json.decode(self._record.read_bytes(), type=list[_Held])
@@ -66,7 +66,8 @@ class Devices:
         self._held = [one for one in held if one.uid in left and one.resource in self._capacity]
 
     def assign(self, uid: str, container: Container) -> dict[str, str]:
-        """Variables for a container that is about to start. Raises NoDevice, OSError."""
+        """Assign slots to a container that is about to start; return its variables. Raises
+        NoDevice, OSError."""
         if not self._capacity:
             return {}
         owner = (uid, container.name)
@@ -81,7 +82,8 @@ class Devices:
         return self.variables(uid, container.name)
 
     def variables(self, uid: str, container: str) -> dict[str, str]:
-        """Also of resources that it did not ask for: it sees none of those."""
+        """Return the environment variables of a container. Resources that it did not request get an
+        empty list, so that it sees none of those devices."""
         found: dict[str, str] = {}
         for resource in self._capacity:
             slots = self._of(resource, uid, container) or ()
@@ -90,12 +92,13 @@ class Devices:
         return found
 
     def ended(self, uid: str, container: str) -> None:
-        """It may start again and have the same ones, unless others need them before."""
+        """Mark a container's slots as reusable; it gets the same slots at a restart, unless others
+        need them first."""
         if self._capacity:
             self._idle.add((uid, container))
 
     def release(self, uid: str) -> None:
-        """The Pod is over."""
+        """Free the slots of a Pod that has ended."""
         if any(one.uid == uid for one in self._held):
             self._held = [one for one in self._held if one.uid != uid]
             self._save()
@@ -135,7 +138,8 @@ def variables_of(resource: str) -> tuple[str, ...]:
 
 
 def _device(variable: str, slot: int) -> str:
-    """A slot is one of the devices that the server itself may use, if it is limited to some."""
+    """Return the device of a slot: if the server itself is limited to some devices, one of
+    these."""
     own = [device for device in os.environ.get(variable, "").split(",") if device]
     return own[slot] if slot < len(own) else str(slot)
 

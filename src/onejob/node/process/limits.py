@@ -1,4 +1,4 @@
-"""Keeps containers within `resources.limits`: by control groups, or by a limit of each process."""
+"""Enforcement of `resources.limits`: by control groups, or by RLIMIT_DATA of each process."""
 
 import logging
 from collections.abc import Callable
@@ -27,29 +27,29 @@ class LimitKeeper:
     def __init__(
         self, data_dir: Path, clock: Clock, mode: EnforcedLimits, can_join: Callable[[], bool]
     ) -> None:
-        """`can_join`: whether the supervisor can put processes into groups."""
+        """`can_join`: whether the supervisor can put processes into control groups."""
         self._data_dir = data_dir
         self._clock = clock
         self._mode = mode
         self._can_join = can_join
-        #: Containers that have groups, by the names of these, and what they may use.
+        #: Limits of containers with control groups, by group name.
         self._limited: dict[str, ContainerLimits] = {}
 
     @cached_property
     def _groups(self) -> ControlGroups:
-        # Looked for when the first container needs it: most runs have no limits.
+        # Detected when the first container needs it: most runs have no limits.
         return ControlGroups.find(self._data_dir, self._clock.now())
 
     @property
     def problem(self) -> str:
-        """Why limits are not kept; empty if they are."""
+        """Reason why limits are not enforced; "" if they are."""
         if self._mode != "auto":
             return "--enforce-limits off" if self._mode == "off" else ""
         return self._groups.problem if self._can_join() else OLD_SUPERVISOR
 
     @property
     def title(self) -> str:
-        """In one line, what keeps limits."""
+        """One line naming the enforcement mechanism."""
         if self._mode == "rlimit":
             return "memory of each process (RLIMIT_DATA), CPU not limited"
         if problem := self.problem:
@@ -57,12 +57,12 @@ class LimitKeeper:
         return f"memory and CPU by {self._groups.title}"
 
     def inherit(self) -> None:
-        """Something may run since before we began."""
+        """Find the groups of containers that have been running since before this server started."""
         if self._mode == "auto" and not self._groups.problem:
             self._limited = dict.fromkeys(self._groups.known(), ContainerLimits())
 
     def apply(self, request: dict[str, Any], container: Container, ref: AttemptRef) -> None:
-        """Say in the request of a container what limits it. Raises OSError."""
+        """Add a container's limits to its start request. Raises OSError."""
         limits = limits_of(container)
         if not limits or self._mode == "off":
             return
@@ -73,14 +73,15 @@ class LimitKeeper:
             self._limited[group_name(ref)] = limits
 
     def join(self, request: dict[str, Any], container: Container, ref: AttemptRef) -> None:
-        """The same for a process beside a container that runs."""
+        """Add the limits of a running container to the request of an additional process."""
         if self._mode == "rlimit":
             self._limit_processes(request, limits_of(container))
         elif group_name(ref) in self._limited:
             request["groups_to_join"] = self._groups.files(ref)
 
     def ended(self, ref: AttemptRef, exit: Exit) -> Exit:
-        """How a container ended, with what its groups tell of it."""
+        """Return `exit` with the reason OOMKilled if the container's groups recorded an OOM
+        kill."""
         limits = self._limited.pop(group_name(ref), None)
         if limits is None:
             return exit
@@ -91,12 +92,12 @@ class LimitKeeper:
         return msgspec.structs.replace(exit, reason=_OOM_KILLED, message=message)
 
     def forget(self, ref: AttemptRef) -> None:
-        """Nobody knows how it ended."""
+        """Remove the groups of a container whose exit is unknown."""
         if self._limited.pop(group_name(ref), None) is not None:
             self._groups.close(ref)
 
     def close(self, *, ended: bool) -> None:
-        """We leave; `ended` says that nothing runs any more."""
+        """Clean up at shutdown; `ended` means that no container is running any more."""
         if "_groups" not in self.__dict__:
             return
         if ended:

@@ -1,9 +1,9 @@
-"""Where there are no mount namespaces: a volume reached through a link at its mountPath.
+"""Symbolic links as volume mounts, for machines without mount namespaces.
 
-A link is there for the whole host, so only one Pod at a time can have one at a path, and only
-where nothing is yet. Links are written down next to the Pod's other files, so that those of a
-node that died are found and removed. Folders on the way may be anybody's: they are not followed
-through links of other users, and only what is still our link is removed.
+A link is visible to the whole host, so only one Pod at a time can have a link at a given mountPath,
+and only if that path does not exist. Links are recorded among the Pod's other files, so that the
+links of a node that died are found and removed. Parent directories may belong to any user: links of
+other users are not followed on the way, and a link is removed only if it is still ours.
 """
 
 import logging
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class LinkRefused(Exception):
-    """The mountPath cannot be had now; the text says why."""
+    """The mountPath is not available at present; the message gives the reason."""
 
 
 class _Link(NamedTuple):
     uid: str
-    #: What the link says; "" if a version that did not write this down made it.
+    #: Target of the link; "" if it was recorded by a version that did not store it.
     source: str
 
 
@@ -68,7 +68,7 @@ class Links:
             raise LinkRefused(f"{target} cannot be made: {error.strerror}") from error
 
     def give_back(self, uid: str) -> None:
-        """Remove the links of a Pod that is over."""
+        """Remove the links of a Pod that has ended."""
         targets = [target for target, link in self._links.items() if link.uid == uid]
         if not targets:
             return
@@ -78,7 +78,7 @@ class Links:
 
 
 def _read(record: Path) -> Iterator[tuple[str, str]]:
-    """Targets and sources. What makes no sense (half a line after a crash) is passed over."""
+    """Yield targets and sources. Invalid lines, such as half a line after a crash, are skipped."""
     try:
         with open(
             open_regular(str(record), os.O_RDONLY), encoding="utf-8", errors="replace"
@@ -89,7 +89,7 @@ def _read(record: Path) -> Iterator[tuple[str, str]]:
         return
     for line in lines:
         if line.startswith("/"):
-            # Earlier versions wrote the path alone.
+            # Earlier versions recorded only the path.
             yield line, ""
             continue
         try:
@@ -99,18 +99,18 @@ def _read(record: Path) -> Iterator[tuple[str, str]]:
 
 
 def _unlink(target: str, source: str) -> None:
-    """Remove a link if it still is the one that we made."""
+    """Remove a link if it is still the one that we created."""
     try:
         parent = open_trusted(os.path.dirname(target))
     except OSError:
-        # Its folder is gone, or somebody else's link is in its place.
+        # Its folder is deleted, or replaced by another user's link.
         return
     name = os.path.basename(target)
     try:
         if os.readlink(name, dir_fd=parent) == source or not source:
             os.unlink(name, dir_fd=parent)
     except OSError:
-        # It is gone, or something else is in its place.
+        # The link is deleted or replaced.
         return
     finally:
         os.close(parent)

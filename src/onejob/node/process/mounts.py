@@ -1,8 +1,9 @@
-"""How volumes come to stand at their mountPaths: the steps that a new process carries out.
+"""Mount planning: the steps by which a new process mounts volumes at their mountPaths.
 
-Where every mountPath exists on the host, binding over it is enough. Where one does not, it
-cannot be created for one process alone; then the process gets a root of its own, a small tmpfs
-into which the host's directories are bound, opened up along the way to the missing path.
+If every mountPath exists on the host, bind mounts over them are sufficient. A missing path cannot
+be created for one process alone; the process then gets a new root, a small tmpfs into which the
+host's directories are bound. Directories on the way to the missing path are recreated there, with
+their entries bound individually.
 """
 
 import os
@@ -13,11 +14,11 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-#: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
-#: something of the host's that may be gone by then. The source of a `directory` or `file` is the
-#: folder that it must not leave, "" in the new root itself, where nobody else can put anything;
-#: that of a part of a volume is the volume and the part; that of a `tmpfs` are its options. `seal`
-#: makes everything read-only that is mounted by then.
+#: Kind, source, target, read-only; executed by `onejob.node.supervisor.spawn`. `host` is a bind of
+#: a host path that may have disappeared by then. The source of a `directory` or `file` is the
+#: folder that its path must not leave, or "" in the new root itself, which no other process can
+#: write to; for a part of a volume it is the pair of volume and relative path; for a `tmpfs` its
+#: options. `seal` makes everything mounted so far read-only.
 Step: TypeAlias = tuple[
     Literal["proc", "devpts", "tmpfs", "seal", "directory", "file", "symlink", "host", "bind"],
     str | tuple[str, str],
@@ -25,7 +26,7 @@ Step: TypeAlias = tuple[
     bool,
 ]
 
-#: For a container that needs nothing mounted but the /proc of its own PID namespace.
+#: For a container that needs no mounts except the /proc of its own PID namespace.
 ONLY_PROC: tuple[Step, ...] = (("proc", "", "/proc", False),)
 
 
@@ -33,51 +34,52 @@ class Mount(Struct, frozen=True):
     source: str
     target: str
     read_only: bool = False
-    #: The volume that `source` is a part of, or the folder that it must not be outside of, when
-    #: it is mounted; "" if neither.
+    #: Volume that `source` is a part of, or folder that it must be inside of at the time of
+    #: mounting; "" if neither.
     volume: str = ""
 
 
 class MountPlan(Struct, frozen=True):
     steps: tuple[Step, ...]
-    #: Where to change root to in the end; "" to stay.
+    #: Path to change root to at the end; "" for no change.
     root: str = ""
-    #: The container is to reach nothing but what is planned.
+    #: Whether the container must not reach anything outside the plan.
     sealed: bool = False
 
 
 class HostView(Struct, frozen=True):
-    """What a container sees of the host, beside its volumes."""
+    """The part of the host that a container sees in addition to its volumes."""
 
-    #: Its files cannot be changed.
+    #: The host's files cannot be changed.
     read_only: bool = False
-    #: Nor in any other way than through its files: devices, sockets and sysctls are not there.
+    #: Nor can the host be changed in other ways: devices, sockets and sysctls are absent.
     sealed: bool = False
-    #: Folders that a sealed view does not show.
+    #: Folders that a sealed view hides.
     hidden: tuple[str, ...] = ()
-    #: Files that it does not show either, as patterns of `fnmatch`; only names have wildcards.
+    #: Files that it hides as well, as `fnmatch` patterns with wildcards only in the file name.
     hidden_files: tuple[str, ...] = ()
-    #: Paths that can be changed all the same.
+    #: Paths that remain writable.
     writable: tuple[str, ...] = ()
-    #: The Pod's own folder inside a hidden one; "" if there is none to be seen.
+    #: The Pod's own folder inside a hidden one; "" if it has none.
     own_folder: str = ""
     #: /proc shows the container's own PID namespace.
     own_proc: bool = False
 
     @property
     def trees_apart(self) -> tuple[str, ...]:
-        """What is not a matter of the host's files, and comes after they are read-only."""
+        """Directory trees mounted after the host's files are read-only, since they are not host
+        files."""
         if self.sealed:
             return _MADE_ANEW
         return _KERNELS_OWN if self.read_only else ()
 
 
 def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan:
-    """`root` is an empty directory for the new root."""
-    # A directory's path is shorter than that of anything in it.
+    """Return the steps that mount `mounts`. `root` is an empty directory for the new root."""
+    # Sorted by length, a directory precedes its contents.
     resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
     around = {mount.target: _enclosing(mount, resolved) for mount in resolved}
-    # A volume over the new root's place would cover the sources of the others, too.
+    # A volume mounted over the new root's directory would also cover the other volumes' sources.
     fits = all(
         _fits(mount) and not around[mount.target] and not root.startswith(mount.target + "/")
         for mount in resolved
@@ -92,7 +94,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
         if not _within(folder, late):
             steps.extend(_open(folder, root, opened, late, view.hidden_files))
     if view.read_only:
-        # Once the root is sealed, nothing can be made there to mount over.
+        # After the root is sealed, no mount points can be created there.
         steps.extend(
             _place(mount, root, root)
             for mount in resolved
@@ -119,8 +121,8 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
 
 
 def _resolve(mounts: Sequence[Mount]) -> list[Mount]:
-    """With the targets that the mountPaths lead to on this host. What the host has inside of a
-    mountPath is hidden by it, and leads nowhere."""
+    """Return the mounts with symbolic links in their targets resolved. Host entries inside a
+    mountPath are hidden by that mount, so links among them are not followed."""
     targets: dict[str, str] = {}
     resolved = []
     for mount in sorted(mounts, key=lambda mount: len(os.path.normpath(mount.target))):
@@ -139,17 +141,17 @@ def _fits(mount: Mount) -> bool:
 
 
 def _enclosing(mount: Mount, mounts: Sequence[Mount]) -> str:
-    """The innermost mountPath that a mountPath lies in; "" if there is none."""
+    """Return the innermost mountPath that contains this one; "" if there is none."""
     others = (other.target for other in mounts if mount.target.startswith(other.target + "/"))
     return max(others, key=len, default="")
 
 
 def _opened(mounts: Sequence[Mount]) -> set[str]:
-    """Host directories that the new root cannot take over whole, because something is missing
-    below them."""
+    """Return the host directories that cannot be bound as a whole, because a path below them is
+    missing."""
     opened = {"/"}
     for mount in mounts:
-        # A mountPath inside another volume is created there.
+        # A mountPath inside another volume is created in that volume.
         if os.path.exists(mount.target) or _enclosing(mount, mounts):
             continue
         folder = os.path.dirname(mount.target)
@@ -161,9 +163,9 @@ def _opened(mounts: Sequence[Mount]) -> set[str]:
     return opened
 
 
-#: The kernel's own trees; what may be written there is not the host's files.
+#: Kernel file systems; writing there does not change the host's files.
 _KERNELS_OWN = ("/dev", "/proc", "/sys")
-#: In a sealed view these are made anew: they lead to the kernel, or to daemons of the host.
+#: Recreated in a sealed view, because they give access to the kernel or to the host's daemons.
 _MADE_ANEW = ("/dev", "/proc", "/run")
 
 
@@ -175,10 +177,11 @@ def _open(
     hidden_files: Sequence[str] = (),
 ) -> list[Step]:
     steps: list[Step] = []
-    # What an entry is stands in the folder, so that none of them has to be asked.
+    # scandir reports the types of entries without a stat of each.
     with os.scandir(folder) as found:
         entries = [entry for entry in found if not _matches(entry.path, hidden_files)]
-    # What holds the new root goes first: bound while that is empty, it is not copied into itself.
+    # The entry that contains the new root comes first: bound while that is empty, it does not
+    # recurse into itself.
     entries.sort(key=lambda entry: not root.startswith(entry.path + "/"))
     for entry in entries:
         path, target = entry.path, root + entry.path
@@ -198,18 +201,18 @@ _DEVICE_LINKS = {
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
 }  # fmt: skip
-#: As container engines have it: what root could do harm with although it has no capabilities.
+#: Same paths as in container engines: root could do harm with them even without capabilities.
 _PROC_READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 _PROC_MASKED = ("kcore", "keys", "timer_list")
 
 
 def _within(path: str, trees: Sequence[str]) -> str:
-    """The tree that a path is in; "" if it is in none."""
+    """Return the tree that contains `path`; "" if there is none."""
     return next((tree for tree in trees if path == tree or path.startswith(tree + "/")), "")
 
 
 def _host_trees(root: str, opened: set[str], apart: Sequence[str]) -> Iterator[Step]:
-    """The kernel's trees as the host has them, in a view whose files are read-only."""
+    """Yield steps that bind the kernel file systems of the host, in a view with read-only files."""
     for tree in apart:
         folders = sorted((folder for folder in opened if _within(folder, (tree,))), key=len)
         if not folders:
@@ -225,21 +228,24 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _hide_files(root: str, view: HostView, opened: set[str]) -> Iterator[Step]:
-    """Show the folders of hidden files without them. To mount over a file is not enough: when it is
-    replaced, as a rotated log or a renewed key is, the new one shows."""
+    """Yield steps that recreate the folders of hidden files without them.
+
+    Mounting over a file is not sufficient: when it is replaced, as a rotated log or a renewed key
+    is, the new file is visible.
+    """
     for folder in sorted({os.path.dirname(pattern) for pattern in view.hidden_files}, key=len):
         absent = _within(folder, (*view.hidden, *_MADE_ANEW)) or folder in opened
         if absent or not os.path.isdir(folder):
             continue
         if _within(folder, view.writable):
-            # What is created there has to last.
+            # Files created in this folder have to persist, so it cannot be replaced by a tmpfs.
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if _matches(entry.path, view.hidden_files):
                         yield ("bind", "/dev/null", root + entry.path, True)
             continue
         yield ("tmpfs", "", root + folder, False)
-        # The data dir holds the new root: it is not to be copied into itself.
+        # The data dir contains the new root, and must not be bound into itself.
         yield from _open(folder, root, set(view.hidden), hidden_files=view.hidden_files)
         yield ("seal", "", root + folder, True)
 
@@ -255,7 +261,7 @@ def _hide(root: str, view: HostView) -> Iterator[Step]:
 
 
 def _kernel_trees(root: str) -> Iterator[Step]:
-    """A /proc, /dev and /run that give no way to change the host."""
+    """Yield steps for a /proc, /dev and /run that give no means to change the host."""
     yield ("proc", "", root + "/proc", False)
     for name in _PROC_READ_ONLY:
         if os.path.exists(f"/proc/{name}"):
@@ -278,7 +284,7 @@ def _kernel_trees(root: str) -> Iterator[Step]:
 
 
 def _run_tree(root: str) -> Iterator[Step]:
-    """Without the sockets of the host's daemons, but with what tells how to find names."""
+    """Yield steps for a /run without the sockets of the host's daemons, but with resolv.conf."""
     if not os.path.isdir("/run"):
         return
     run = root + "/run"
@@ -293,8 +299,8 @@ def _run_tree(root: str) -> Iterator[Step]:
 
 
 def _bind_in_view(mount: Mount, root: str, view: HostView) -> Step:
-    """In a sealed view, what is mounted from elsewhere on the host is what the container may see
-    of it anyway."""
+    """Return the bind of a volume. In a sealed view, a host path is bound from within the new root,
+    so that the volume shows no more than the view itself does."""
     own = any(mount.source.startswith(folder + "/") for folder in view.hidden)
     if not view.sealed or own:
         return _bind(mount, root)

@@ -1,6 +1,6 @@
-"""The processes of this machine, from /proc: whose child each is, and what it uses.
+"""Process table of this machine from /proc: parents, CPU time and memory.
 
-Everything here reads files and takes its time: call it on another thread.
+All functions do blocking file I/O: call them in a worker thread.
 """
 
 import os
@@ -16,17 +16,18 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 class Process:
     pid: int
     parent: int
-    #: Processor time, with that of children which have ended.
+    #: CPU time in clock ticks, including children that have ended.
     ticks: int
-    #: In ticks since the machine was started.
+    #: Start time in clock ticks since boot.
     began: int
-    #: What nobody else can have, and what it may share: programs, libraries, shared memory.
+    #: Memory that is exclusive to the process, and memory that it may share: programs, libraries,
+    #: shared memory.
     private_bytes: int
     shared_bytes: int
 
 
 class ProcessTable:
-    """All processes at one moment."""
+    """Snapshot of all processes."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         self._processes = {process.pid: process for process in processes}
@@ -43,7 +44,7 @@ class ProcessTable:
         )
 
     def tree(self, pid: int) -> list[Process]:
-        """The process and all that descend from it; empty if it is gone."""
+        """Return the process and all its descendants; empty if it does not exist."""
         first = self._processes.get(pid)
         found = [first] if first is not None else []
         for process in found:
@@ -53,7 +54,7 @@ class ProcessTable:
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    #: Processor time that was used, since the machine was started.
+    #: CPU time used since boot, in clock ticks.
     busy_ticks: int
     memory_bytes: int
 
@@ -80,10 +81,10 @@ def _memory_info() -> Mapping[str, int]:
 
 
 def _read(pid: int) -> Process | None:
-    """None if it has ended meanwhile."""
+    """Return one process, or None if it has ended meanwhile."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of the program, in brackets, may contain anything.
+            # The program's name, in brackets, may contain spaces and brackets.
             fields = file.read().rpartition(b")")[2].split()
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())

@@ -1,5 +1,5 @@
-"""What each process shall be: its program, environment, identity and rights, and what of the host
-it finds, as the supervisor is asked for it."""
+"""Process requests to the supervisor: program, environment, user, privileges and view of the
+host."""
 
 import os
 from collections.abc import Callable
@@ -28,8 +28,11 @@ from onejob.planning.pod.security import (
 
 
 class ProcessRequests:
-    """`isolates`, `numbers_processes` and `limits_rights` say what the supervisor of the moment can
-    do: give processes mounts and numbers of their own, and take rights away."""
+    """Builder of process requests.
+
+    `isolates`, `numbers_processes` and `limits_rights` report the abilities of the current
+    supervisor: mount namespaces, PID namespaces, and dropping of privileges.
+    """
 
     def __init__(
         self,
@@ -52,8 +55,8 @@ class ProcessRequests:
         self._isolates = isolates
         self._numbers_processes = numbers_processes
         self._limits_rights = limits_rights
-        #: The last spec, whether there were mount namespaces, and what of it is not enforced: all
-        #: Pods of a Job have the same.
+        #: Cache of the last spec, whether there were mount namespaces, and the fields not enforced:
+        #: all Pods of a Job share one spec.
         self._judged: tuple[NodePodSpec, bool, list[str]] | None = None
 
     def start(
@@ -64,9 +67,12 @@ class ProcessRequests:
         settings: FetchedSettings,
         volumes: Volumes | None = None,
     ) -> tuple[dict[str, Any], list[str]]:
-        """Return the request that starts a container, all it needs being made, and deviations from
-        its spec. `volumes` are those that were made before. Raises NoStandIn, ConfigProblem,
-        VolumeProblem, NoDevice, OSError."""
+        """Return the request that starts a container, after creating everything it needs, and the
+        deviations from its spec.
+
+        `volumes` are the volumes made in advance, if any. Raises NoStandIn, ConfigProblem,
+        VolumeProblem, NoDevice, OSError.
+        """
         command = self._settings.images.command_line(container)
         self._devices.assign(pod.uid, container)
         request = self._process(pod, container, ref, settings, command)
@@ -90,8 +96,8 @@ class ProcessRequests:
         settings: FetchedSettings,
         command: tuple[str, ...],
     ) -> dict[str, Any]:
-        """A command that runs beside a container and sees what it sees. Raises ConfigProblem,
-        OSError."""
+        """Return the request for a command in the context of a running container, with the same
+        environment and files. Raises ConfigProblem, OSError."""
         request = self._process(pod, container, ref, settings, command)
         self._limits.join(request, container, ref)
         return request
@@ -110,8 +116,8 @@ class ProcessRequests:
         request: dict[str, Any] = {
             "claim": ref,
             "argv": argv,
-            # The caller's come last: `$(NAME)` is expanded for variables of the Pod only, since a
-            # shell has another meaning for it.
+            # The caller's variables are merged last: `$(NAME)` is expanded only for variables of
+            # the Pod, since it has another meaning in a shell.
             "env": {**self._options.caller_env, **env},
             "cwd": container.working_dir or self._setup.working_dir(pod, container),
         }
@@ -123,7 +129,8 @@ class ProcessRequests:
         group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
         fs_group = [] if shared.fs_group is None else [shared.fs_group]
         groups = [*fs_group, *shared.supplemental_groups]
-        # Without root there is only one identity to have: honoured or ignored, never refused.
+        # Without root there is only one possible identity: runAsUser is honoured or ignored, never
+        # refused.
         if os.geteuid() == 0 and (user is not None or group is not None or groups):
             request["user"] = user
             request["group"] = group if group is not None else (0 if user is None else user)
@@ -133,7 +140,7 @@ class ProcessRequests:
         return request
 
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
-        """Raises ConfigProblem."""
+        """Add the securityContext's privileges to the request. Raises ConfigProblem."""
         refused = root_refusal(pod, container, default_user=os.geteuid())
         read_only = self._options.host_read_only
         rights = refused or rights_of(pod, container, host_read_only=read_only)
@@ -151,7 +158,7 @@ class ProcessRequests:
             request["read_only_root"] = True
 
     def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
-        """What is not as the securityContext asks, said once for the whole Pod."""
+        """Return a note on securityContext fields that are not enforced, once per Pod."""
         spec, isolates = pod.spec, self._isolates()
         first = (spec.init_containers or spec.containers)[0]
         if container.name != first.name:
@@ -163,7 +170,7 @@ class ProcessRequests:
         return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
 
     def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
-        """Say in a request whose PID namespace it is for, if not for the host's."""
+        """Set the PID namespace in the request, unless the Pod uses the host's."""
         if self._numbers_processes() and not pod.spec.host_pid:
             request["pids"] = "pod" if pod.spec.share_process_namespace else "container"
             request["mounts"] = ONLY_PROC

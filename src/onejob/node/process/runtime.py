@@ -1,7 +1,8 @@
-"""Containers as processes of this host, owned by the supervisor so that they outlive us.
+"""Process runtime: containers as host processes, owned by a supervisor so that they outlive the
+server.
 
-This module keeps what is asked of the supervisor, and turns what that reports into events. What
-each process shall be is said by `requests`.
+This module manages requests to the supervisor and translates its reports into runtime events.
+`requests` defines the properties of each process.
 """
 
 import asyncio
@@ -67,9 +68,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: What a Pod had to itself is cleared away later, with others': nobody waits for that.
+#: Seconds for which the removal of ended Pods' files is delayed, to batch it: no caller waits for
+#: it.
 _REMOVE_AFTER_SECONDS = 0.02
-#: How much longer than the longest grace the supervisor may take to end everything.
+#: Seconds beyond the longest grace period in which the supervisor has to end everything.
 _PATIENCE_SECONDS = 10.0
 
 
@@ -93,25 +95,25 @@ class ProcessRuntime:
         self._deliver: Deliver
         self._fetch: Fetch
         self._supervisor = self._new_supervisor()
-        #: By Pod, what was asked for and not yet answered: asked again if the supervisor has to be
-        #: replaced, unless the Pod is over by then.
+        #: Unanswered start requests by Pod UID; repeated if the supervisor has to be replaced,
+        #: unless the Pod has ended by then.
         self._asked: dict[str, dict[AttemptRef, dict[str, Any]]] = {}
         self._running: set[AttemptRef] = set()
         self._setup = ContainerSetup(data_dir, settings, self._isolates, self._remove)
         self._to_remove: list[str] = []
         self._to_spawn: list[dict[str, Any]] = []
-        #: There is no supervisor, or one that does not know yet what it is to start: what it is
-        #: asked in the meantime waits here, and stops come after starts.
+        #: There is no supervisor, or it has not received the pending starts yet: requests are
+        #: queued meanwhile, with stops after starts.
         self._reconnecting = False
         self._to_stop: list[list[Any]] = []
-        #: What `_short_of_space` said for those that are started together.
+        #: Cached result of `_short_of_space` for the containers that are started together.
         self._seen_space: str | None = None
         self._to_forget: list[str] = []
-        #: Over, with all that was theirs still there.
+        #: UIDs of ended Pods whose files are still to be removed.
         self._released: list[str] = []
         self._removal_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
-        #: What waits for its settings to be fetched.
+        #: Attempts whose settings are being fetched.
         self._launching: dict[AttemptRef, asyncio.Task[None]] = {}
         self._restarting: asyncio.Task[None] | None = None
         self._commands: dict[int, asyncio.Future[CommandResult]] = {}
@@ -137,8 +139,8 @@ class ProcessRuntime:
             numbers_processes=lambda: self._has_pid_namespaces,
             limits_rights=lambda: self._supervisor.limits_rights,
         )
-        #: Writes the files in volumes. Not the thread that removes them: others would wait for the
-        #: removal of a large tree.
+        #: Writes the files in volumes. Separate from the thread that removes them, so that a start
+        #: does not wait for the removal of a large tree.
         self._writer = WorkerThreads(1, "pod-volumes")
         self._has_writer = False
         self._large_settings = asyncio.Lock()
@@ -182,7 +184,8 @@ class ProcessRuntime:
             self._supervisor.send({"do": "settled"})
 
     async def _try_read_only(self) -> None:
-        """Raises RuntimeUnavailable if containers could change files of this host."""
+        """Verify that containers cannot change files of this host. Raises RuntimeUnavailable if
+        they could."""
         if not self._supervisor.limits_rights:
             await self._supervisor.close(end=False)
             raise RuntimeUnavailable(f"--host-fs ro cannot be kept now: {OLD_SUPERVISOR}")
@@ -197,7 +200,7 @@ class ProcessRuntime:
             raise RuntimeUnavailable(f"--host-fs ro cannot be kept here: {problem.output}")
 
     async def _ask(self, what: str, request: dict[str, Any]) -> CommandResult:
-        """Have the supervisor do something, and wait for its answer."""
+        """Send a request to the supervisor, and return its answer."""
         self._command_number += 1
         number = self._command_number
         answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
@@ -209,7 +212,8 @@ class ProcessRuntime:
             self._commands.pop(number, None)
 
     async def _report_pid_namespaces(self, problem: str) -> None:
-        """Raises RuntimeUnavailable if there are none, and there must be."""
+        """Set the SharedProcesses condition. Raises RuntimeUnavailable if PID namespaces are
+        required but not available."""
         must = self._options.pid_namespace == "on" or self._options.host_read_only
         if problem and must:
             await self._supervisor.close(end=False)
@@ -268,7 +272,7 @@ class ProcessRuntime:
 
     def release(self, uid: str) -> None:
         if self._closing:
-            # Removed by the next run of the server, as after any end that this one did not see.
+            # Removed by the next run of the server, like any Pod whose end this run did not see.
             return
         self._forget_requests(uid)
         self._devices.release(uid)
@@ -301,10 +305,10 @@ class ProcessRuntime:
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> ExecSession:
-        """Run a command beside a container, with its streams in the caller's hands. Raises
+        """Run a command in the context of a container, with streams held by the caller. Raises
         ConfigProblem."""
         request = await self._like_container(pod, ref, command)
-        # Taken as it comes: `$(VAR)` is only special in a container's own command.
+        # Taken literally: `$(VAR)` is expanded only in a container's own command.
         request["argv"] = list(command)
         if tty:
             give_terminal(request)
@@ -320,7 +324,7 @@ class ProcessRuntime:
 
     async def refresh_volumes(self, pod: NodePod) -> None:
         settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
-        # In the thread that also clears volumes away: nothing is written where that has been.
+        # In the thread that also removes volumes, so that nothing is written to a removed folder.
         await asyncio.get_running_loop().run_in_executor(
             self._cleaner, self._setup.refresh, pod, settings
         )
@@ -334,7 +338,7 @@ class ProcessRuntime:
         return read_logs(path, options, self._clock.now(), lambda: self.running(ref))
 
     def is_silent(self, ref: AttemptRef) -> bool:
-        # The file is made with the first line.
+        # The file is created with the first line.
         return not log_path(self._data_dir, *ref).exists()
 
     def running(self, ref: AttemptRef) -> bool:
@@ -360,7 +364,8 @@ class ProcessRuntime:
         self._limits.close(ended=end)
 
     def _take_back(self, ref: AttemptRef) -> bool:
-        """Whether the request to start it had not been sent yet, nor will be."""
+        """Withdraw an unsent start request. Return False if it was already sent or does not
+        exist."""
         others = [request for request in self._to_spawn if request["claim"] != ref]
         if len(others) == len(self._to_spawn):
             return False
@@ -372,7 +377,7 @@ class ProcessRuntime:
         return True
 
     def _forget_requests(self, uid: str) -> None:
-        """Start nothing more of a Pod that is over."""
+        """Drop all pending starts of a Pod that has ended."""
         for ref, launching in self._launching.items():
             if ref.uid == uid:
                 launching.cancel()
@@ -391,12 +396,13 @@ class ProcessRuntime:
         self._to_forget += released
         self._flush()
 
-    # --- what it is asked to start
+    # --- start requests
 
     async def _like_container(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
     ) -> dict[str, Any]:
-        """A process like that of a running container. Raises ConfigProblem, OSError."""
+        """Return a request for a process like those of a running container. Raises ConfigProblem,
+        OSError."""
         container = pod.container(ref.container)
         if container is None:
             raise ConfigProblem(f"no container {ref.container}")
@@ -427,8 +433,8 @@ class ProcessRuntime:
 
     @asynccontextmanager
     async def _decoded(self, settings: FetchedSettings) -> AsyncIterator[None]:
-        """Have large settings decoded off the loop, and for one container at a time: what is
-        decoded is held until the container's request is made. Raises ConfigProblem."""
+        """Decode large settings in a worker thread, for one container at a time: the decoded data
+        is held until the container's request is made. Raises ConfigProblem."""
         if not settings.is_large:
             yield
             return
@@ -437,7 +443,8 @@ class ProcessRuntime:
             yield
 
     async def _write_in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run `work` in the thread that writes volumes. Raises ConfigProblem if there is none."""
+        """Run `work` in the thread that writes volumes. Raises ConfigProblem if no thread can be
+        started."""
         loop = asyncio.get_running_loop()
         try:
             running = loop.run_in_executor(self._writer, work, *args)
@@ -448,16 +455,19 @@ class ProcessRuntime:
         return await running
 
     def _written(self) -> "Future[None] | None":
-        """Return a future that is done once all volumes are written that were asked for by now;
-        None if there are none. Nothing is written into a folder after its removal: starts of a Pod
-        are cancelled before its folder is removed."""
+        """Return a future that completes once all volumes requested so far are written; None if
+        there are none.
+
+        No file is written into a folder after its removal: starts of a Pod are cancelled before its
+        folder is removed.
+        """
         return self._writer.submit(_nothing) if self._has_writer else None
 
     def _is_blocked(self, ref: AttemptRef) -> bool:
-        """Report an attempt that cannot start for lack of disk space."""
+        """Return whether the disk is short of space, and if so report the attempt as blocked."""
         if self._seen_space is None:
             self._seen_space = self._short_of_space()
-            # Which forgets it.
+            # `_flush` clears the cached result.
             self._flush_soon()
         if self._seen_space:
             self._deliver([self._blocked(ref, DISK, self._seen_space)])
@@ -544,7 +554,7 @@ class ProcessRuntime:
             uids, self._to_forget = self._to_forget, []
             self._supervisor.send({"do": "forget", "uids": uids})
         if self._to_remove:
-            # In a thread of its own: removing waits for the disk, and may have much to remove.
+            # In a separate thread: removal waits for the disk, and trees may be large.
             paths, self._to_remove = self._to_remove, []
             self._cleaner.submit(_remove_after, self._written(), paths)
 
@@ -580,7 +590,7 @@ class ProcessRuntime:
             return Started(ref, _moment(record[4])) if record[4] else Starting(ref)
         self._running.discard(ref)
         self._devices.ended(ref.uid, ref.container)
-        # The word of the protocol, which supervisors of earlier versions speak as well.
+        # Name in the protocol, which supervisors of earlier versions also use.
         if kind == "hindered":
             return self._blocked(ref, record[4], record[5])
         started_at, at, code, signal, reason, message, *alone = record[4:]
@@ -607,7 +617,8 @@ class ProcessRuntime:
                 del self._asked[ref.uid]
 
     def _replace_supervisor(self) -> None:
-        """It was killed: a new one ends what the old one left and reports what is lost."""
+        """Start a new supervisor, which ends the processes left by the killed one and reports lost
+        attempts."""
         for answer in self._commands.values():
             if not answer.done():
                 answer.set_result(CommandResult(-1, "the supervisor is gone"))
@@ -628,8 +639,8 @@ class ProcessRuntime:
                 log.error("%s", error)
                 await asyncio.sleep(1)
         events = [event for record in known if (event := self._event(record)) is not None]
-        # They wait here while the others hear what is lost: what is stopped for that is not asked
-        # for again, and a stop that is sent ahead of them would find nothing.
+        # Pending starts wait here while the losses are delivered: an attempt that is stopped in
+        # response is not requested again, and a stop sent ahead of its start would find no process.
         self._to_spawn = [request for asked in self._asked.values() for request in asked.values()]
         if events:
             self._deliver(events)

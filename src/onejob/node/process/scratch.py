@@ -1,24 +1,25 @@
-"""Folders to start in for containers that name none: one per Pod, empty when it begins.
+"""Scratch directories: default working directories, one per Pod, empty when it starts.
 
-On a busy disk, making and removing a folder takes longer than a small program runs, and few
-programs write where they start. So a folder that is as it was made is handed on, once nothing
-lives that knows it.
+On a busy disk, creating and removing a folder takes longer than a small program runs, and few
+programs write to their working directory. An untouched folder is therefore reused, once no process
+that had access to it is alive.
 """
 
 import os
 from collections.abc import Callable, Mapping
 
-#: Mode, owner, group and time of the last change: what tells whether a folder was touched.
+#: Mode, owner, group and change time, which reveal whether a folder was touched.
 _Look = tuple[int, int, int, int]
 
 
-#: Pods are brought into their folder. From there, `..` leads no further, or those of one user could
-#: read what those of others have left next to them.
+#: Mode of the parent folder. Processes are placed in their folder directly; `..` must lead no
+#: further, or one user's Pods could read the files that others' Pods left in adjacent folders.
 _CLOSED = 0o700
 
 
 class ScratchFolders:
-    """`remove` gets the paths of folders that have served."""
+    """Pool of scratch folders. `remove` is called with the paths of folders that cannot be
+    reused."""
 
     def __init__(self, root: str, remove: Callable[[str], None]) -> None:
         self._root = root
@@ -30,13 +31,15 @@ class ScratchFolders:
         self._number = 0
 
     def inherit(self, started_in: Mapping[str, str]) -> None:
-        """Keep the folders that Pods of an earlier run, by uid, were started in, and no other."""
+        """Keep the folders in which Pods of an earlier run, by UID, were started; remove all
+        others."""
         for uid, path in started_in.items():
             if os.path.dirname(path) == self._root:
                 self._of[uid] = path
         used = set(self._of.values())
         if os.path.isdir(self._root):
-            # Earlier versions let everybody in who stood in a folder below.
+            # Earlier versions gave access to any process whose working directory was a folder
+            # below.
             os.chmod(self._root, _CLOSED)
             for name in os.listdir(self._root):
                 path = f"{self._root}/{name}"
@@ -44,18 +47,19 @@ class ScratchFolders:
                     self._remove(path)
 
     def of(self, uid: str) -> str:
-        """The Pod's folder. Raises OSError."""
+        """Return the Pod's folder, assigning one if necessary. Raises OSError."""
         path = self._of.get(uid)
         if path is None:
             path = self._of[uid] = self._idle.pop() if self._idle else self._make()
         return path
 
     def known(self, uid: str) -> str:
-        """The Pod's folder; "" if it has none."""
+        """Return the Pod's folder; "" if it has none."""
         return self._of.get(uid, "")
 
     def never_hand_on(self, uid: str) -> None:
-        """Something that this Pod started may still live, and hold on to its folder."""
+        """Exclude the Pod's folder from reuse: a process that it started may still be alive and
+        hold it."""
         if uid in self._of:
             self._not_handed_on.add(uid)
 
@@ -70,7 +74,7 @@ class ScratchFolders:
             self._not_handed_on.discard(uid)
 
     def close(self) -> None:
-        """Leave only what is in use."""
+        """Remove idle folders, keeping only the ones in use."""
         for path in self._idle:
             self._remove(path)
         self._idle.clear()
@@ -84,7 +88,7 @@ class ScratchFolders:
             except FileNotFoundError:
                 os.makedirs(self._root, mode=_CLOSED)
             except FileExistsError:
-                # Used by a Pod of an earlier run.
+                # In use by a Pod of an earlier run.
                 continue
             else:
                 self._looks[path] = _look(path)

@@ -1,4 +1,4 @@
-"""What containers that are processes are started with."""
+"""Settings of the process runtime that apply to all containers."""
 
 from msgspec import Struct, field
 

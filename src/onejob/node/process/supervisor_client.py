@@ -1,4 +1,4 @@
-"""The server's end of the conversation with the supervisor, which it starts if there is none."""
+"""Client of the supervisor: connects to it, starts it if necessary, and exchanges JSON lines."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,8 @@ _BOOTSTRAP = (
 _PACKAGES = str(Path(own_process.__file__).resolve().parents[1])
 _ANSWER_SECONDS = 10.0
 _MUCH_OUTPUT_BYTES = 1 << 19
-#: Longer in sum than a supervisor takes to notice that its socket was removed.
+#: Delays between connection attempts; in sum longer than a supervisor takes to notice that its
+#: socket was removed.
 _PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 
 
@@ -42,31 +43,31 @@ class SupervisorGone(Exception):
 
 
 class SupervisorRefused(SupervisorGone):
-    """A newer onejob left something that this one must not touch: to try again is of no use."""
+    """A newer onejob left data that this version must not touch: retrying is pointless."""
 
 
-#: One that outlives an upgrade, because its Pods do, does not know what it was never taught.
+#: A supervisor outlives upgrades, because its Pods do, and then lacks newer features.
 OLD_SUPERVISOR = "the supervisor is of an earlier version, and stays until its last Pod has ended"
 
 
 class Handshake(msgspec.Struct):
     #: All attempts, as events.
     known: list[list[Any]]
-    #: Whether this machine lets a process have mounts of its own.
+    #: Whether this machine permits mount namespaces.
     isolates: bool
-    #: Whether records may be missing, because the machine was started anew.
+    #: Whether the machine rebooted, so that records may be missing.
     rebooted: bool
-    #: Why there are no PID namespaces; empty if there are, or if nobody asked.
+    #: Reason why there are no PID namespaces; "" if there are, or if none were requested.
     pid_namespace_problem: str = OLD_SUPERVISOR
-    #: Whether it can take rights away from processes.
+    #: Whether the supervisor can drop privileges of processes.
     limits_rights: bool = False
     #: Whether it can put processes into control groups.
     joins_groups: bool = False
-    #: Whether it says so until it is told that what follows from this is settled.
+    #: Whether it reports `rebooted` until it receives "settled".
     settles: bool = False
-    #: Where the processes of each Pod were started, by uid.
+    #: Working directories of the processes of each Pod, by UID.
     folders: dict[str, str] = {}
-    #: See `supervisor/versions.py`.
+    #: Protocol version; see `supervisor/versions.py`.
     version: int = 0
 
 
@@ -75,11 +76,12 @@ class _Processes(msgspec.Struct):
 
 
 class Conversation(asyncio.Protocol):
-    """Lines both ways. What follows the first is kept until somebody is ready to `listen`."""
+    """Connection that exchanges lines. Lines after the first are buffered until `listen` is
+    called."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        #: Empty if there never was a line.
+        #: The first line; empty if the connection ended without one.
         self.first: asyncio.Future[bytes] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         self._pieces: list[bytes] = []
@@ -88,7 +90,7 @@ class Conversation(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are transports in all but the name.
+        # uvloop's transports do not inherit from asyncio's, but have the same interface.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -127,8 +129,8 @@ class Conversation(asyncio.Protocol):
             self.first.set_result(line)
 
 
-#: How the supervisor of a folder is reached, and started if there is none: returns the
-#: conversation with it, and the process if it had to be started. Raises SupervisorGone.
+#: Connects to the supervisor of a folder, starting it if there is none: returns the connection, and
+#: the process if it was started. Raises SupervisorGone.
 Reach: TypeAlias = Callable[[Path], Awaitable[tuple[Conversation, "_Started | None"]]]
 _Started: TypeAlias = subprocess.Popen[bytes]
 
@@ -141,7 +143,10 @@ async def reach_by_socket(directory: Path) -> tuple[Conversation, _Started | Non
 
 
 class SupervisorClient:
-    """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
+    """Connection to the supervisor of one data directory.
+
+    `on_events` receives each batch of events; `on_lost` is called if the connection breaks.
+    """
 
     def __init__(
         self,
@@ -161,22 +166,23 @@ class SupervisorClient:
         self._reach = reach
         self._conversation: Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        #: Under way since `reach_early`.
+        #: In progress since `reach_early`.
         self._reaching: asyncio.Task[tuple[Conversation, _Started | None]] | None = None
         self.isolates = False
-        #: As the handshake has it.
+        #: Values from the handshake.
         self.pid_namespace_problem = ""
         self.limits_rights = False
         self.joins_groups = False
         self.settles = False
 
     def reach_early(self) -> None:
-        """Begin to find or start the supervisor, which takes it as long as a small program runs:
-        `connect` takes what comes of it."""
+        """Begin to find or start the supervisor, whose start takes as long as a small program runs;
+        `connect` uses the result."""
         self._reaching = asyncio.create_task(self._find())
 
     async def connect(self) -> Handshake:
-        """Find or start the supervisor, and ask what it knows."""
+        """Find or start the supervisor, and return its handshake. Raises SupervisorGone,
+        SupervisorRefused."""
         self._make_folder()
         for pause in _PATIENCE_SECONDS:
             try:
@@ -184,7 +190,7 @@ class SupervisorClient:
             except SupervisorRefused:
                 raise
             except SupervisorGone as error:
-                # One that was just killed keeps its lock and its socket a moment longer.
+                # A supervisor that was just killed keeps its lock and its socket a moment longer.
                 log.info("trying again to reach a supervisor: %s", error)
                 await asyncio.sleep(pause)
         return await self._handshake()
@@ -222,7 +228,7 @@ class SupervisorClient:
         self.limits_rights = handshake.limits_rights
         self.joins_groups = handshake.joins_groups
         self.settles = handshake.settles
-        # Not before whoever called us has the handshake.
+        # Not before our caller has the handshake.
         asyncio.get_running_loop().call_soon(conversation.listen, self._receive)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))
         return handshake
@@ -232,8 +238,11 @@ class SupervisorClient:
             self._conversation.say(msgspec.json.encode(message) + b"\n")
 
     async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
-        """Run a command on the given descriptors, over a connection of its own, whose end also
-        ends the command. Closes the descriptors: while ours are open, streams do not end."""
+        """Run a command on the given descriptors, over a connection of its own whose end also ends
+        the command.
+
+        Closes the descriptors: while our copies are open, the streams do not reach end of file.
+        """
         message = msgspec.json.encode({"do": "run", "id": 0, **request}) + b"\n"
         try:
             sock = await _dialled(self._directory)
@@ -259,20 +268,21 @@ class SupervisorClient:
         return _finished(code, problem)
 
     async def take_stdin(self, claim: Sequence[Any], *, once: bool) -> int | None:
-        """The end of a container's stdin that is written; None if there is none to be had."""
+        """Return the write end of a container's stdin; None if it is not available."""
         message = msgspec.json.encode({"do": "attach", "claim": claim, "once": once}) + b"\n"
         return await asyncio.to_thread(_ask_for_stdin, self._directory, message)
 
     async def first_processes(self) -> list[tuple[str, str, int, int]]:
-        """uid, container, attempt and pid of what runs. Raises SupervisorGone."""
+        """Return UID, container, attempt and PID of each running container. Raises
+        SupervisorGone."""
         return await asyncio.to_thread(_ask_for_processes, self._directory)
 
     async def close(self, *, end: bool, patience_seconds: float = _ANSWER_SECONDS) -> None:
-        """Leave; `end` also has the supervisor stop everything and waits until it has, if that
-        does not take longer than it may."""
+        """Disconnect. With `end`, first have the supervisor stop everything, and wait for that at
+        most `patience_seconds`."""
         if (reaching := self._reaching) is not None:
             self._reaching = None
-            # Nobody waits for it any more.
+            # Its result is no longer awaited.
             reaching.add_done_callback(_hang_up_on)
         conversation = self._conversation
         if conversation is None:
@@ -285,7 +295,8 @@ class SupervisorClient:
         self._conversation = None
         conversation.hang_up()
         if self._process is not None and self._process.poll() is None:
-            # It outlives us by design, so Python shall not complain that nobody waited for it.
+            # The supervisor outlives us by design; this avoids Python's warning about an unreaped
+            # child.
             self._process.returncode = 0
 
     def _receive(self, line: bytes) -> None:
@@ -305,10 +316,11 @@ def _hang_up_on(reached: "asyncio.Task[tuple[Conversation, _Started | None]]") -
 
 
 def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
-    """A connection to the supervisor of `directory`, and the process if it had to be started.
+    """Return a connection to the supervisor of `directory`, and the process if it had to be
+    started.
 
-    Locks that the supervisor holds for as long as it lives tell whether there is one: on a file,
-    as supervisors of earlier versions do, and on the folder itself, which nobody removes.
+    A supervisor holds two locks as long as it lives, which prove its existence: one on a file, as
+    in earlier versions, and one on the folder itself, which is never removed.
     """
     with contextlib.ExitStack() as open_files:
         try:
@@ -333,13 +345,13 @@ def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
 
 
 def _lock_folder(folder: int) -> None:
-    """Raises BlockingIOError if somebody else has it locked."""
+    """Lock the folder. Raises BlockingIOError if another process has locked it."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError as error:
-        # File systems over a network may lock files only; then the file has to do.
+        # Network file systems may only lock files; the lock file is then sufficient.
         log.info("the folder of the supervisor cannot be locked: %s", error)
 
 
@@ -371,14 +383,16 @@ def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
 
 
 def _finished(code: int, problem: str) -> Finished:
-    """A child that could not become the command reports why, as a reason and a message."""
+    """Return the result of a command. A child that could not execute it reports a reason and a
+    message."""
     if not problem:
         return Finished(code if code >= 0 else 128 - code)
     return Finished(-1, problem if code < 0 else msgspec.json.decode(problem)[1])
 
 
 async def _dialled(directory: Path) -> socket.socket:
-    """Whoever asks may be cancelled while the thread is at it: then nobody would close it."""
+    """Connect in a worker thread. If the caller is cancelled meanwhile, close the socket, which
+    would otherwise leak."""
     opened: list[socket.socket] = []
     given_up = False
 
@@ -411,7 +425,7 @@ def _call_again(directory: Path) -> socket.socket:
 def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess.Popen[bytes]:
     arguments = [_PACKAGES, str(directory), str(listener), str(lock), str(folder)]
     with _output(directory) as output:
-        # -S and -I: no site-packages, no user's settings; it must stay small and the same.
+        # -S and -I: without site-packages and user settings, it stays small and reproducible.
         process = subprocess.Popen(
             [sys.executable, "-S", "-I", "-c", _BOOTSTRAP, *arguments],
             stdin=subprocess.DEVNULL,
@@ -421,16 +435,16 @@ def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess
             start_new_session=True,
             cwd="/",
         )
-    # Before it starts anything: what it starts has its limits.
+    # Before it starts any process, since children inherit its limits.
     own_process.restore_descriptor_limit(process.pid)
     return process
 
 
 def _output(directory: Path) -> BinaryIO:
-    """Where a supervisor says what went wrong with it; a full disk must not keep it from work."""
+    """Open the supervisor's error output; a full disk must not prevent its start."""
     path = directory / "output"
     try:
-        # What it may say is limited: begin anew where the last one said much.
+        # Output is limited in size: start over if the last supervisor wrote a lot.
         much = path.exists() and path.stat().st_size > _MUCH_OUTPUT_BYTES
         return open(path, "wb" if much else "ab")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""How much processor and memory containers and this machine use: the API's `UsageSource`.
+"""CPU and memory usage of containers and this machine: the API's `UsageSource`.
 
-Nothing is measured until somebody asks. Use of processors is an average since the last
-measurement, if that is not too long ago, or else since the container was started.
+Measurements are taken on demand only. CPU usage is an average since the last measurement if that is
+recent, or else since the container's start.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from onejob.node.process.process_table import (
 from onejob.node.process.supervisor_client import SupervisorGone
 from onejob.node.runtime import AttemptRef, Runtime, ShowsProcesses
 
-#: Who asks again so soon gets the same answer.
+#: Seconds for which a measurement is cached.
 _FRESH_SECONDS: Final = 1.0
-#: An average over more than this is not what is used now.
+#: Longest averaging window in seconds; a longer average does not reflect current usage.
 _LONGEST_WINDOW_SECONDS: Final = 60.0
-#: Of the machine there is no beginning to measure from, so the first who asks waits.
+#: Seconds that the first request waits: the machine has no start time to average from.
 _FIRST_WINDOW_SECONDS: Final = 0.25
 _NANOS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    #: In seconds since the machine was started, as processes' beginnings are.
+    #: Seconds since boot, like the start times of processes.
     at: float
     ticks: Mapping[int, int]
 
@@ -73,7 +73,7 @@ class UsageMeter:
         try:
             running = await self._runtime.first_processes()
         except SupervisorGone:
-            # Another one is being started, and will tell what became of them.
+            # Another supervisor is being started, and will report the containers' fate.
             return {}
         trees = await asyncio.to_thread(_trees, running)
         now = _uptime()
@@ -120,10 +120,11 @@ def _usage(tree: list[Process], before: _Sample, now: float) -> tuple[Usage, flo
     known = before.ticks.get(first.pid)
     recent = now - before.at <= _LONGEST_WINDOW_SECONDS
     if known is not None and since < before.at and recent:
-        # A process that left the tree, and was not waited for there, took its time along.
+        # A process that left the tree unreaped takes its ticks along, so the difference may be
+        # negative.
         since, ticks = before.at, max(0, ticks - known)
     window = max(now - since, 1 / TICKS_PER_SECOND)
-    # What is shared is mostly shared within the container: the same program, many times.
+    # Shared pages are mostly shared within the container, by many processes of one program.
     memory = sum(process.private_bytes for process in tree)
     memory += max(process.shared_bytes for process in tree)
     return Usage(_nanocores(ticks, window), memory), window
@@ -134,5 +135,5 @@ def _nanocores(ticks: int, seconds: float) -> int:
 
 
 def _uptime() -> float:
-    """As the kernel counts the beginnings of processes."""
+    """Return the seconds since boot, by the clock of processes' start times."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
