@@ -1,6 +1,6 @@
-"""The one process that owns a node's workloads; it outlives the server.
+"""Supervisor: the process that owns a node's workloads and outlives the server.
 
-Single-threaded, standard library only and small: it is started without `site` and imports
-nothing of onejob outside this package. It does as it is told over a unix socket, and it
-remembers, in a journal, what it started and how it ended.
+Single-threaded, small, and limited to the standard library: it is started without `site` and
+imports no onejob module outside this package. It executes requests received over a unix socket, and
+records in a journal which attempts it started and how they ended.
 """

@@ -1,7 +1,7 @@
-"""What a container writes, line by line with the time of its capture, on disk, within bounds.
+"""Capture of container output: timestamped lines in rotated log files of bounded size.
 
-A file holds lines of `TIME F|P TEXT`: F ends a line, P is a piece of one that was too long or
-not yet finished. `onejob.node.logs.reading` reads them.
+A file contains lines of `TIME F|P TEXT`: F is a full line or its last piece, P a piece of a line
+that was too long or not yet finished. `onejob.node.logs.reading` reads them.
 """
 
 import errno
@@ -12,27 +12,27 @@ from functools import lru_cache
 
 from onejob.node.supervisor.paths import open_regular
 
-#: The kubelet's defaults.
+#: The kubelet's defaults (containerLogMaxSize, containerLogMaxFiles).
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_FILES = 5
 _READ_BYTES = 65536
-#: A longer line is stored in pieces, as the kubelet does.
+#: Longer lines are stored in pieces, as the kubelet does.
 _MAX_LINE_BYTES = 16 * 1024
 _SECOND_NS = 1_000_000_000
 _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
-#: Holds the last record of a log, and the one before.
+#: Bytes to read back from the end: contains the last record of a log, and the one before.
 _TAIL_BYTES = 1 << 16
 
 
 class LogFile:
-    """Opened at the first byte: a silent container costs nothing.
+    """Log of one attempt, opened at the first byte: a silent container costs nothing.
 
-    Every record has a later time than the one before, by a nanosecond at least, also when the
-    clock is set back and when the container is restarted: clients take the time of a line for
-    its identity, to leave out what they read before.
+    The time of each record is later than that of the previous one, by at least a nanosecond, even
+    if the clock is set back or the container is restarted: clients use the time of a line as its
+    identity, to skip lines they have already read.
 
-    With `replayed`, the records come from a source that is read from its beginning again after
-    a restart: they get the same times again, and those that are in the file already are skipped.
+    With `replayed`, the records come from a source that is read from its beginning again after a
+    restart: they get the same times again, and records that are already in the file are skipped.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class LogFile:
         self._replayed = replayed
         self._fd = -1
         self._size = 0
-        #: The time of the newest record; None until the files that say so were read.
+        #: Time of the newest record in nanoseconds; None until it is read from existing files.
         self._last_ns: int | None = None
-        #: Records that the disk did not take, the time of the first, and why.
+        #: Number of records that could not be written, the time of the first, and the error.
         self._lost = 0
         self._lost_at = b""
         self._lost_why = ""
         self._skip_until_ns = 0
 
     def write(self, chunk: bytes, now_ns: int) -> None:
-        """What was captured at one moment."""
+        """Append output that was captured at one moment."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
         self._append(self._stamped(lines, rest, now_ns, long=len(chunk) > _MAX_LINE_BYTES))
 
     def write_all(self, texts: Iterable[tuple[int, bytes]]) -> None:
-        """Lines and pieces of lines, each with its own time."""
+        """Append lines and pieces of lines, each with its own time in nanoseconds."""
         records: list[bytes] = []
         for now_ns, text in texts:
             lines = text.split(b"\n")
@@ -78,7 +78,7 @@ class LogFile:
             self._fd = -1
 
     def _stamped(self, lines: list[bytes], rest: bytes, now_ns: int, *, long: bool) -> list[bytes]:
-        """Records of whole lines and of the rest of a chunk."""
+        """Return the records for full lines and for the unfinished rest of a chunk."""
         if long:
             pieces = [piece for line in lines for piece in _cut(line, b" F ")]
         else:
@@ -104,7 +104,7 @@ class LogFile:
             self._last_ns = max(self._last_ns, own)
 
     def note_losses(self) -> bool:
-        """Say in the log what it could not take; False if it cannot take even that."""
+        """Append a note about lost lines; return False if even that cannot be written."""
         if self._lost:
             self._append([])
         return not self._lost
@@ -126,8 +126,10 @@ class LogFile:
             self._lost_at = data[written : written + _STAMP_BYTES]
 
     def _write(self, data: bytes) -> int:
-        """How much of it the file has taken, in whole records. A full disk costs lines; it must
-        not stop the workload behind a full pipe."""
+        """Write records; return the number of bytes written, always full records.
+
+        A full disk loses lines, and must not block the workload behind a full pipe.
+        """
         try:
             if self._fd < 0:
                 self._open()
@@ -135,7 +137,7 @@ class LogFile:
                 self._rotate()
             written = os.write(self._fd, data)
             if written < len(data):
-                # Half a record would run into the next one.
+                # Half a record would merge with the next one.
                 written = data.rfind(b"\n", 0, written) + 1
                 os.ftruncate(self._fd, self._size + written)
                 self._lost_why = os.strerror(errno.ENOSPC)
@@ -161,7 +163,7 @@ class LogFile:
 
 
 def _cut(text: bytes, tag: bytes) -> list[bytes]:
-    """A line, or an unfinished one, in pieces that are not too long."""
+    """Split a line, or an unfinished one, into pieces of at most `_MAX_LINE_BYTES`."""
     pieces = [
         b" P " + text[start : start + _MAX_LINE_BYTES]
         for start in range(0, len(text), _MAX_LINE_BYTES)
@@ -173,7 +175,7 @@ def _cut(text: bytes, tag: bytes) -> list[bytes]:
 
 
 def _timed(pieces: list[bytes], first_ns: int) -> list[bytes]:
-    """Each with a time of its own, a nanosecond after the one before."""
+    """Return records with consecutive times, one nanosecond apart."""
     second, nanos = divmod(first_ns, _SECOND_NS)
     if nanos + len(pieces) > _SECOND_NS:
         return [
@@ -184,7 +186,7 @@ def _timed(pieces: list[bytes], first_ns: int) -> list[bytes]:
 
 
 class Capture:
-    """The reading end of a container's output."""
+    """Read end of a container's output, and the log to write it to."""
 
     def __init__(self, fd: int, log: LogFile) -> None:
         self.fd = fd
@@ -192,14 +194,14 @@ class Capture:
         os.set_blocking(fd, False)
 
     def drain(self, *, all_of_it: bool = False) -> bool:
-        """Move what is there into the log; False once nobody can write any more."""
+        """Copy available output to the log; return False at end of file, when no writer is left."""
         while True:
             try:
                 chunk = os.read(self.fd, _READ_BYTES)
             except BlockingIOError:
                 return True
             except OSError as error:
-                # How a terminal says that nobody is left at its other end.
+                # EIO: the other end of the terminal is closed.
                 if error.errno == errno.EIO:
                     return False
                 raise
@@ -210,7 +212,7 @@ class Capture:
                 return True
 
     def close(self) -> bool:
-        """False if the log owes a note on what it lost."""
+        """Close both ends; return False if the log still lacks its note about lost lines."""
         os.close(self.fd)
         noted = self.log.note_losses()
         self.log.close()
@@ -218,8 +220,8 @@ class Capture:
 
 
 class Input:
-    """A container's stdin: nothing, a pipe whose writing end waits for somebody to type, or a
-    terminal, which is then its output too."""
+    """Stdin of a container: /dev/null, a pipe whose write end waits for a client to attach, or a
+    terminal, which then serves as its output, too."""
 
     def __init__(self, nothing: int, *, wanted: bool, terminal: bool = False) -> None:
         self._ends = wanted or terminal
@@ -230,7 +232,7 @@ class Input:
             self.theirs, self.ours = os.pipe2(os.O_CLOEXEC) if wanted else (nothing, -1)
 
     def output(self) -> tuple[int, int]:
-        """Where to read what the container writes, and where it writes it."""
+        """Return the descriptor to read the container's output from, and the one it writes to."""
         if self.terminal:
             ours = os.dup(self.ours)
             try:
@@ -241,7 +243,8 @@ class Input:
         return os.pipe2(os.O_CLOEXEC)
 
     def let_go(self) -> None:
-        """The container has its end now, or never will."""
+        """Close our copy of the container's end, once it has been inherited or the start has
+        failed."""
         if self._ends:
             os.close(self.theirs)
 
@@ -257,13 +260,13 @@ def _second_text(second: int) -> bytes:
 
 
 def timestamp(now_ns: int) -> bytes:
-    """RFC 3339 with nanoseconds, always nine digits, so that texts sort as times."""
+    """Return RFC 3339 text with exactly nine digits of nanoseconds, so that texts sort as times."""
     second, nanos = divmod(now_ns, _SECOND_NS)
     return b"%b.%09dZ" % (_second_text(second), nanos)
 
 
 def last_time_ns(path: str) -> int:
-    """The time of a log's last record, also if it was just rotated; 0 if there is none."""
+    """Return the time of a log's last record, even if it was just rotated; 0 if there is none."""
     for file in (path, path + ".1"):
         try:
             with open(open_regular(file, os.O_RDONLY), "rb") as stream:
@@ -278,7 +281,7 @@ def last_time_ns(path: str) -> int:
 
 
 def _parsed(stamp: bytes) -> int:
-    # Only needed after a restart.
+    # Imported on demand: only needed after a restart.
     from calendar import timegm
 
     fields = (stamp[:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:19])
@@ -289,7 +292,7 @@ def _parsed(stamp: bytes) -> int:
 
 
 def _previous_attempt(path: str) -> str:
-    """The newest log of the same container's earlier attempts: `N.log` beside ours."""
+    """Return the newest log of the container's earlier attempts: `N.log` in the same folder."""
     folder, name = os.path.split(path)
     number = _attempt_number(name)
     if number <= 0:

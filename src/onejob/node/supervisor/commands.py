@@ -1,4 +1,5 @@
-"""Commands run beside a container, in its view of the file system: probes and `kubectl exec`."""
+"""Commands in the context of a container, in its view of the file system: probes and `kubectl
+exec`."""
 
 import contextlib
 import os
@@ -14,19 +15,21 @@ _OUTPUT_BYTES = 10 * 1024
 
 
 class Command:
-    """`asker` and `number` say who wants to know how it ends."""
+    """A running command. Its result is sent to the connection `asker`, with the request's
+    `number`."""
 
     __slots__ = ("asker", "beside", "number", "output", "pid", "pids", "pipe", "timed_out")
 
     def __init__(self, pid: int, beside: int, asker: Connection, number: int, pipe: int) -> None:
         self.pid = pid
-        #: Whose PID namespace it is in, as the container has it.
+        #: Owner of its PID namespace, as for the container: "container", "pod", or "" for the
+        #: host's.
         self.pids = ""
-        #: The first process of the container that it ends with.
+        #: First process of the container, at whose end the command is killed.
         self.beside = beside
         self.asker = asker
         self.number = number
-        #: What it says, or why it could not begin.
+        #: Read end of its output, or of the report of a failed start.
         self.pipe = pipe
         self.output = b""
         self.timed_out = False
@@ -48,10 +51,12 @@ class Commands:
         isolated: bool,
         pids: str,
     ) -> Command | None:
-        """Start what is asked beside the first process of a container, in its mount namespace if
-        it is `isolated`, and in its PID namespace if `pids` says that it has one. The output
-        goes back, unless the request came with streams. None if it cannot be started, which is
-        told."""
+        """Start a command next to the first process of a container; return None, after sending an
+        error, if that fails.
+
+        It joins the container's mount namespace if `isolated`, and its PID namespace if `pids` is
+        not empty. Its output is sent to the connection, unless the request came with streams.
+        """
         if isolated:
             request["join"] = beside
         streams, connection.descriptors = connection.descriptors, []
@@ -110,7 +115,7 @@ class Commands:
         self._answer(command.asker, command.number, code, output, pressure)
 
     def end_beside(self, pid: int) -> bool:
-        """A container is over, and with it what runs on its behalf: whether anything did."""
+        """Kill the commands of a container that has ended; return whether there were any."""
         return self._end(lambda command: command.beside == pid)
 
     def end_asked_by(self, connection: Connection) -> None:

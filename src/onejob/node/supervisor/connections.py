@@ -1,4 +1,4 @@
-"""Those who talk to the supervisor: lines of JSON over a unix socket, and descriptors."""
+"""Client connections of the supervisor: JSON lines and descriptors over a unix socket."""
 
 import json
 import os
@@ -12,9 +12,10 @@ from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
 
 _READ_BYTES = 1 << 16
-#: Process, user and group of a peer.
+#: PID, user and group of a peer (SO_PEERCRED).
 _CREDENTIALS = struct.Struct("3i")
-#: How often the name of the socket is looked for; and how long nobody is let in after that failed.
+#: Seconds between checks that the socket still has its name, and for which new connections wait
+#: after a failed accept.
 _LOOK_SECONDS = 1.0
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -26,18 +27,19 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.incoming = b""
-        #: Sent along for a command: its stdin, stdout and stderr.
+        #: Received for a command: its stdin, stdout and stderr.
         self.descriptors: list[int] = []
         self.outgoing = bytearray()
-        #: The other side has to read before more can be written.
+        #: The send buffer is full: the peer has to read before more can be written.
         self.blocked = False
         self.subscribed = False
-        #: When this connection ends, so do the workloads.
+        #: Workloads end when this connection ends.
         self.owner = False
 
 
 class Connections:
-    """`on_message` gets each line, decoded; `on_hang_up` each connection that has ended."""
+    """All client connections. `on_message` receives each decoded line, `on_hang_up` each connection
+    that has ended."""
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class Connections:
             self._loop.watch(sock.fileno(), lambda _: self._accept())
 
     def _look_for_name(self) -> None:
-        """Without it, a server that starts could not find us, nor start another supervisor."""
+        """Restore the socket if its name was removed: without it, a new server could neither find
+        this supervisor nor start another one."""
         self._loop.after(_LOOK_SECONDS, self._look_for_name)
         old = self._listener.sock.fileno()
         if not self._listener.is_found():
@@ -90,7 +93,7 @@ class Connections:
         except BlockingIOError:
             return
         except OSError as error:
-            # Out of descriptors: whoever calls has to wait, and we must not be kept busy by it.
+            # Out of descriptors: clients have to wait, and must not keep the loop busy meanwhile.
             report(f"nobody can be let in: {error}")
             self._loop.unwatch(self._listener.sock.fileno())
             self._loop.after(_LOOK_SECONDS, self._listen)
@@ -112,7 +115,7 @@ class Connections:
         try:
             data, descriptors, _, _ = socket.recv_fds(connection.sock, _READ_BYTES, 3)
             for fd in descriptors:
-                # Alone among descriptors, received ones are handed on to programs.
+                # Received descriptors are inheritable, unlike all others that Python opens.
                 os.set_inheritable(fd, False)
             connection.descriptors.extend(descriptors)
         except BlockingIOError:
@@ -127,7 +130,7 @@ class Connections:
             try:
                 self._on_message(connection, json.loads(line))
             except Exception:
-                # What else was asked is done all the same.
+                # Other requests are still processed.
                 report_exception()
 
     def _write_out(self, connection: Connection) -> None:
@@ -145,11 +148,11 @@ class Connections:
             self._loop.also_when_writable(connection.sock.fileno(), blocked)
 
     def hang_up_predecessors(self, connection: Connection) -> None:
-        """There is one server at a time: whoever else follows the news is dead, and what it asked
-        for and was not read yet is not to be done."""
+        """Close the connections of earlier servers: only one server is alive at a time, so other
+        subscribers are dead, and requests of theirs that were not read yet must not be executed."""
         for other in list(self._connections.values()):
             if other.subscribed and other is not connection:
-                # What it owned has a new owner, or none is wanted.
+                # Its workloads have a new owner, or none is wanted.
                 other.owner = False
                 self.hang_up(other)
 
@@ -165,6 +168,7 @@ class Connections:
 
 
 def _is_of_our_user(sock: socket.socket) -> bool:
-    """Whoever may talk to us has programs run as us: the folder's mode alone shall not decide."""
+    """Return whether the peer runs as our user. Peers can run programs as us, so access control
+    must not rely on the folder's mode alone."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1]) == os.geteuid()

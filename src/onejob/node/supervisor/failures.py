@@ -1,8 +1,8 @@
-"""What a new process reports when it cannot become the program it was to be."""
+"""Failures of a new process to set itself up and execute its program."""
 
 
 class SetupFailed(Exception):
-    """The container could not be brought up; `reason` is what its status will say."""
+    """The container could not be started; `reason` is the reason in its status."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,8 @@
-"""Pid 1 of a PID namespace: a fork of the supervisor that never becomes another program.
+"""Init process (PID 1) of a PID namespace: a fork of the supervisor that never executes another
+program.
 
-It passes on every signal it is sent to the container's command, reaps whatever the namespace
-orphans, and ends with the command. Then the kernel ends all the rest, and only when that is done
+It forwards every signal to the container's command, reaps the namespace's orphans, and ends with
+the command. The kernel then kills all remaining processes of the namespace, and only after that
 does the supervisor see the end of this process.
 """
 
@@ -13,41 +14,49 @@ from typing import NoReturn
 from onejob.node.supervisor import linux
 
 NAME = b"onejob-init"
-#: As numbers: a fork that touches few objects has few pages to copy.
+#: As integers: a fork that touches few objects has few pages to copy.
 _ALL_SIGNALS = tuple(int(number) for number in signal.valid_signals())
 _CHILD_ENDED = int(signal.SIGCHLD)
 _STATUS_BYTES = 4
 
 
 def serve(command: int, status: int) -> NoReturn:
-    """With all signals blocked: wait for the command, and write how it ended to `status`. Without
-    a command (0), hold the namespace of a Pod until killed."""
+    """Wait for the command, and write its wait status to `status`. Requires all signals to be
+    blocked.
+
+    Without a command (0), keep the namespace of a Pod alive until killed.
+    """
     status = _keep_only(status)
     while True:
         number = signal.sigwaitinfo(_ALL_SIGNALS).si_signo
         if number != _CHILD_ENDED:
             if command:
-                # It may have taken another identity, as sudo does.
+                # The command may have changed its user, as sudo does.
                 with contextlib.suppress(PermissionError):
                     os.kill(command, number)
             continue
         while (ended := _reap())[0]:
             if ended[0] == command:
-                # There is nobody to be told if the supervisor was killed.
+                # If the supervisor was killed, there is no reader left.
                 with contextlib.suppress(OSError):
                     os.write(status, ended[1].to_bytes(_STATUS_BYTES, "little"))
                 os._exit(0)
 
 
 def hide() -> None:
-    """Pid 1 is a copy of the supervisor: containers that run as its user shall not look inside.
-    Without root that is nothing which this user could not see anyway, and `exec` needs to."""
+    """Deny containers that run as the same user access to this process, which is a copy of the
+    supervisor.
+
+    Without root there is nothing in it that this user could not see anyway, and `exec` needs the
+    access.
+    """
     if os.geteuid() == 0:
         linux.hide_memory()
 
 
 def wait_status(fd: int) -> int | None:
-    """How the command ended, as `waitpid` has it; None if init was killed before it did."""
+    """Return the command's wait status as from `waitpid`; None if init was killed before the
+    command ended."""
     text = os.read(fd, _STATUS_BYTES)
     return int.from_bytes(text, "little") if len(text) == _STATUS_BYTES else None
 
@@ -60,7 +69,7 @@ def _reap() -> tuple[int, int]:
 
 
 def _keep_only(fd: int) -> int:
-    """Let go of all that belongs to the supervisor and to other containers."""
+    """Close all descriptors of the supervisor and of other containers."""
     os.dup2(0, 1)
     os.dup2(0, 2)
     if fd < 0:

@@ -1,18 +1,18 @@
-"""What was started and how it ended, on disk before anybody acts on it.
+"""Write-ahead journal of attempts: claims, starts and ends, recorded before they are acted upon.
 
-A claim is written before its process exists, so whatever happens to this process or to the
-server, an attempt is never made twice: a claim with neither end nor living process is lost.
+A claim is written before its process exists, so an attempt is never made twice, even if the
+supervisor or the server dies: a claim with neither an end nor a living process is lost.
 
-Claims are written at once, the rest by `flush`, before anybody is told. With a claim, room is
-allocated for all that may have to be said of it, so a full disk can hinder new claims only. What
-cannot be written all the same is kept in memory, and `flush` tries again.
+Claims are written immediately, other records by `flush`, before they are reported to a client. Each
+claim reserves disk space for all further records about it, so a full disk can only prevent new
+claims. Records that cannot be written nevertheless are kept in memory, and `flush` tries again.
 
-The first record names the machine's boot, the PID namespace and the folder that the claims are
-about. Pids of another boot or namespace mean nothing here, and those in a copy of the folder
-belong to the original: such claims are lost, and nobody looks for their processes.
+The first record identifies the machine's boot, the PID namespace and the folder of the claims. PIDs
+of another boot or namespace are meaningless here, and PIDs in a copy of the folder belong to the
+original: their claims are lost, and their processes are not searched for.
 
-Records are JSON objects: a field that is not known is passed over, one that is absent has its
-default, so fields can be added. `versions.py` says what happens when that is not enough.
+Records are JSON objects. Unknown fields are ignored and absent fields have a default, so fields can
+be added. `versions.py` covers incompatible changes.
 """
 
 import json
@@ -24,10 +24,10 @@ from onejob.node.supervisor import linux
 from onejob.node.supervisor.record_file import Record, RecordFile, frame
 from onejob.node.supervisor.versions import JOURNAL, require_known_journal
 
-#: Of the file, in the supervisor's folder.
+#: Name of the file in the supervisor's folder.
 NAME = "claims"
 
-#: What a `JSONEncoder` does with a text, without asking whether it is one.
+#: The text encoder of `JSONEncoder`, without its type check.
 _text = json.encoder.encode_basestring_ascii
 
 
@@ -38,45 +38,45 @@ class Claim(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What the pids in a journal are about."""
+    """Scope in which the PIDs of a journal are valid."""
 
     boot: str
-    #: The PID namespace.
+    #: Inode of the PID namespace.
     namespace: int = 0
-    #: Device and inode: a copy has another, a folder that was moved the same.
+    #: Device and inode: different for a copy, unchanged if the folder is moved.
     folder: str = ""
 
 
 class Attempt:
-    """One claim and what became of it. `outcome` is None while it runs or may run."""
+    """A claim and its result. `outcome` is None while it runs or may run."""
 
     __slots__ = ("claim", "command", "command_ticks", "folder", "foreign", "mark", "number",
                  "outcome", "pid", "slot", "start_ticks", "started_at")  # fmt: skip
 
     def __init__(self, claim: Claim, number: int, mark: int = 0, folder: str = "") -> None:
         self.claim = claim
-        #: How records name the claim.
+        #: Number by which records refer to the claim.
         self.number = number
-        #: Where it starts.
+        #: Working directory.
         self.folder = folder
-        #: How to recognise the process should its pid never be written down; 0 if it always is.
+        #: Checksum to recognize the process if its PID is never recorded; 0 if it always is.
         self.mark = mark
         self.pid = 0
-        #: The kernel's start time of the process: with the pid, it names it for good.
+        #: Kernel start time of the process; together with the PID, it is unique.
         self.start_ticks = 0
-        #: The same of the command, where the process is the init of its PID namespace.
+        #: PID and start time of the command, if `pid` is the init of its PID namespace.
         self.command = 0
         self.command_ticks = 0
         self.started_at = 0.0
         self.outcome: Outcome | None = None
-        #: Claimed by somebody whose processes are none of ours.
+        #: Claimed in another scope, so that its PIDs are not valid here.
         self.foreign = False
-        #: The offset where a child records its own start; 0 if there is none, or once it has.
+        #: Offset at which a child records its own start; 0 if there is none, or after it has.
         self.slot = 0
 
 
 class Outcome(NamedTuple):
-    """`kind`: exited (code, signal), refused (never began: reason, message) or lost."""
+    """`kind` is exited (code, signal), refused (never began: reason, message) or lost."""
 
     kind: str
     at: float
@@ -84,61 +84,61 @@ class Outcome(NamedTuple):
     signal: int = 0
     reason: str = ""
     message: str = ""
-    #: Nothing that it started can still live.
+    #: Whether no process started by it can still be alive.
     alone: bool = False
 
 
-#: Rewrite the file once it has this many records that no longer matter.
+#: Number of obsolete records after which the file is rewritten.
 _COMPACT_AFTER = 4096
-#: Room for all that is still to be recorded of an attempt without an outcome.
+#: Bytes reserved for the further records of an attempt without an outcome.
 _ROOM_PER_ATTEMPT = 640
-#: What of it an end may take; its message is cut to fit if there is no further room.
+#: Share of it for the end record; its message is cut to fit if there is no other space.
 _END_BYTES = 448
-#: Room for what a child records of its own start.
+#: Bytes for a child's record of its own start.
 SLOT_BYTES = 192
 
 
 class Journal:
     def __init__(self, path: str, identity: Identity) -> None:
-        """Raises NewerVersion, and then nothing was touched."""
+        """Read the journal and compact it. Raises NewerVersion, leaving the file untouched."""
         require_known_journal(path)
         self.identity = identity
         self.attempts: dict[str, dict[str, dict[int, Attempt]]] = {}
-        #: The records are of another boot, another namespace or another folder, or damaged, so some
-        #: may be missing; and nobody has said yet that what follows from this is settled.
+        #: Records are of another boot, namespace or folder, or damaged, so that some may be
+        #: missing; stays True until `settle`.
         self.rebooted = False
-        #: Why the last attempt to write failed; None if it did not.
+        #: Error of the last write; None if it succeeded.
         self.trouble: OSError | None = None
         self._path = path
         self._file = RecordFile(path)
         self._by_number: dict[int, Attempt] = {}
         self._last_number = 0
         self._found_identity: Identity | None = None
-        #: Attempts without an outcome.
+        #: Number of attempts without an outcome.
         self._open = 0
         self._records = 0
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
-        #: Numbers of attempts whose end is not on record yet.
+        #: Numbers of attempts whose end is not written yet.
         self._unrecorded_ends: set[int] = set()
-        #: Attempts that are being started by a child: its record goes to the present file.
+        #: Numbers of attempts being started by a child, whose record goes to the present file.
         self._starting: set[int] = set()
         self._replay()
-        #: Records were lost to something other than an interrupted write.
+        #: Whether records were lost other than by an interrupted write.
         self.damaged = self._file.damaged
-        # Synced, also the first one: a power failure may take claims, but not what they belong to.
+        # Synced, including a new file: a power failure may lose claims, but not their scope.
         if not self._rewrite() and self._found_identity != identity:
             self._append(_header_record(identity, unsettled=self.rebooted))
 
     @property
     def descriptor(self) -> int:
-        """Of the file; -1 if there is none."""
+        """Descriptor of the file; -1 if there is none."""
         return self._file.fd
 
     def claim(
         self, claim: Claim, mark: int, folder: str = "", *, by_child: bool = False
     ) -> Attempt:
-        """On record when this returns. Raises OSError, and then it was never made.
+        """Record a claim, durably when this returns. Raises OSError if the claim was not made.
 
         `by_child`: the process will record its own start, with `record_own_start`.
         """
@@ -156,30 +156,32 @@ class Journal:
         return self._add(attempt)
 
     def withdraw(self, attempt: Attempt) -> None:
-        """It was claimed, but nothing was started, and it may be claimed again."""
+        """Undo a claim for which no process was started; it may be claimed again."""
         self._close(attempt)
         self._remove(attempt)
         self._append(frame(b'{"k":"withdraw","n":%d}' % attempt.number))
 
     def began(self, attempt: Attempt) -> None:
-        """Its process, which does not record its own start, has `pid` and `started_at`."""
+        """Record the start of a process, given by `pid` and `started_at`, that does not do so
+        itself."""
         attempt.start_ticks = linux.ticks_now()
         self._append(frame(_start_payload(attempt)))
 
     def command_began(self, attempt: Attempt, pid: int) -> None:
-        """The init that was recorded before has started its command."""
+        """Record the command started by the init that was recorded before."""
         attempt.command, attempt.command_ticks = pid, linux.ticks_now()
         self._append(frame(_start_payload(attempt)))
 
     def record_own_start(self, claim: Claim, pid: int, at: float) -> None:
-        """Called by a forked child, before it becomes the workload. Raises OSError."""
+        """Record the start of the calling child, before it executes the workload. Raises
+        OSError."""
         attempt = self.find(claim)
         assert attempt is not None, "only what is claimed is started"
         attempt.pid, attempt.start_ticks, attempt.started_at = pid, linux.ticks_now(), at
         self._file.fill_slot(attempt.slot, SLOT_BYTES, _start_payload(attempt))
 
     def child_settled(self, attempt: Attempt) -> None:
-        """The child has begun, or never will: what it has recorded is there."""
+        """Read the child's own record, once it has executed the workload or has failed to."""
         if attempt.number in self._starting:
             self._starting.discard(attempt.number)
             try:
@@ -189,7 +191,7 @@ class Journal:
             attempt.slot = 0
 
     def flush(self) -> bool:
-        """Have everything that was said so far on record; False if that cannot be done now."""
+        """Write all pending records; return False if that is not possible at present."""
         if not self._unwritten:
             return True
         try:
@@ -200,8 +202,9 @@ class Journal:
         return True
 
     def may_be_told(self, attempt: Attempt) -> bool:
-        """Whether all that is known of it would also be known to the next supervisor: what is lost
-        follows from a claim without an end."""
+        """Return whether the attempt's state can be reported, because the next supervisor would
+        derive the same from the file. A lost attempt can: it follows from a claim without an
+        end."""
         outcome = attempt.outcome
         lost = outcome is not None and outcome.kind == "lost"
         return lost or attempt.number not in self._unrecorded_ends
@@ -227,13 +230,14 @@ class Journal:
         self._append(record)
 
     def settle(self) -> None:
-        """What follows from a reboot is known elsewhere: from now on nothing is missing."""
+        """Record that the consequences of a reboot are stored elsewhere, and clear `rebooted`."""
         if self.rebooted:
             self.rebooted = False
             self._append(_header_record(self.identity, unsettled=False))
 
     def forget(self, uid: str) -> None:
-        """Said to disk only if there is room to spare: whoever asked will ask again."""
+        """Drop all attempts of a Pod. Recorded only if disk space permits: the server repeats the
+        request."""
         if uid not in self.attempts:
             return
         self._drop(uid)
@@ -243,7 +247,7 @@ class Journal:
         if self._records > _COMPACT_AFTER + 4 * len(self.attempts):
             self._rewrite()
 
-    # --- in memory
+    # --- state in memory
 
     def _add(self, attempt: Attempt) -> Attempt:
         uid, container, number = attempt.claim
@@ -254,7 +258,7 @@ class Journal:
         return attempt
 
     def _close(self, attempt: Attempt) -> None:
-        """Nothing more can happen to it."""
+        """Mark an attempt as finished."""
         if attempt.outcome is None:
             self._open -= 1
         self._starting.discard(attempt.number)
@@ -274,7 +278,7 @@ class Journal:
             self._close(attempt)
             self._remove(attempt)
 
-    # --- on disk
+    # --- file
 
     def _append(self, record: bytes) -> None:
         self._unwritten.append(record)
@@ -282,8 +286,8 @@ class Journal:
         self._records += 1
 
     def _write(self, record: bytes, reserve: int) -> int:
-        """Write what is unwritten, and a record after that, and have room for so much more;
-        returns where it ends. Raises OSError, and then nothing of it was written."""
+        """Write pending records followed by `record`, and reserve space for `reserve` more bytes;
+        return the end offset. Raises OSError, in which case nothing was written."""
         if not self._file.usable and not self._rewrite():
             assert self.trouble is not None, "a rewrite that failed has said why"
             raise self.trouble
@@ -295,7 +299,8 @@ class Journal:
         return end
 
     def _has_spare(self, size: int) -> bool:
-        """Whether so much can be written without touching the room of open attempts."""
+        """Return whether `size` bytes can be written without using the space reserved for open
+        attempts."""
         wanted = self._unwritten_bytes + size + self._open * _ROOM_PER_ATTEMPT
         if self._file.room() >= wanted:
             return True
@@ -306,7 +311,7 @@ class Journal:
         return True
 
     def _replay(self) -> None:
-        """Read what there is."""
+        """Read the existing file."""
         try:
             with open(self._path, "rb") as file:
                 data = file.read()
@@ -361,7 +366,8 @@ class Journal:
             _apply_start(attempt, json.loads(text))
 
     def _rewrite(self) -> bool:
-        """Replace the file by one that says the same in fewer records."""
+        """Replace the file by a compacted one of equal content; return False if that is not
+        possible."""
         if self._starting:
             return False
         records = [_header_record(self.identity, unsettled=self.rebooted)]
@@ -375,11 +381,11 @@ class Journal:
             self._file.replace(b"".join(records), self._open * _ROOM_PER_ATTEMPT)
         except OSError as error:
             self.trouble = error
-            # Or every Pod that is forgotten would have it tried again.
+            # Otherwise every forgotten Pod would trigger another try.
             self._records = 0
             return False
         self._records = len(records)
-        # All of it is in the records above.
+        # All pending records are contained in the ones above.
         self._all_written()
         return True
 
@@ -389,10 +395,10 @@ class Journal:
         self._unwritten_bytes = 0
         self._unrecorded_ends.clear()
 
-    # --- the format of earlier versions
+    # --- format of earlier versions
 
     def _replay_lines(self, data: bytes) -> None:
-        """One JSON array per line; the last may be torn, and its write was never acted upon."""
+        """Read one JSON array per line. The last may be torn; its write was never acted upon."""
         for line in data.split(b"\n"):
             try:
                 record = json.loads(line)
@@ -402,7 +408,7 @@ class Journal:
 
     def _replay_line(self, kind: str, fields: list[Any]) -> None:
         if kind == "boot":
-            # Which folder it was about was not written.
+            # This version did not record its folder.
             self._found_identity = self.identity._replace(boot=fields[0])
         elif kind == "forget":
             self._drop(fields[0])
@@ -437,11 +443,12 @@ def _apply_start(attempt: Attempt, fields: dict[str, Any]) -> None:
 
 
 def _cut(outcome: Outcome) -> Outcome:
-    # At worst each character takes six bytes.
+    # In the worst case, each character takes six bytes.
     return outcome._replace(reason=outcome.reason[:16], message=outcome.message[:24])
 
 
-# Put together by hand: three records per container are a good part of what a short one costs.
+# Formatted by hand: encoding three records per container is a considerable part of the cost of a
+# short one.
 
 
 def _header_record(identity: Identity, *, unsettled: bool) -> bytes:

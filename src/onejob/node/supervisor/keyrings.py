@@ -1,9 +1,9 @@
-"""Kernel keyrings of the host, kept out of a container that may reach nothing of it.
+"""Isolation of sealed containers from the host's kernel keyrings.
 
-Keyrings belong to sessions and to users, not to files or namespaces. A session keyring of its own
-hides those of the session that the supervisor was started in; but a process can link the keyring
-of its user, for instance root's, into its own and read it. So the three system calls that lead to
-keyrings fail, as they do under container engines.
+Keyrings belong to sessions and users, not to files or namespaces. A session keyring of its own
+hides the keyring of the supervisor's session; but a process can link the keyring of its user, for
+example root's, into its own and read it. A seccomp filter therefore blocks the three system calls
+that access keyrings, as container engines do.
 """
 
 import errno
@@ -16,7 +16,8 @@ from onejob.node.supervisor.failures import SetupFailed
 
 _JOIN_SESSION_KEYRING = 1
 _X32_BIT = 0x40000000
-#: By machine: each kind of program that it runs (AUDIT_ARCH_*), with add_key, request_key, keyctl.
+#: By machine: each program architecture it runs (AUDIT_ARCH_*), with the numbers of add_key,
+#: request_key and keyctl.
 _CALLS: dict[str, tuple[tuple[int, tuple[int, int, int]], ...]] = {
     "x86_64": ((0xC000003E, (248, 249, 250)), (0x40000003, (286, 287, 288))),
     "i686": ((0x40000003, (286, 287, 288)),),
@@ -29,13 +30,13 @@ _CALLS: dict[str, tuple[tuple[int, tuple[int, int, int]], ...]] = {
 }
 
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-#: Where `struct seccomp_data` has the number of a call and the kind of the program.
+#: Offsets of the call number and the architecture in `struct seccomp_data`.
 _NUMBER, _ARCHITECTURE = 0, 4
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000 | errno.EPERM
 
 
 def keep_out() -> None:
-    """Leave the session keyring of the host, for good. Raises SetupFailed and OSError."""
+    """Leave the host's session keyring permanently. Raises SetupFailed and OSError."""
     machine = os.uname().machine
     calls = _CALLS.get(machine)
     if calls is None:
@@ -44,19 +45,19 @@ def keep_out() -> None:
     try:
         linux.system_call(calls[0][1][2], _JOIN_SESSION_KEYRING, None)
     except OSError as error:
-        # A kernel without keyrings; or we run in a container whose engine has blocked them.
+        # The kernel has no keyrings, or we run in a container whose engine blocks them.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
     linux.filter_system_calls(b"".join(_program(calls)))
 
 
 def _program(calls: Sequence[tuple[int, tuple[int, int, int]]]) -> Iterator[bytes]:
-    """A filter by which these calls fail and all others go through."""
+    """Yield a BPF program that makes these calls fail and allows all others."""
     blocks = [(kind, _numbers(kind, numbers)) for kind, numbers in calls]
     left = sum(len(numbers) + 4 for _, numbers in blocks) + 1
     for kind, numbers in blocks:
         yield _instruction(_LOAD, _ARCHITECTURE)
-        # To the next kind.
+        # Skip to the next architecture.
         yield _instruction(_JUMP_IF_EQUAL, kind, otherwise=len(numbers) + 2)
         yield _instruction(_LOAD, _NUMBER)
         left -= 3
@@ -72,7 +73,7 @@ def _program(calls: Sequence[tuple[int, tuple[int, int, int]]]) -> Iterator[byte
 def _numbers(kind: int, numbers: tuple[int, int, int]) -> tuple[int, ...]:
     if kind != _CALLS["x86_64"][0][0]:
         return numbers
-    # The same calls by another calling convention.
+    # The same calls in the x32 calling convention.
     return (*numbers, *(number | _X32_BIT for number in numbers))
 
 

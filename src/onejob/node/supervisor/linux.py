@@ -1,4 +1,4 @@
-"""The few kernel calls that the standard library of Python 3.11 does not offer."""
+"""System calls missing from the standard library of Python 3.11."""
 
 import contextlib
 import ctypes
@@ -21,46 +21,47 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NODEV = 0x1, 0x4
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-#: The same on every architecture, unlike those of older calls.
+#: The same numbers on every architecture, unlike older calls.
 _SYS_CLONE3, _SYS_CLOSE_RANGE, _SYS_MOUNT_SETATTR = 435, 436, 442
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-#: Keeps the interpreter's lock, which a forked process could not take again.
+#: PyDLL keeps the GIL, which a forked process could not acquire again.
 _system_call = ctypes.PyDLL(None, use_errno=True).syscall
 _system_call.restype = ctypes.c_long
 
-#: A `sigset_t`: of no C library is it larger.
+#: A `sigset_t` with all bits set; no C library has a larger one.
 _ALL_SIGNALS = ctypes.create_string_buffer(b"\xff" * 128, 128)
 
 
 def become_subreaper() -> None:
-    """Orphans of our descendants become our children instead of init's."""
+    """Become the parent of orphaned descendants, in place of init."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def die_with_parent() -> None:
-    """Be killed when the process that forked us ends, however it does."""
+    """Have the kernel kill this process when its parent ends for any reason."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
 def hide_memory() -> None:
-    """Keep processes of the same user from reading the memory and the descriptors of this one."""
+    """Deny processes of the same user access to the memory and the descriptors of this one."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 @lru_cache(maxsize=1)
 def argument_area() -> tuple[int, int]:
-    """Where the command line of this process lies in its memory."""
+    """Return the addresses at which this process's command line starts and ends in memory."""
     with open("/proc/self/stat", "rb") as file:
         fields = _stat_fields(file.read())
     return int(fields[45]), int(fields[46])
 
 
 def call_process(name: bytes, arguments: tuple[int, int]) -> None:
-    """Have a forked process listed by this name, instead of by the command line of its parent."""
+    """Set the listed name of a forked process, which would otherwise show its parent's command
+    line."""
     _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0), "prctl")
     start, end = arguments
     ctypes.memmove(start, name.ljust(end - start, b"\0")[: end - start], end - start)
@@ -75,8 +76,8 @@ def close_from(first: int) -> None:
                     os.close(int(name))
 
 
-# Not `signal.pthread_sigmask`: it makes objects of all signals, in a fresh fork on pages that then
-# have to be copied, which takes longer than starting a program.
+# Not `signal.pthread_sigmask`: it creates objects for all signals, which in a fresh fork copies
+# memory pages and takes longer than starting a program.
 
 
 def block_signals() -> None:
@@ -101,8 +102,10 @@ class _CloneArguments(ctypes.Structure):
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`). Only for a process with a single
-    thread: none of the hooks of `os.fork` run. Raises OSError."""
+    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`).
+
+    Only for single-threaded processes: the hooks of `os.fork` do not run. Raises OSError.
+    """
     arguments = _CloneArguments(
         flags=flags, exit_signal=0 if flags & CLONE_PARENT else signal.SIGCHLD
     )
@@ -136,7 +139,7 @@ def mount(source: str, target: str, flags: int, filesystem: str = "", data: str 
 
 
 def detach(target: str) -> None:
-    """Unmount, if need be once nobody uses it any longer."""
+    """Unmount lazily: at once from the tree, and fully when it is no longer in use."""
     result = _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     _check(result, f"unmount {target}")
 
@@ -151,8 +154,8 @@ class _MountAttributes(ctypes.Structure):
 
 
 def seal(target: str, *, devices: bool) -> None:
-    """Make everything that is mounted at a path and below read-only, and its device nodes dead
-    unless there are to be `devices`. Raises OSError."""
+    """Make all mounts at a path and below read-only, and disable their device nodes unless
+    `devices`. Raises OSError."""
     attributes = _MountAttributes(set=_MOUNT_ATTR_RDONLY | (0 if devices else _MOUNT_ATTR_NODEV))
     result = _libc.syscall(
         _SYS_MOUNT_SETATTR,
@@ -166,7 +169,7 @@ def seal(target: str, *, devices: bool) -> None:
 
 
 def change_root(root: str) -> None:
-    """Have another root, with nothing left of the one before. Raises OSError."""
+    """Replace the root file system, without access to the previous one. Raises OSError."""
     os.chdir(root)
     _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", _MNT_DETACH), "umount")
@@ -192,14 +195,14 @@ def last_capability() -> int:
 
 
 def bound_capabilities(allowed: int) -> None:
-    """No program that this process becomes or starts can have others. Raises OSError."""
+    """Restrict the capability bounding set, for this process and its children. Raises OSError."""
     for number in range(last_capability() + 1):
         if not allowed >> number & 1:
             _check(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), "prctl")
 
 
 def give_up_capabilities(allowed: int) -> None:
-    """Keep no others, from now on. Raises OSError."""
+    """Drop all other capabilities permanently. Raises OSError."""
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     data = (_CapabilityData * 2)()
     _check(_libc.capget(ctypes.byref(header), data), "capget")
@@ -211,12 +214,12 @@ def give_up_capabilities(allowed: int) -> None:
 
 
 def gain_no_privileges() -> None:
-    """From here on, no setuid bit and no file's capabilities have any effect."""
+    """Disable setuid bits and file capabilities from now on (`PR_SET_NO_NEW_PRIVS`)."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
 
 
 def system_call(number: int, *arguments: int | bytes | None) -> int:
-    """Make a system call that libc has no function for. Raises OSError."""
+    """Make a system call without a libc function. Raises OSError."""
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     result = int(_system_call(ctypes.c_long(number), *words))
     if result < 0:
@@ -229,7 +232,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def filter_system_calls(instructions: bytes) -> None:
-    """Install a seccomp filter, for good and for all children: instructions of classic BPF, of
+    """Install a seccomp filter, permanently and for all children: instructions of classic BPF,
     eight bytes each. Raises OSError."""
     program = _FilterProgram(len(instructions) // 8, instructions)
     result = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
@@ -237,12 +240,13 @@ def filter_system_calls(instructions: bytes) -> None:
 
 
 def ticks_now() -> int:
-    """Now, as the kernel counts the start times of processes."""
+    """Return the current time in the unit of processes' start times: clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
 
 
 def began_at(pid: int, ticks: int) -> bool:
-    """Whether the process `pid` lives and began about then: so soon no pid is used again."""
+    """Return whether process `pid` is alive and began at about `ticks`. PIDs are not reused within
+    that tolerance."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -253,13 +257,14 @@ def began_at(pid: int, ticks: int) -> bool:
 
 
 def _stat_fields(stat: bytes) -> list[bytes]:
-    """From the third on: the name may hold spaces and brackets, so the last one is sought."""
+    """Return the fields after the program's name, which may contain spaces and brackets: the last
+    bracket ends it."""
     return stat[stat.rindex(b")") + 2 :].split()
 
 
 def own_pid() -> int:
-    """This process as the supervisor sees it, also from inside another PID namespace: by the
-    /proc that both were started with."""
+    """Return this process's PID as the supervisor sees it, even from inside another PID namespace:
+    by the /proc that both were started with."""
     return int(os.readlink("/proc/self"))
 
 
@@ -271,11 +276,11 @@ def session_of(pid: int) -> int:
 
 
 def children(pid: int = 0) -> list[int] | None:
-    """The children of a process with a single thread, or of this one; None where the kernel does
-    not tell."""
+    """Return the children of a single-threaded process, by default of this one; None if the kernel
+    does not provide them."""
     pid = pid or os.getpid()
     try:
-        # Not `open`: asked at the end of every container, and its comforts cost more than this.
+        # Not `open`: this runs at the end of every container, and `open` costs more than the rest.
         fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""The socket on which a supervisor can be reached, made again should somebody remove it."""
+"""Listening socket of the supervisor, recreated if its file is removed."""
 
 import contextlib
 import os
@@ -8,8 +8,8 @@ _NAME = "socket"
 
 
 class Listener:
-    """`folder` is a descriptor: the path of a socket may only be 107 bytes long, and a folder
-    that is moved stays the same."""
+    """Socket in a folder, given by a descriptor: the path of a socket is limited to 107 bytes, and
+    the descriptor stays valid if the folder is moved."""
 
     def __init__(self, folder: int, sock: socket.socket) -> None:
         self.sock = sock
@@ -17,7 +17,7 @@ class Listener:
         self._inode = self._found()
 
     def is_found(self) -> bool:
-        """Whether the socket still has its name."""
+        """Return whether the socket's file still exists."""
         found = self._found()
         return found != 0 and found == self._inode
 
@@ -45,7 +45,7 @@ def address(folder: int) -> str:
 
 
 def bind(folder: int, sock: socket.socket) -> None:
-    """Have the socket listen in the folder, in place of any that was there. Raises OSError."""
+    """Listen in the folder, replacing any existing socket file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_NAME, dir_fd=folder)
     sock.bind(address(folder))

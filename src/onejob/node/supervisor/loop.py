@@ -1,4 +1,4 @@
-"""Waits for descriptors and for moments, and calls whoever asked to be told."""
+"""Event loop of the supervisor: epoll and timers."""
 
 import heapq
 import os
@@ -7,10 +7,10 @@ import time
 import traceback
 from collections.abc import Callable
 
-#: Given what epoll saw of the descriptor.
+#: Called with the epoll event mask of the descriptor.
 Handler = Callable[[int], object]
 
-#: What we say goes to a file of our own, which shall not take the disk from the workloads.
+#: Limit of our own output file, which must not use up the workloads' disk space.
 _MAX_OUTPUT_BYTES = 1 << 20
 
 
@@ -40,14 +40,14 @@ class Loop:
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._timer_number, action))
 
     def turn(self) -> None:
-        """Wait until something happens, and have it handled."""
+        """Wait for events or timers, and run their handlers."""
         for fd, mask in self._epoll.poll(self.until_next_timer()):
             handler = self._handlers.get(fd)
             if handler is not None:
                 try:
                     handler(mask)
                 except Exception:
-                    # The workloads must not pay for a mistake of ours, or for a full disk.
+                    # Workloads must not suffer from a bug of ours, or from a full disk.
                     report_exception()
         while self._timers and self._timers[0][0] <= time.monotonic():
             try:
@@ -56,7 +56,7 @@ class Loop:
                 report_exception()
 
     def until_next_timer(self) -> float:
-        """Seconds; -1 if there is none."""
+        """Return the seconds until the next timer; -1 if there is none."""
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
 
 
@@ -65,10 +65,10 @@ def report_exception() -> None:
 
 
 def report(text: str) -> None:
-    """Say something to whoever looks for it one day; never fails, and not without end."""
+    """Write a timestamped message to stderr, up to the size limit. Never fails."""
     try:
         if os.fstat(2).st_size < _MAX_OUTPUT_BYTES:
             os.write(2, f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text.rstrip()}\n".encode())
     except OSError:
-        # A full disk: nobody can be told, and nothing depends on it.
+        # The disk is full: the message is lost, and nothing depends on it.
         return

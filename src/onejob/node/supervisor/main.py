@@ -1,11 +1,11 @@
-"""The supervisor: requests in, processes started and stopped, events out.
+"""Supervisor main loop: requests in, processes started and stopped, events out.
 
-Children are waited for with SIGCHLD and `waitpid`, not with a descriptor each: a subreaper also
-inherits processes it never started, and must reap those too. As their parent it is the only
-one to reap, so a pid it signals is always the process it means.
+Children are reaped with SIGCHLD and `waitpid`, not with a pidfd each: a subreaper also inherits
+processes it never started, and must reap those, too. As their parent it is the only process that
+reaps them, so a PID that it signals always refers to the intended process.
 
-See `Supervisor._requests` for what is asked and `news.describe` for what is reported;
-`onejob.node.process.supervisor_client` is the other side.
+`Supervisor._requests` lists the requests and `news.describe` the reports; the client is
+`onejob.node.process.supervisor_client`.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
 from onejob.node.supervisor.versions import PROTOCOL, NewerVersion
 
-#: With nobody connected and nothing running there is nothing to stay for.
+#: Seconds without connections and workloads after which the supervisor exits.
 _IDLE_SECONDS = 5.0
-#: How long what the disk refused waits to be tried again.
+#: Seconds before a failed journal write is retried.
 _RETRY_SECONDS = 1.0
 _SPARE_DESCRIPTORS = 64
-#: How often it is tried to say in logs what they lost, and in how many at most.
+#: Seconds between attempts to add notes about lost lines, and the most logs that wait for one.
 _NOTE_SECONDS = 5.0
 _MAX_OWED_NOTES = 1000
 
 
 class Child:
-    """The first process of a container."""
+    """First process of a container."""
 
     __slots__ = ("attempt", "capture", "grace", "hostname", "isolated", "pid", "pids", "report",
                  "started_at", "status", "stdin", "stopping")  # fmt: skip
@@ -54,11 +54,13 @@ class Child:
         self.attempt = attempt
         self.capture = capture
         self.stdin = stdin
-        #: Tells why the program could not begin; -1 once that is settled.
+        #: Read end of its start-up report, which contains the error if it could not begin; -1 after
+        #: that.
         self.report = -1
-        #: Whose PID namespace it is in: "container", "pod", or "" for the host's.
+        #: Owner of its PID namespace: "container", "pod", or "" for the host's.
         self.pids = ""
-        #: Where the init of a container's own PID namespace says how the command ended.
+        #: Pipe on which the init of a container's own PID namespace writes the command's wait
+        #: status.
         self.status = -1
         self.grace = 30.0
         self.hostname = ""
@@ -67,9 +69,9 @@ class Child:
         self.started_at = 0.0
 
     def kill(self) -> None:
-        """End it with all that it started."""
+        """Kill it and all processes that it started."""
         if self.pids == "container":
-            # The kernel ends a namespace with its first process.
+            # The kernel kills a namespace with its first process.
             kill([self.pid])
         else:
             kill_session(self.pid)
@@ -86,7 +88,7 @@ class Supervisor:
         self._running: dict[Claim, Child] = {}
         self._pod_namespaces = pid_namespaces.PodNamespaces()
         self._news = News(self._send_events, self._loop.after, _now)
-        #: Host names of containers that ended while there were processes nobody could place.
+        #: HOSTNAMEs of containers that ended while processes of unknown origin existed.
         self._left_behind: set[str] = set()
         #: Readable when a child may have ended.
         self._wake = -1
@@ -108,7 +110,8 @@ class Supervisor:
             self.turn()
 
     def begin(self, wake: int) -> None:
-        """`wake` is readable when a child may have ended."""
+        """Recover from the journal and start watching. `wake` is readable when a child may have
+        ended."""
         if self._journal.damaged:
             report("the journal was damaged: some claims or ends are lost")
         self._settle_past()
@@ -117,7 +120,7 @@ class Supervisor:
         self._watch_for_idleness()
 
     def turn(self) -> None:
-        """Wait until something happens, act on it, and report it."""
+        """Run one iteration: wait for events, handle and report them."""
         try:
             self._loop.turn()
             self._write_down()
@@ -128,11 +131,12 @@ class Supervisor:
 
     @property
     def next_timer_in(self) -> float:
-        """Seconds; -1 if there is none."""
+        """Seconds until the next timer; -1 if there is none."""
         return self._loop.until_next_timer()
 
     def _settle_past(self) -> None:
-        """Attempts that a dead supervisor left behind: end survivors, call all of them lost."""
+        """Kill the surviving processes of a dead supervisor, and record all its open attempts as
+        lost."""
         survivors = []
         for attempt in self._journal.each():
             if attempt.outcome is not None:
@@ -146,7 +150,7 @@ class Supervisor:
         for pid in survivors:
             wait_until_gone(pid)
 
-    # --- what is asked
+    # --- requests
 
     def _requests(self, connection: Connection, message: dict[str, Any]) -> None:
         match message["do"]:
@@ -187,7 +191,7 @@ class Supervisor:
         try:
             handshake = {
                 "version": PROTOCOL,
-                # An end that could not be recorded yet is told once it is, with other news.
+                # An end that is not recorded yet is reported later, with other events.
                 "known": [
                     describe(attempt, with_end=self._journal.may_be_told(attempt))
                     for attempt in attempts
@@ -203,7 +207,8 @@ class Supervisor:
                 "joins_groups": True,
             }
         except OSError as error:
-            # No process to be had: what this machine can do is not known, and to be asked again.
+            # No process could be forked: the machine's abilities are unknown, and the server has to
+            # retry.
             report(f"a server has to call again: {error}")
             self._connections.hang_up(connection)
             return
@@ -229,7 +234,7 @@ class Supervisor:
             child.kill()
 
     def _forget(self, uid: str) -> None:
-        """The Pod is gone or accounted for. What still runs of it has no right to."""
+        """Drop a Pod that is deleted or whose end is stored; kill processes that still run."""
         claims = [attempt.claim for attempt in self._journal.of(uid)]
         running = [self._running[claim] for claim in claims if claim in self._running]
         for child in running:
@@ -239,8 +244,8 @@ class Supervisor:
             self._journal.forget(uid)
 
     def _attach(self, connection: Connection, claim: Claim, *, once: bool) -> None:
-        """Hand over the end of a container's stdin that is written; if `once`, for good. What is
-        typed at a terminal never ends, so that one can be had again."""
+        """Pass the write end of a container's stdin to the client; permanently if `once`. Terminal
+        input has no end, so a terminal can be requested again."""
         child = self._running.get(claim)
         if child is None or child.stdin.ours < 0:
             self._connections.send(connection, {"events": [["no stdin"]]})
@@ -261,7 +266,7 @@ class Supervisor:
             self._children[command.pid] = command
 
     def _end_all(self) -> None:
-        """Stop every workload, each with its own grace, then leave."""
+        """Stop every workload with its own grace period, then exit."""
         self._ending = True
         for claim, child in list(self._running.items()):
             self._stop(claim, child.grace)
@@ -275,10 +280,11 @@ class Supervisor:
             self._end_all()
         self._watch_for_idleness()
 
-    # --- how a container begins
+    # --- start of a container
 
     def _spawn_all(self, requests: list[spawn.Request]) -> None:
-        """Between two starts, what has ended by then is reported, once it is enough."""
+        """Start containers; between two starts, report accumulated ends if there are enough for a
+        batch."""
         left = len(requests)
         for request in requests:
             self._spawn_or_refuse(request)
@@ -291,18 +297,18 @@ class Supervisor:
             self._reap()
             self._news.tell_some(about_to_start + len(self._running))
         except Exception:
-            # Those that are about to start must not pay for a mistake of ours.
+            # Starts that follow must not suffer from a bug in reporting.
             report_exception()
 
     def _was_woken(self) -> bool:
-        """Whether children may have ended since this was asked last."""
+        """Return whether children may have ended since the last call."""
         try:
             return bool(os.read(self._wake, 4096))
         except BlockingIOError:
             return False
 
     def _spawn_or_refuse(self, request: spawn.Request) -> None:
-        """A mistake of ours must not leave this attempt, or the next one, without an answer."""
+        """Start a container; a bug must not leave this attempt, or the next one, unanswered."""
         try:
             self._spawn(request)
         except Exception as error:
@@ -316,7 +322,8 @@ class Supervisor:
         claim = Claim(*request["claim"])
         known = self._journal.find(claim)
         if known is not None:
-            # Asked twice, perhaps by a server that was killed before the answer.
+            # Repeated request, possibly by a new server after one that was killed before the
+            # answer.
             self._news.add(known)
             return
         if self._ending:
@@ -349,12 +356,13 @@ class Supervisor:
             self._journal.began(attempt)
 
     def _start(self, request: spawn.Request, attempt: Attempt, forks: bool) -> Child:
-        """The process is the last thing made: whatever fails, nothing runs that nobody knows."""
+        """Start the process of an attempt. Creating it is the last step, so that after any failure
+        no unrecorded process is running."""
         stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
-        # Closed if it fails; and in any case, since the process has copies of those.
+        # `ours` are closed on failure; `theirs` in any case, since the process has its own copies.
         ours: list[int] = []
         theirs: list[int] = []
-        # Not with `ExitStack`s, which take thirty calls of functions for each start.
+        # Not with `ExitStack`s, which take thirty function calls for each start.
         try:
             read, write = stdin.output()
             ours.append(read)
@@ -393,8 +401,8 @@ class Supervisor:
             stdin.let_go()
 
     def _leave_spare_descriptors(self, newest: int) -> None:
-        """Those that run may yet open their logs, and to end them takes descriptors, too: the
-        last of them are not for new containers. Raises OSError."""
+        """Raise OSError (EMFILE) if only spare descriptors are left for a new container: running
+        ones may yet open their logs, and ending them takes descriptors, too."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if newest + len(self._running) + min(_SPARE_DESCRIPTORS, limit // 8) > limit:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -404,7 +412,8 @@ class Supervisor:
             self._loop.unwatch(capture.fd)
 
     def _settle_beginning(self, child: Child) -> bool:
-        """The report closed: the program runs, or it says why it does not."""
+        """Process the end of the start-up report: return True if the program runs, else record its
+        error."""
         problem = os.read(child.report, 65536)
         self._loop.unwatch(child.report)
         os.close(child.report)
@@ -425,8 +434,8 @@ class Supervisor:
         self._news.began(child.attempt)
 
     def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
-        """It is the fault of the request, or of the node, if that is under a pressure: then it
-        can be asked for again."""
+        """Record a failed start: as final if the request is at fault, or withdrawn if the node is
+        under pressure, so that it can be requested again."""
         if pressure:
             self._journal.withdraw(attempt)
             self._hinder(attempt.claim, pressure, message)
@@ -438,7 +447,7 @@ class Supervisor:
     def _hinder(self, claim: Claim, pressure: str, message: str) -> None:
         self._news.add_event(["hindered", *claim, pressure, message])
 
-    # --- how it ends
+    # --- end of a container
 
     def _reap(self) -> None:
         self._was_woken()
@@ -471,9 +480,10 @@ class Supervisor:
         self._watch_for_idleness()
 
     def _clean_up_after(self, child: Child | Command, strays: list[int] | None) -> bool:
-        """End what stays behind of a process that ended; whether nothing can have stayed."""
+        """Kill the processes left by an ended one; return whether it cannot have left any."""
         if child.pids == "container":
-            # The kernel has ended the rest of a container's namespace, or will with its command.
+            # The kernel has killed the rest of a container's namespace, or will when its command
+            # ends.
             return True
         if not child.pids and strays is not None and not strays:
             return True
@@ -483,10 +493,11 @@ class Supervisor:
         return False
 
     def _kill_daemons(self, strays: list[int] | None) -> None:
-        """Those that left their container's session are known by the name of its Pod in their
-        environment; ones that hide it can only be told apart once nothing else runs."""
+        """Kill daemons of ended containers. Processes that left their container's session are
+        identified by the HOSTNAME in their environment, the Pod's name; without it, only once
+        nothing else runs."""
         if not strays:
-            # Only a container that ends with strays around can have left any behind.
+            # Only a container that ends while there are strays can have left any.
             self._left_behind.clear()
         elif not self._running:
             kill(strays)
@@ -495,10 +506,11 @@ class Supervisor:
             kill(pid for pid in strays if spawn.hostname_of(pid) in names)
 
     def _strays(self) -> list[int] | None:
-        """Children that we did not start; None where the kernel does not tell.
+        """Return children that we did not start; None if the kernel does not provide them.
 
-        A container ends with its first process: nothing of its session may stay behind. What it
-        leaves becomes our child before its end can be seen, so without strays nothing is left.
+        A container ends with its first process, and nothing of its session may remain. Processes
+        that it leaves become our children before its end is visible, so without strays there are
+        none.
         """
         children = linux.children()
         if children is None:
@@ -511,7 +523,7 @@ class Supervisor:
             return
         attempt = child.attempt
         if self._running.get(attempt.claim) is not child:
-            # It never began, and that was said before.
+            # It never began, which was reported before.
             return
         self._release(child)
         if self._commands.end_beside(child.pid):
@@ -532,7 +544,7 @@ class Supervisor:
         child.status = -1
 
     def _owe_note(self, log: LogFile) -> None:
-        """The log of a container that is over: to be finished once the disk has room."""
+        """Queue the log of an ended container, to be completed when the disk has space."""
         if not self._owed_notes:
             self._loop.after(_NOTE_SECONDS, self._write_notes)
         if len(self._owed_notes) < _MAX_OWED_NOTES:
@@ -546,17 +558,18 @@ class Supervisor:
             else:
                 self._owe_note(log)
 
-    # --- what is reported
+    # --- reports
 
     def _send_events(self, events: list[list[Any]]) -> bool:
-        """First the journal: nobody may know more than it. False if that has to wait."""
+        """Write the journal, then send events to subscribers: clients must not be ahead of the
+        journal. Return False if the journal cannot be written yet."""
         if not self._write_down():
             return False
         self._connections.tell_subscribers(events)
         return True
 
     def _write_down(self) -> bool:
-        """Have the journal up to date, or try again in a while."""
+        """Flush the journal; on failure, schedule a retry and return False."""
         done = self._journal.flush()
         if not done and not self._retry_timer:
             self._retry_timer = True
@@ -590,18 +603,19 @@ def _now() -> float:
 
 def main() -> None:
     listener, lock, folder = map(int, sys.argv[2:5])
-    # Held open for as long as we live, and by nobody else. The folder is locked, too.
+    # Kept open, and thereby locked, for our lifetime; not inherited by children. The folder is
+    # locked, too.
     for fd in (listener, lock, folder):
         os.set_inheritable(fd, False)
-    # Children share our memory until they exec: the collector must not touch and so copy it.
+    # Children share our memory until they exec; garbage collection would touch and thereby copy it.
     gc.freeze()
     gc.disable()
     try:
-        # By its descriptor, the folder is the same should it be moved.
+        # By its descriptor, the folder remains the same if it is moved.
         place = f"/proc/self/fd/{folder}"
         supervisor = Supervisor(place, Listener(folder, socket.socket(fileno=listener)))
     except NewerVersion as newer:
-        # Whoever started us has looked, too, and said so.
+        # Our parent has made the same check and reported it.
         report(str(newer))
         sys.exit(1)
     supervisor.run()

@@ -1,6 +1,6 @@
-"""The file system as one container sees it: made by its first process, in a namespace of its own.
+"""File system view of one container, set up by its first process in its own mount namespace.
 
-What is to be mounted was planned by `onejob.node.process.mounts`.
+`onejob.node.process.mounts` plans the steps.
 """
 
 import os
@@ -11,8 +11,8 @@ from onejob.node.supervisor.failures import SetupFailed, text_of
 
 
 def mount_all(steps: list[list[Any]], root: str, *, sealed: bool = False) -> None:
-    """Carry out the steps of `node.process.mounts` in a mount namespace of our own. `sealed`:
-    there is to be no way to anything of the host's that they do not show."""
+    """Execute the steps of `node.process.mounts` in a new mount namespace. If `sealed`, the
+    container has no access to anything of the host beyond these mounts."""
     inside: dict[str, str] = {}
     try:
         private_namespace(sealed=sealed)
@@ -48,8 +48,8 @@ def mount_all(steps: list[list[Any]], root: str, *, sealed: bool = False) -> Non
 
 
 def changeable(writable: list[str]) -> list[str]:
-    """Where a sealed view can be written to, apart from its own memory and those paths. Raises
-    OSError."""
+    """Return the mounts of a sealed view that are writable, except for its own tmpfs and the paths
+    in `writable`. Raises OSError."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         lines = [line.split() for line in file]
     found = []
@@ -65,7 +65,7 @@ def changeable(writable: list[str]) -> list[str]:
 
 
 def join(pid: int, *, sealed: bool) -> None:
-    """See the file system as process `pid` does."""
+    """Join the mount namespace and root of process `pid`."""
     try:
         root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
         if not may_mount():
@@ -81,18 +81,19 @@ def join(pid: int, *, sealed: bool) -> None:
 
 
 def private_namespace(*, sealed: bool = False) -> None:
-    """Mounts of our own and, if `sealed`, shared memory too. Raises OSError."""
+    """Create a mount namespace and, if `sealed`, an IPC namespace. Raises OSError."""
     flags = linux.CLONE_NEWNS | (linux.CLONE_NEWIPC if sealed else 0)
     if not may_mount():
         _be_root_of_nothing(flags)
     else:
         linux.unshare(flags)
-    # Our mounts never show at the host. Its later ones show here, unless they could be changed.
+    # Our mounts never propagate to the host. Its later ones propagate here, unless `sealed`, as
+    # they might be writable.
     linux.mount("none", "/", linux.MS_REC | (linux.MS_PRIVATE if sealed else linux.MS_SLAVE))
 
 
 def enter_user_namespace() -> None:
-    """Have, without being root, the rights that namespaces of our own take: for good, and for all
+    """Acquire, without being root, the privileges to create namespaces: permanently and for all
     children. Raises OSError."""
     global _in_user_namespace
     if not may_mount():
@@ -108,7 +109,7 @@ _in_user_namespace = False
 
 
 def _be_root_of_nothing(flags: int) -> None:
-    """A user namespace in which we are who we were."""
+    """Enter a user namespace that maps our own user and group to themselves."""
     user, group = os.getuid(), os.getgid()
     linux.unshare(linux.CLONE_NEWUSER | flags)
     _write("/proc/self/setgroups", "deny")
@@ -117,12 +118,13 @@ def _be_root_of_nothing(flags: int) -> None:
 
 
 def mount_proc(target: str) -> None:
-    """Show the processes of the PID namespace that this one is in, and no others."""
+    """Mount a /proc that shows only the processes of this process's PID namespace."""
     linux.mount("proc", target, linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC, "proc")
 
 
 def _bind(source: str | list[str], target: str, inside: str, root: str, *, read_only: bool) -> None:
-    """Mount `source` over `target`, which must be found inside that folder if one is given."""
+    """Mount `source` over `target`, which must resolve to a path inside the folder `inside`, if
+    that is given."""
     opened: list[int] = []
 
     def path_of(fd: int) -> str:
@@ -130,26 +132,27 @@ def _bind(source: str | list[str], target: str, inside: str, root: str, *, read_
         return f"/proc/self/fd/{fd}"
 
     if not isinstance(source, str):
-        # A part of a volume: what it leads to may have changed since it was looked at.
+        # A part of a volume: its links may have changed since it was checked.
         source = path_of(paths.open_inside(*source))
     place = path_of(_place("", inside, target, root)) if inside else target
     linux.mount(source, place, linux.MS_BIND | linux.MS_REC)
     if read_only:
-        # What is mounted there now is another folder than the one it was mounted over.
+        # The path now refers to the mounted folder, not to the mount point opened before.
         _remount_read_only(path_of(_place("", inside, target, root)) if inside else target)
     for fd in opened:
-        # Only for tidiness: whoever fails here never becomes a program, and execution closes them.
+        # Only for tidiness: a process that fails here never runs a program, and exec closes them.
         os.close(fd)
 
 
 def _place(kind: str, inside: str, target: str, root: str) -> int:
-    """What is to be mounted over: links of the workload's never lead out of `inside`."""
+    """Return a descriptor of the mount point; links made by the workload never lead out of
+    `inside`."""
     part = os.path.relpath(target, inside)
     return paths.place(inside, part, make=kind, links_inside=inside != root)
 
 
 def _remount_read_only(target: str) -> None:
-    # Flags that the source carries must be repeated: an unprivileged namespace may not drop them.
+    # Repeat the source's flags: an unprivileged namespace may not drop them.
     kept = os.statvfs(target).f_flag & (
         linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME | linux.MS_NODIRATIME
     )

@@ -1,9 +1,10 @@
-"""What is reported to the owner of the containers, and when: not each thing as it happens.
+"""Batching of events reported to the server.
 
-What is reported together is written together, which costs the server a third less. So a container
-that ends at once is reported once, and its end waits a moment for those of its contemporaries.
-Where many start, though, the first ends are reported before the last has begun: the server is at
-work on those while the others start, instead of both waiting for each other.
+Events that are reported together are written together, which costs the server a third less. So a
+container that ends immediately is reported only once, and its end is delayed a moment for the ends
+of containers started at the same time. If many containers start, however, the first ends are
+reported before the last has begun: the server processes them while the others start, instead of
+both waiting for each other.
 """
 
 from collections import deque
@@ -12,18 +13,22 @@ from typing import Any
 
 from onejob.node.supervisor.journal import Attempt
 
-#: A container that ends within this time is only reported once: that it ended.
+#: Seconds within which a container's end replaces the report of its start.
 BRIEF_SECONDS = 0.01
 #: How long news wait for those of containers that began less than that ago.
 GATHERING_SECONDS = 0.001
-#: What is reported while others start is at least this much, and leaves at least as much: less
-#: costs the server more than it gains by being early.
+#: Minimum number of events reported while others start, and of events left for later: a smaller
+#: batch costs the server more than it gains by being early.
 ENOUGH = 4
 
 
 class News:
-    """`send` gets what is to be reported and says whether it was; if not, it gets it again. `after`
-    calls back in so many seconds, `now` is the time by which attempts are said to have started."""
+    """Queue of events to report.
+
+    `send` transmits events and returns whether it could; if not, it is called with them again.
+    `after` schedules a callback in a number of seconds. `now` is the clock of the attempts' start
+    times.
+    """
 
     def __init__(
         self,
@@ -35,12 +40,12 @@ class News:
         self._after = after
         self._now = now
         self._events: list[list[Any]] = []
-        #: Began a moment ago, in order; not reported yet.
+        #: Attempts that began a moment ago, in order, and are not reported yet.
         self._young: deque[Attempt] = deque()
         self._gathering = False
 
     def add(self, attempt: Attempt) -> None:
-        """Whatever there is to say of it, is to be said."""
+        """Queue the attempt's current state."""
         self._events.append(describe(attempt))
 
     def add_event(self, event: list[Any]) -> None:
@@ -52,16 +57,17 @@ class News:
         self._young.append(attempt)
 
     def may_be_enough(self, others: int) -> bool:
-        """Whether it may come to `tell_some` if some of the others have ended."""
+        """Return whether `tell_some` might send a batch if some of the `others` have ended."""
         return others + len(self._events) >= 2 * ENOUGH
 
     def tell_some(self, others: int) -> None:
-        """Now, if it is enough, and so many others that run or are about to start are."""
+        """Send a partial batch if it is large enough, and enough `others`, which run or are about
+        to start, remain for the next."""
         if len(self._events) >= ENOUGH and others >= ENOUGH:
             self._flush()
 
     def tell(self) -> None:
-        """Now, unless more is near."""
+        """Send queued events, or delay them briefly if further ones are likely."""
         if not self._events:
             return
         if not self._others_may_end_now():
@@ -86,7 +92,8 @@ class News:
         return False
 
     def _report_long_running(self) -> None:
-        """Most containers that end at once are never seen to run, and cost half as much."""
+        """Report starts after the delay. Most containers that end quickly are therefore never
+        reported as running, at half the cost."""
         now = self._now()
         while self._young:
             age = now - self._young[0].started_at
@@ -99,7 +106,7 @@ class News:
 
 
 def describe(attempt: Attempt, *, with_end: bool = True) -> list[Any]:
-    """`with_end` False keeps how it ended to itself."""
+    """Return the attempt as an event; without its end if `with_end` is False."""
     outcome = attempt.outcome
     if outcome is None or not with_end:
         return ["started", *attempt.claim, attempt.started_at]

@@ -1,7 +1,9 @@
-"""Opening paths below folders that a workload can change: without following what it planted there.
+"""Safe path resolution below folders that a workload can change, without following links it
+planted.
 
 Every function walks one name at a time from a descriptor and never follows a symbolic link on the
-way, so it does not matter when a link appears. Nothing here waits for a FIFO's other end.
+way, so that links appearing during the walk do no harm. No function blocks on the other end of a
+FIFO.
 """
 
 import errno
@@ -11,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: As the kernel: more links than this are taken for a loop.
+#: The kernel's limit, beyond which links are treated as a loop.
 _MAX_LINKS = 40
 
 
 @contextmanager
 def folder_of(path: str) -> Iterator[int]:
-    """A descriptor of a trusted folder, from which the walks below begin."""
+    """Open a trusted folder, the base of the functions below."""
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -26,8 +28,11 @@ def folder_of(path: str) -> Iterator[int]:
 
 
 def open_beneath(base: int, part: str, *, make: int | None = None) -> int:
-    """An O_PATH descriptor of `part` below the folder `base`. `make` is the mode for folders that
-    are missing; without it they stay so. Raises OSError, also for a link on the way."""
+    """Return an O_PATH descriptor of `part` below the folder `base`.
+
+    `make` is the mode in which missing folders are created; None does not create them. Raises
+    OSError, including for a link on the way.
+    """
     fd = os.dup(base)
     try:
         for name in _names(part):
@@ -40,7 +45,7 @@ def open_beneath(base: int, part: str, *, make: int | None = None) -> int:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise OSError(errno.ELOOP, "a symbolic link is in the way", part)
             if made:
-                # Whatever our umask is.
+                # Independent of our umask.
                 os.chmod(f"/proc/self/fd/{fd}", make or 0)
     except BaseException:
         os.close(fd)
@@ -58,15 +63,15 @@ def beneath(base: int, part: str, *, make: int | None = None) -> Iterator[int]:
 
 
 def open_file_beneath(base: int, part: str, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file below `base`. Raises OSError for anything else that is there."""
+    """Open a regular file below `base`. Raises OSError for any other kind of file."""
     parent, _, name = part.rpartition("/")
     with beneath(base, parent) as fd:
         return open_regular(name, flags, mode, dir_fd=fd)
 
 
 def open_regular(path: str, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
-    """Open a regular file, never through a link and never waiting. The folders of `path` are
-    trusted. Raises OSError."""
+    """Open a regular file, without following a final link and without blocking. The folders of
+    `path` are trusted. Raises OSError."""
     safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(path, safe, mode, dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -76,7 +81,7 @@ def open_regular(path: str, flags: int, mode: int = 0o600, *, dir_fd: int | None
 
 
 def read_file_beneath(base: str, part: str, limit: int) -> bytes:
-    """The first bytes of a regular file below `base`. Raises OSError."""
+    """Return the first `limit` bytes of a regular file below `base`. Raises OSError."""
     with folder_of(base) as top:
         fd = open_file_beneath(top, part, os.O_RDONLY)
         try:
@@ -86,8 +91,8 @@ def read_file_beneath(base: str, part: str, limit: int) -> bytes:
 
 
 def part_inside(base: str, part: str) -> str:
-    """`part` with its links resolved, if it then still is inside `base`. Links may change at any
-    time: whoever opens the result walks it. Raises OSError."""
+    """Return `part` with its links resolved, if the result is inside `base`. Links may change at
+    any time, so the result must be opened with one of these functions. Raises OSError."""
     top = os.path.realpath(base)
     resolved = os.path.realpath(os.path.join(top, part))
     if resolved == top:
@@ -98,15 +103,15 @@ def part_inside(base: str, part: str) -> str:
 
 
 def open_inside(base: str, part: str) -> int:
-    """An O_PATH descriptor of `part`, reached through links only if they stay inside `base`."""
+    """Return an O_PATH descriptor of `part`, following only links that stay inside `base`."""
     with folder_of(base) as top:
         return open_beneath(top, part_inside(base, part))
 
 
 def place(base: str, part: str, *, make: str, links_inside: bool) -> int:
-    """An O_PATH descriptor of what to mount over at `part` below `base`, made if it is missing:
-    `make` is "directory", "file", or "" for nothing. `links_inside` allows links that stay inside
-    `base`. Raises OSError."""
+    """Return an O_PATH descriptor of the mount point `part` below `base`, creating it if it is
+    missing: `make` is "directory", "file", or "" for neither. `links_inside` permits links that
+    stay inside `base`. Raises OSError."""
     if links_inside:
         part = part_inside(base, part)
     with folder_of(base) as top:
@@ -122,8 +127,8 @@ def place(base: str, part: str, *, make: str, links_inside: bool) -> int:
 
 
 def open_trusted(path: str, *, make: int | None = None) -> int:
-    """An O_PATH descriptor of an absolute path on the host. Links on the way are followed only if
-    root or we made them: those of others could lead us anywhere. Raises OSError."""
+    """Return an O_PATH descriptor of an absolute path on the host. Only links made by root or our
+    own user are followed: links of other users could lead anywhere. Raises OSError."""
     fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     links = 0
     pending = _names(path)[::-1]

@@ -1,6 +1,6 @@
-"""PID namespaces: how the supervisor's next child comes to be in one.
+"""PID namespaces: creating them, and forking children into them.
 
-A process cannot change its own PID namespace, so what shall be in another one is forked into it.
+A process cannot change its own PID namespace, so a process for another namespace is forked into it.
 """
 
 import errno
@@ -15,19 +15,19 @@ from onejob.node.supervisor import init, linux, mounting
 from onejob.node.supervisor.failures import text_of
 from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
 
-#: Spreads the pids that containers begin with over all there are: neighbours land far apart.
+#: Golden-ratio step that spreads the first PIDs of containers: successive ones are far apart.
 _SPREAD = 0.6180339887
-#: The kernel starts over here when it has used the highest pid.
+#: The kernel wraps around to this PID after the highest one.
 _LOWEST_PID = 300
 
 
 def fork_first() -> int:
-    """Fork, with the child as pid 1 of a namespace of its own. Raises OSError."""
+    """Fork a child that is PID 1 of a new namespace. Raises OSError."""
     return _quietly(lambda: linux.clone(linux.CLONE_NEWPID))
 
 
 def fork_beside(pid: int) -> int:
-    """Fork, with the child in the namespace of process `pid`. Raises OSError."""
+    """Fork a child into the namespace of process `pid`. Raises OSError."""
     read, write = os.pipe2(os.O_CLOEXEC)
     namespace = -1
     try:
@@ -52,13 +52,14 @@ def fork_beside(pid: int) -> int:
 
 
 def fork_here() -> int:
-    """Fork, with the child in our own namespace. Raises OSError."""
+    """Fork a child in our own namespace. Raises OSError."""
     return _quietly(os.fork)
 
 
 def _fork_for_parent(namespace: int, report: int) -> None:
-    """Fork a child of our parent into a namespace; only that one returns. Who has entered one for
-    its children cannot always go back, so this is done by a process that ends after it."""
+    """Fork a child of our parent into a namespace; only that child returns. A process that has
+    selected a namespace for its children cannot always revert that, so a short-lived process does
+    it."""
     code, pid = 1, -1
     try:
         linux.setns(namespace, linux.CLONE_NEWPID)
@@ -73,8 +74,8 @@ def _fork_for_parent(namespace: int, report: int) -> None:
 
 
 def _quietly(fork: Callable[[], int]) -> int:
-    """The child has all signals blocked: so it loses none, however early it comes, and none
-    reaches a handler that is the supervisor's."""
+    """Fork with all signals blocked in the child: it loses none, however early, and none reaches
+    the supervisor's handlers."""
     pid = -1
     linux.block_signals()
     try:
@@ -86,9 +87,9 @@ def _quietly(fork: Callable[[], int]) -> int:
 
 
 def spread_pids(own: int) -> None:
-    """Called in pid 1, whose pid for the supervisor is `own`: has the namespace begin at a pid that
-    no other container begins with, because scripts name files in the host's /tmp after it. Raises
-    OSError."""
+    """Set the namespace's first PID to one that no other container starts with, because scripts
+    name files in the host's /tmp after their PID. Called in PID 1; `own` is its PID in the
+    supervisor's namespace. Raises OSError."""
     room, step = spacing()
     fd = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -99,20 +100,20 @@ def spread_pids(own: int) -> None:
 
 @lru_cache(maxsize=1)
 def spacing() -> tuple[int, int]:
-    """How many pids there are to begin with, and how far apart two containers do that were
-    started one after the other."""
+    """Return the number of possible first PIDs, and the distance between two successive
+    containers'."""
     with open("/proc/sys/kernel/pid_max") as file:
         room = int(file.read()) - 1 - _LOWEST_PID
     step = int(room * _SPREAD) | 1
-    # Only then is the place of each process another one.
+    # Only a step coprime to the range gives each process a different place.
     while math.gcd(step, room) > 1:
         step += 2
     return room, step
 
 
 def problem() -> str:
-    """Why there can be no PID namespaces here, found out by trying; empty if there can. Raises
-    OSError if there is no telling now."""
+    """Probe by trial whether PID namespaces can be created; return the reason why not, or "".
+    Raises OSError if that cannot be determined at present."""
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
         mounting.enter_user_namespace()
@@ -145,15 +146,16 @@ def _try_out(report: int) -> NoReturn:
 
 
 class PodNamespaces:
-    """One for all containers of a Pod that has `shareProcessNamespace`, held by a pid 1 that has
-    nothing to start, and that ends with the supervisor."""
+    """Shared PID namespaces of Pods with `shareProcessNamespace`, each kept alive by a PID 1 that
+    runs no command and ends with the supervisor."""
 
     def __init__(self) -> None:
         self._holders: dict[str, int] = {}
         self.pids: set[int] = set()
 
     def of(self, uid: str) -> int:
-        """The process that holds the Pod's namespace. Raises OSError."""
+        """Return the PID of the process that holds the Pod's namespace, creating it if necessary.
+        Raises OSError."""
         holder = self._holders.get(uid)
         if holder is None:
             holder = self._holders[uid] = _hold()
@@ -161,7 +163,7 @@ class PodNamespaces:
         return holder
 
     def end(self, uid: str) -> None:
-        """Kill everything that is left of the Pod."""
+        """Kill all remaining processes of the Pod."""
         holder = self._holders.pop(uid, None)
         if holder is not None:
             os.kill(holder, signal.SIGKILL)
@@ -174,7 +176,7 @@ class PodNamespaces:
 
 
 def _hold() -> int:
-    """A new namespace, ready to be joined."""
+    """Create a namespace; return the PID of its first process once it can be joined."""
     spacing()
     arguments = linux.argument_area()
     read, write = os.pipe2(os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Which errors are the node's trouble, not the workload's: what ran out will be there again."""
+"""Classification of errors caused by resource shortages of the node, which are temporary."""
 
 import errno
 
@@ -20,11 +20,11 @@ _BY_ERRNO = {
 
 
 def pressure_of(error: BaseException | None) -> str:
-    """The condition of the node that an error tells of, or what it was raised from; "" if none."""
+    """Return the node condition that an error, or one of its causes, indicates; "" if none."""
     while error is not None:
         if isinstance(error, OSError):
             if error.errno == errno.ENOSPC and str(error.strerror).startswith(("unshare", "clone")):
-                # How the kernel says that there are too many namespaces.
+                # ENOSPC from these calls means that the limit on namespaces is reached.
                 return PROCESSES
             return _BY_ERRNO.get(error.errno or 0, "")
         error = error.__cause__

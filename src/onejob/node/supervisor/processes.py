@@ -1,4 +1,4 @@
-"""Ending processes, whole sessions of them, and finding those of a supervisor that died."""
+"""Killing processes and sessions, and finding the survivors of a dead supervisor."""
 
 import contextlib
 import os
@@ -11,13 +11,15 @@ from onejob.node.supervisor.journal import Attempt
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL a session: its first group at once, then whoever made groups of their own."""
+    """SIGKILL a session: the leader's process group at once, then processes in groups of their
+    own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     try:
         members = [pid for pid in linux.processes() if linux.session_of(pid) == leader]
     except OSError:
-        # Out of descriptors or memory. What is left becomes our child, and is ended as a stray.
+        # Out of descriptors or memory. Remaining processes become our children, and are killed as
+        # strays.
         return
     kill(members)
 
@@ -29,19 +31,20 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def survivor(attempt: Attempt) -> int:
-    """The living process of an attempt that another supervisor began; 0 if there is none."""
+    """Return the PID of a living process of an attempt by an earlier supervisor; 0 if there is
+    none."""
     if attempt.foreign:
         return 0
     for pid, ticks in (
         (attempt.pid, attempt.start_ticks),
-        # Of a namespace whose init is gone the kernel ends the rest: this is only to be sure.
+        # A precaution: the kernel kills the rest of a namespace when its init ends.
         (attempt.command, attempt.command_ticks),
     ):
         if pid and linux.began_at(pid, ticks):
             return pid
     if attempt.pid:
         return 0
-    # Killed between starting the process and writing down its pid.
+    # The supervisor was killed between starting the process and recording its PID.
     return spawn.find_marked(attempt.mark) if attempt.mark else 0
 
 

@@ -1,11 +1,12 @@
-"""A file of records, each whole or not there: the journal's view of a disk that may be full.
+"""File of atomic records with preallocated space: the storage layer of the journal, safe on a full
+disk.
 
-A record is framed by a mark, its lengths and a checksum. Space is allocated ahead, so that what
-must not fail can be written into space that is there already. A write is completed or undone. A
-record may carry a slot: room that is filled in later, in place, by whoever knows its offset.
+A record is framed by a magic number, its lengths and a checksum. Space is allocated ahead, so that
+writes that must not fail use space that already exists. A write is completed or undone. A record
+may carry a slot: space that is filled in later, in place, by any process that has its offset.
 
-Nothing is synced but a file as it begins: what is written survives the death of every process, and
-after the death of the machine nothing that is recorded here runs any more.
+Only a new file is synced: written data survives the death of every process, and after the machine's
+death none of the recorded processes is running any more.
 """
 
 import contextlib
@@ -16,15 +17,15 @@ from binascii import crc32
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: Not part of any text in UTF-8, so records can be found again behind a damaged one.
+#: Invalid in UTF-8 text, so that records can be found again after a damaged one.
 MAGIC = b"\xf5OJ2"
-#: The mark, the lengths of payload and slot, and the checksum of all of it but the slot.
+#: Magic number, lengths of payload and slot, and a checksum of everything but the slot.
 _HEADER = struct.Struct("<4sIII")
-#: The length of what is in a slot, and its checksum.
+#: Length of a slot's content, and its checksum.
 _SLOT_HEADER = struct.Struct("<II")
-#: Or a torn header of zeros would be a record of nothing.
+#: Initial checksum value; with 0, a torn header of zeros would be a valid empty record.
 _SEED = 0x4F4A3201
-#: Allocated at once, if there is room.
+#: Bytes allocated at a time, if the disk has space.
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -32,19 +33,19 @@ class Record(NamedTuple):
     offset: int
     end: int
     payload: bytes
-    #: What was written into the slot; empty if nothing was, or not all of it.
+    #: Content of the slot; empty if it was not written, or not completely.
     slot: bytes
 
 
 def frame(payload: bytes, slot_bytes: int = 0) -> bytes:
-    """The record as it stands in the file; the slot is its end."""
+    """Return the record as stored in the file; the slot is at its end."""
     size = len(payload)
     record = _HEADER.pack(MAGIC, size, slot_bytes, _checksum(payload, size, slot_bytes)) + payload
     return record + bytes(slot_bytes) if slot_bytes else record
 
 
 def _checksum(payload: bytes, size: int, slot_bytes: int) -> int:
-    """Begun with the lengths, so that it is about them, too."""
+    """Return the checksum, which is seeded with the lengths in order to cover them, too."""
     return crc32(payload, _SEED ^ (size << 12) ^ slot_bytes)
 
 
@@ -52,12 +53,12 @@ class RecordFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self.fd = -1
-        #: Where the next record goes. Behind it there are only zeros, up to `_allocated`.
+        #: Offset of the next record. Only zeros follow, up to `_allocated`.
         self._end = 0
         self._allocated = 0
-        #: Something could not be undone: only a new file will do.
+        #: A failed write could not be undone: the file has to be replaced.
         self._spoilt = False
-        #: Records were lost to something other than an interrupted write.
+        #: Whether records were lost other than by an interrupted write.
         self.damaged = False
 
     @property
@@ -65,7 +66,7 @@ class RecordFile:
         return self.fd >= 0 and not self._spoilt
 
     def load(self, data: bytes) -> list[Record]:
-        """The whole records of a file with these contents, which is continued."""
+        """Open the file with these contents for appending; return its complete records."""
         records = list(records_in(data))
         end = records[-1].end if records else 0
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -74,16 +75,16 @@ class RecordFile:
         self._spoilt = False
         self.damaged = _lacks_records(records, data)
         if data[end:].strip(b"\0"):
-            # The torn end of a write that nobody was told had happened.
+            # The torn end of a write that was never confirmed.
             self._undo(len(data) - end)
         return records
 
     def room(self) -> int:
-        """How many bytes can be appended without any further space."""
+        """Return the number of bytes that can be appended without allocating space."""
         return self._allocated - self._end if self.usable else 0
 
     def reserve(self, size: int) -> None:
-        """Have room for so many bytes. Raises OSError."""
+        """Allocate space for `size` bytes. Raises OSError."""
         if not self.usable:
             raise OSError(errno.EIO, "the journal cannot be written")
         missing = size - self.room()
@@ -97,7 +98,7 @@ class RecordFile:
             self._allocate(missing)
 
     def append(self, records: bytes) -> int:
-        """Write all of it or nothing; returns where it ends. Raises OSError."""
+        """Write all records or none; return the end offset. Raises OSError."""
         if self._spoilt or self._end + len(records) > self._allocated:
             self.reserve(len(records))
         try:
@@ -109,17 +110,17 @@ class RecordFile:
         return self._end
 
     def fill_slot(self, offset: int, size: int, payload: bytes) -> None:
-        """Write into the slot of that offset and size. May be done by another process that has
-        the descriptor. Raises OSError."""
+        """Write into the slot at that offset and of that size. Another process with the descriptor
+        may call this. Raises OSError."""
         _write_all(self.fd, slot_text(payload, size), offset)
 
     def slot_at(self, offset: int, size: int) -> bytes:
-        """What is in that slot by now. Raises OSError."""
+        """Return the current content of that slot. Raises OSError."""
         return _slot(os.pread(self.fd, size, offset))
 
     def replace(self, records: bytes, reserve: int) -> None:
-        """Put these records in the place of all that there are. Raises OSError, and then
-        everything is as before."""
+        """Replace the file's content by these records. Raises OSError, leaving everything
+        unchanged."""
         fresh = self._path + ".new"
         other = RecordFile(fresh)
         try:
@@ -137,7 +138,7 @@ class RecordFile:
         self.close()
         self.fd, self._end, self._allocated = other.fd, other._end, other._allocated
         self._spoilt = self.damaged = False
-        # The new file is in place by now; either of the two serves after a crash.
+        # The new file is in place; after a crash, either of the two is valid.
         with contextlib.suppress(OSError):
             _sync_folder(self._path)
 
@@ -152,12 +153,13 @@ class RecordFile:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-            # A file system that cannot allocate ahead: zeros do, where it writes in place.
+            # The file system cannot preallocate: writing zeros is sufficient if it overwrites in
+            # place.
             _write_all(self.fd, bytes(size), self._allocated)
         self._allocated += size
 
     def _undo(self, size: int) -> None:
-        """Leave no trace of so many bytes after the last record."""
+        """Overwrite `size` bytes after the last record with zeros."""
         try:
             _write_all(self.fd, bytes(size), self._end)
         except OSError:
@@ -165,14 +167,15 @@ class RecordFile:
 
 
 def slot_text(payload: bytes, size: int) -> bytes:
-    """What is written into a slot of that size. Raises OSError if it does not fit."""
+    """Return the bytes to write into a slot of that size. Raises OSError if the payload does not
+    fit."""
     if len(payload) + _SLOT_HEADER.size > size:
         raise OSError(errno.EMSGSIZE, f"no slot for {len(payload)} bytes")
     return _SLOT_HEADER.pack(len(payload), crc32(payload)) + payload
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:
-    """Write, however few bytes are taken at a time. Raises OSError."""
+    """Write all of `data`, repeating partial writes. Raises OSError."""
     done = os.pwrite(fd, data, offset)
     while done < len(data):
         count = os.pwrite(fd, data[done:], offset + done)
@@ -182,7 +185,7 @@ def _write_all(fd: int, data: bytes, offset: int) -> None:
 
 
 def records_in(data: bytes) -> Iterator[Record]:
-    """The whole records of a file with these contents, in order."""
+    """Yield the complete records of a file with these contents, in order."""
     offset = data.find(MAGIC)
     while offset >= 0:
         record = _record_at(data, offset)
@@ -192,7 +195,7 @@ def records_in(data: bytes) -> Iterator[Record]:
 
 
 def _record_at(data: bytes, offset: int) -> Record | None:
-    """None if it is not whole."""
+    """Return the record at `offset`; None if it is incomplete."""
     body = offset + _HEADER.size
     if body > len(data):
         return None
@@ -213,7 +216,7 @@ def _slot(text: bytes) -> bytes:
 
 
 def is_damaged(data: bytes) -> bool:
-    """Whether a file with these contents has lost records to something other than an interrupted
+    """Return whether a file with these contents has lost records other than by an interrupted
     write."""
     return _lacks_records(list(records_in(data)), data)
 

@@ -1,7 +1,7 @@
-"""From a request to a running program: fork, set the child up, exec. No second exec.
+"""Process creation: fork, set up the child, exec the program. No second exec.
 
-Everything a child needs was decided by the agent and comes in the request; this module makes
-it so, in the child, and reports the first thing that fails.
+The agent makes all decisions and puts them into the request; this module applies them in the child,
+and reports the first failure.
 """
 
 import binascii
@@ -24,8 +24,8 @@ from onejob.node.supervisor.pressure import PRESSURES, pressure_of
 Request = dict[str, Any]
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Python ignores some of these, and whoever started us may ignore the others (nohup, a shell's
-#: background). A program expects to find them as the kernel made them.
+#: Signals reset to their defaults: Python ignores some, and our parent may ignore others (nohup,
+#: background jobs of a shell). Programs expect the kernel's defaults.
 _RESET_SIGNALS = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -48,37 +48,37 @@ _SET_UP_IN_CHILD = frozenset({
 })  # fmt: skip
 
 
-#: How a child ends that could not become the program.
+#: Exit code of a child that could not execute the program.
 NOT_BEGUN = 128
 
 
 class Streams(NamedTuple):
-    """Descriptors that a new process is given."""
+    """Descriptors for a new process."""
 
     stdin: int
     output: int
     errors: int
-    #: Where it writes what went wrong, if anything; closes by itself when the program begins.
+    #: Receives the error of a failed setup; closed automatically on exec.
     report: int
 
 
 def needs_fork(request: Request) -> bool:
-    """Whether something has to be set up that only code running in the child can."""
+    """Return whether the request needs setup that only code in the child can do."""
     return not _SET_UP_IN_CHILD.isdisjoint(request)
 
 
 def spawn_plain(request: Request, streams: Streams) -> int:
-    """Start a program that needs nothing but a session, a directory and its output.
+    """Start a program that needs only a session, a directory and its output.
 
-    Half the price of `fork`: the child never is a copy of us. Raises SetupFailed.
+    Half the cost of `fork`: the child is never a copy of this process. Raises SetupFailed.
     """
     _enter(request["cwd"])
     return _find_and_start(_spawning(streams), request)
 
 
 def mark(request: Request) -> int:
-    """What the environment of a process tells of who it is; HOSTNAME alone makes it unique
-    enough to find a process whose pid nobody had the time to write down."""
+    """Return a checksum of the environment, by which a process can be recognized if its PID was
+    never recorded. HOSTNAME makes it sufficiently unique."""
     variables = request["env"].items()
     block = "\0".join(map("=".join, variables)) + "\0" if variables else ""
     return binascii.crc32(os.fsencode(block))
@@ -96,7 +96,7 @@ def find_marked(wanted: int) -> int:
 
 
 def hostname_of(pid: int) -> str | None:
-    """The HOSTNAME that a process was started with: the name of its Pod. None if it hides it."""
+    """Return the HOSTNAME that a process was started with, its Pod's name; None if it hides it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             for entry in file.read().split(b"\0"):
@@ -108,22 +108,22 @@ def hostname_of(pid: int) -> str | None:
 
 
 def fork(request: Request, streams: Streams, journal: Journal | None, *, pids_of: int = 0) -> int:
-    """Start what the request describes; returns the child's pid. With `pids_of`, in the PID
-    namespace of that process."""
+    """Start the process described by the request, in the PID namespace of process `pids_of` if that
+    is given; return its PID."""
     pid = pid_namespaces.fork_beside(pids_of) if pids_of else pid_namespaces.fork_here()
     if pid == 0:
         try:
             _become(request, streams, journal)
         finally:
-            # Whatever happens, there is only one supervisor.
+            # In any event, there must be only one supervisor.
             os._exit(NOT_BEGUN)
     return pid
 
 
 def fork_init(request: Request, streams: Streams, journal: Journal, status: int) -> int:
-    """Start it as the only command of a PID namespace of its own; returns the pid of the init
-    there, which writes to `status` how the command ended."""
-    # Read here, where it is kept for the next one.
+    """Start the process as the only command of a new PID namespace; return the PID of its init,
+    which writes the command's wait status to `status`."""
+    # Computed in the parent, where the result stays cached.
     pid_namespaces.spacing()
     arguments = linux.argument_area()
     pid = pid_namespaces.fork_first()
@@ -137,8 +137,8 @@ def fork_init(request: Request, streams: Streams, journal: Journal, status: int)
 
 
 def reported_pressure(text: str) -> str:
-    """What the node was short of when a child could not become the program, if this is such a
-    report; a program may say and end likewise."""
+    """Return the node's shortage according to a failed child's report; "" if `text` is no such
+    report. A program may produce the same output and exit code."""
     try:
         _, _, pressure = json.loads(text)
     except (ValueError, TypeError):
@@ -147,7 +147,7 @@ def reported_pressure(text: str) -> str:
 
 
 def can_isolate() -> bool:
-    """Whether this machine lets a child have mounts of its own; found out by trying."""
+    """Probe by trial whether this machine permits mount namespaces."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -159,8 +159,8 @@ def can_isolate() -> bool:
 
 
 def try_out(request: Request) -> str:
-    """Set a process up as a container on a host whose files it must not change; says why not, if
-    that cannot be done, or has not the effect."""
+    """Set up a trial process as a container that must not change the host's files; return the
+    reason if that fails or is ineffective, else ""."""
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
         pid = pid_namespaces.fork_first()
@@ -213,7 +213,7 @@ def _become_init(request: Request, streams: Streams, journal: Journal, status: i
 
 
 def _or_report(start: Callable[[], None], report: int) -> None:
-    """Report the first thing that fails, and end."""
+    """Run `start`; on failure, report the error and exit."""
     try:
         start()
         return
@@ -235,12 +235,12 @@ def _record_start(journal: Journal, request: Request) -> None:
 
 
 def _set_up(request: Request, streams: Streams) -> None:
-    """Everything about the process that its program inherits, apart from its streams."""
+    """Set up everything that the program inherits, apart from its streams."""
     _join_groups(request.get("groups_to_join", ()))
     if request.get("tty") and request.get("user") is not None:
-        # Or it could write to its terminal, but not open it by name.
+        # Otherwise it could write to its terminal, but not open it by name.
         os.fchown(streams.stdin, request["user"], -1)
-    # Looked at before the Pod's volumes are there.
+    # Before the Pod's volumes are mounted.
     own_folder = os.stat(request["cwd"]) if request.get("enter_first") else None
     if "join" in request:
         mounting.join(request["join"], sealed="sealed" in request)
@@ -266,7 +266,7 @@ def _set_up(request: Request, streams: Streams) -> None:
 
 
 def _start_below(request: Request, streams: Streams) -> int:
-    """The command of an init, in a session of its own; returns its pid there."""
+    """Start the command of an init in its own session; return its PID in the namespace."""
     if not request.get("tty"):
         return _find_and_start(_spawning(streams, setsigmask=()), request)
     pid = os.fork()
@@ -332,10 +332,10 @@ def _find_and_start(start: _Start, request: Request) -> int:
                     "StartError", f'exec: "{name}": its interpreter was not found'
                 ) from error
         except PermissionError:
-            # A folder of the PATH that may not be entered is passed over, as a shell does.
+            # An inaccessible folder of the PATH is skipped, as by a shell.
             denied = denied or not searched or os.path.isfile(candidate)
         except ValueError as error:
-            # A NUL in an argument, a name with "=" in the environment.
+            # A NUL in an argument, or "=" in the name of a variable.
             raise SetupFailed("StartError", f'exec: "{name}": {error}') from error
         except OSError as error:
             if error.errno == errno.ENOEXEC:
@@ -348,19 +348,20 @@ def _find_and_start(start: _Start, request: Request) -> int:
 
 
 def _is_missing(path: str) -> bool:
-    """To have a new process find it out would take a hundred times as long."""
+    """Return whether a path does not exist. Finding that out in a new process takes a hundred times
+    as long."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
-        # Whoever tries to start it says what is wrong.
+        # The attempt to start it will report the error.
         return False
     return False
 
 
 def _join_groups(files: Sequence[str]) -> None:
-    """Control groups, by the files that list their processes. Before anything is mounted."""
+    """Join control groups, given by their `cgroup.procs` files. Must precede any mounts."""
     for name in files:
         fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -378,8 +379,8 @@ def _enter(folder: str) -> None:
 
 
 def _enter_own(folder: str, expected: os.stat_result) -> None:
-    """As root: so only if the path still leads to the folder that was made for the Pod. A volume on
-    the way may have a link there, to what its user may not enter."""
+    """Enter the Pod's own folder as root, and verify that the path still leads to it: a volume on
+    the way may contain a link to a folder that its user may not enter."""
     _enter(folder)
     if not os.path.samestat(expected, os.stat(".")):
         why = f"{folder}: a volume is in the place of the Pod's own folder"

@@ -1,9 +1,9 @@
-"""What tells supervisors and journals of different versions of onejob apart.
+"""Version numbers of the supervisor protocol and the journal format.
 
 A supervisor outlives an upgrade of the server, because its Pods do, and its journal outlives both.
-So a newer server speaks to older supervisors, and reads older journals: fields are only added, and
-one that is absent has the meaning that it had before there was such a field. The numbers go up only
-when that is not enough; then an older onejob refuses what a newer one left, and touches nothing.
+A newer server therefore supports older supervisors and journals: fields are only added, and an
+absent field has the meaning from before it was introduced. The numbers are increased only for
+incompatible changes; an older onejob then refuses the data of a newer one, and changes nothing.
 """
 
 import json
@@ -11,23 +11,23 @@ import os
 
 from onejob.node.supervisor.record_file import records_in
 
-#: What the handshake says. 0 before there was a number.
+#: Version in the handshake; 0 before it was introduced.
 PROTOCOL = 1
-#: What the journal's first record says. 1: arrays of JSON, one per line; 2: records, which at first
-#: did not say so.
+#: Version in the journal's first record. 1: arrays of JSON, one per line; 2: records, at first
+#: without a version.
 JOURNAL = 2
 
-#: Enough for the first record.
+#: Sufficient for the first record.
 _HEAD_BYTES = 4096
 _WAY_OUT = "upgrade onejob, or use another data directory"
 
 
 class NewerVersion(Exception):
-    """Left by a newer onejob; the text is one line that says what to do."""
+    """Data of a newer onejob; the message is one line that tells the user how to proceed."""
 
 
 def require_known_protocol(version: int, folder: str) -> None:
-    """Raises NewerVersion."""
+    """Check the version of a running supervisor. Raises NewerVersion."""
     if version > PROTOCOL:
         raise NewerVersion(
             f"the supervisor in {folder} is of a newer onejob (protocol {version}, this one speaks "
@@ -36,7 +36,7 @@ def require_known_protocol(version: int, folder: str) -> None:
 
 
 def require_known_journal(path: str) -> None:
-    """Raises NewerVersion."""
+    """Check the version of a journal file. Raises NewerVersion."""
     version = journal_version(path)
     if version > JOURNAL:
         raise NewerVersion(
@@ -46,7 +46,7 @@ def require_known_journal(path: str) -> None:
 
 
 def journal_version(path: str) -> int:
-    """0 if there is no journal, or none that says so."""
+    """Return the journal's version; 0 if there is no journal, or none with a header."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
