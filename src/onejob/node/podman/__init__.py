@@ -1,5 +1,5 @@
-"""The runtime whose containers are podman's or docker's.
+"""Podman runtime: containers of Podman or Docker.
 
-`runtime` is the entry point; `command` and `engine` are the only modules that know the engine's
-command line.
+`runtime` is the entry point; `command` and `engine` are the only modules that depend on the
+engine's command line.
 """

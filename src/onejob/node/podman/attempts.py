@@ -1,4 +1,4 @@
-"""The attempts that the runtime knows of, and how far each of them is."""
+"""Registry of the runtime's attempts and their stages."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,26 +12,27 @@ from onejob.node.runtime import AttemptRef, RuntimeEvent
 
 @dataclass(slots=True)
 class Attempt:
-    """`preparing` can be given up; from `starting` on, there may be a container."""
+    """One attempt. It can be cancelled while `preparing`; from `starting` on, a container may
+    exist."""
 
     ref: AttemptRef
     stage: Literal["preparing", "starting", "running", "over"] = "preparing"
     stop_signal: str = ""
     message_policy: str = "File"
     started_at: datetime | None = None
-    #: What was reported last, for those who ask again.
+    #: Last reported event, repeated if the attempt is requested again.
     reported: RuntimeEvent | None = None
-    #: The engine announced its end.
+    #: Whether the engine announced its end.
     announced: bool = False
     stop_grace: float | None = None
     kill_timer: asyncio.TimerHandle | None = None
-    #: Its Pod is gone: whatever becomes of it is of no interest.
+    #: Its Pod is released or discarded: its result is not reported.
     unwanted: bool = False
     making: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
-        """The name of its container."""
+        """Name of its container."""
         return container_name(self.ref)
 
     def cancel_kill(self) -> None:
@@ -79,7 +80,7 @@ class Attempts:
         return [attempt for attempt in self._attempts.values() if attempt.ref.uid == uid]
 
     def long_before(self, ref: AttemptRef) -> list[Attempt]:
-        """Earlier attempts of the same container, but for the last one."""
+        """Return earlier attempts of the same container, except for the last one."""
         return [
             attempt
             for attempt in self._attempts.values()

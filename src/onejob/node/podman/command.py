@@ -1,4 +1,4 @@
-"""The arguments with which the engine makes one container as its Pod asks. Pure."""
+"""Engine arguments that create one container according to its Pod spec. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ from onejob.objects.pod_spec import Container, NodePod, Profile
 from onejob.planning.pod.security import root_refusal
 from onejob.wire.quantity import BadQuantity, parse_quantity
 
-#: As the kubelet rotates: the engine keeps one file of this size, we keep five.
+#: The kubelet's file size; the engine keeps one such file, the node five.
 _LOG_BYTES = 10 * 1024 * 1024
 _HOSTNAME_LENGTH = 63
 
-#: Variables that would mean something to the engine's client itself, by how they begin.
+#: Prefixes of environment variables that affect the engine's client itself.
 _ENGINES_OWN = (
     "BUILDAH_", "CONTAINER", "CONMON_", "DBUS_", "DOCKER_", "GLIBC_", "GO", "HOME", "LD_",
     "LISTEN_", "MALLOC_", "NOTIFY_", "PATH", "PODMAN_", "REGISTRY_", "SSL_", "STORAGE_", "TMPDIR",
@@ -37,26 +37,28 @@ _ENGINES_OWN = (
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """What a container gets from the node rather than from its Pod."""
+    """The part of a container's arguments that comes from the node rather than from its Pod."""
 
     data_dir: str
     boot_id: str
     abilities: Abilities = field(default_factory=Abilities)
-    #: As given by the user: networks, ulimits, another OCI runtime.
+    #: Options of the user: networks, ulimits, another OCI runtime.
     options: tuple[str, ...] = ()
     is_docker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """`env` holds values that belong in no argument list, which every user may read."""
+    """Arguments, and an environment for values that must not be in an argument list, which every
+    user may read."""
 
     arguments: tuple[str, ...]
     env: Mapping[str, str]
 
 
 def container_name(ref: AttemptRef) -> str:
-    """One per attempt: the engine refuses a second container of the same name."""
+    """Return the container's name, unique per attempt: the engine refuses a second one of the same
+    name."""
     return f"onejob-{ref.uid}-{ref.container}-{ref.attempt}"
 
 
@@ -71,7 +73,7 @@ def run_request(
     log_file: Path,
     node_side: NodeSide,
 ) -> RunRequest:
-    """Raises ConfigProblem."""
+    """Return the engine's arguments and environment for one attempt. Raises ConfigProblem."""
     _refuse_root(pod, container, image)
     env_arguments, client_env = pass_environment(env)
     arguments = [
@@ -87,7 +89,7 @@ def run_request(
         *_hosts(pod),
         f"--hostname={_hostname(pod)}",
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
-        # The Pod's probes say what healthy means, not the image.
+        # The Pod's probes define health, not the image.
         "--no-healthcheck",
         *_logging(log_file, node_side),
     ]
@@ -99,15 +101,16 @@ def run_request(
     command = expand_all((*container.command, *container.args), env)
     if container.command:
         arguments.append(f"--entrypoint={command.pop(0)}")
-    # Whatever the image is called, it is no option.
+    # After "--", no image name can be taken for an option.
     return RunRequest((*arguments, "--", container.image, *command), client_env)
 
 
 def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
-    """Arguments, and variables of the client that these take values from.
+    """Return arguments, and the client's environment variables from which they take values.
 
-    Values may be secret, so they go through the client's environment; only where a variable
-    would change what the client does, or the client would misread its name, as an argument.
+    Values may be secret, so they are passed through the client's environment. A value is passed as
+    an argument only if the variable would affect the client itself, or the client would misread its
+    name.
     """
     arguments, inherited = [], {}
     for name, value in env.items():
@@ -159,7 +162,7 @@ def _refuse_root(pod: NodePod, container: Container, image: ImageFacts) -> None:
 
 
 def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -> list[str]:
-    """The securityContext, for the engine to enforce."""
+    """Return the arguments by which the engine enforces the securityContext."""
     own, shared = container.security_context, pod.spec.security_context
     arguments = [f"--sysctl={item.name}={item.value}" for item in shared.sysctls]
     if pod.spec.host_pid:
@@ -170,7 +173,7 @@ def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -
         arguments += [f"--cap-drop={name}" for name in own.capabilities.drop]
         arguments += [f"--cap-add={name}" for name in own.capabilities.add]
     if own.read_only_root_filesystem:
-        # Podman would put a tmpfs over /tmp and the like, which Kubernetes does not.
+        # Podman would mount a tmpfs over /tmp and similar folders, which Kubernetes does not.
         arguments += ["--read-only", *([] if is_docker else ["--read-only-tmpfs=false"])]
     options = []
     if own.allow_privilege_escalation is False:
@@ -184,13 +187,13 @@ def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -
     return [*arguments, *(f"--security-opt={option}" for option in options)]
 
 
-#: Where the kubelet looks for profiles that a Pod names.
+#: Folder in which the kubelet looks up profiles named by a Pod.
 _SECCOMP_FOLDER = "/var/lib/kubelet/seccomp/"
 
 
 def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
     if profile is None or profile.type not in ("Unconfined", "Localhost"):
-        # What the engine does by itself is its default profile.
+        # The engine applies its default profile by itself.
         return []
     if profile.type == "Unconfined":
         return [f"{kind}=unconfined"]
@@ -212,7 +215,7 @@ def _limits(container: Container, abilities: Abilities) -> list[str]:
 
 def _volume(mount: Mount) -> str:
     for path in (mount.source, mount.target):
-        # What stands behind a colon would be another path, or options.
+        # The engine would parse the text after a colon as another path, or as options.
         if ":" in path:
             raise ConfigProblem(f'the engine cannot mount "{path}": its path has a colon')
     return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
@@ -237,5 +240,5 @@ def _logging(log_file: Path, node_side: NodeSide) -> list[str]:
 
 
 def _hostname(pod: NodePod) -> str:
-    """Longer names than the kernel takes are cut, as the kubelet does."""
+    """Return the Pod's hostname, cut to the kernel's limit, as the kubelet does."""
     return pod.hostname[:_HOSTNAME_LENGTH].rstrip("-.")

@@ -1,4 +1,4 @@
-"""Finds out which containers may have ended: by the engine's events, and by asking at times."""
+"""Detection of container exits: by the engine's events, and by periodic inspection."""
 
 import asyncio
 import contextlib
@@ -15,16 +15,19 @@ from onejob.node.runtime import AttemptRef, RuntimeUnavailable
 
 log = logging.getLogger(__name__)
 
-#: Events report ends as they happen; now and then it is checked that none was missed.
+#: Seconds between inspections of all containers, in case an event was missed.
 _CHECK_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
-#: An engine that announced an end writes it down within a moment.
+#: Seconds within which an engine records an exit that it announced.
 _SETTLE_SECONDS = 0.2
 
 
 class EndWatch:
-    """`judge` gets what the engine knows of an attempt that runs, as far as is known; None if the
-    engine knows nothing."""
+    """Watcher of running attempts.
+
+    Calls `judge` with the engine's record of an attempt that is running as far as is known; None if
+    the engine has no such container.
+    """
 
     def __init__(
         self,
@@ -41,12 +44,13 @@ class EndWatch:
         self._examine_now = asyncio.Event()
 
     def look_at(self, *refs: AttemptRef) -> None:
-        """Ask the engine about these soon."""
+        """Inspect these attempts soon."""
         self._to_examine.update(refs)
         self._examine_now.set()
 
     def look_again(self, ref: AttemptRef) -> None:
-        """Its end was announced, but is not in the engine's records yet."""
+        """Inspect an attempt again later: its exit was announced, but is not in the engine's
+        records yet."""
         asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self.look_at, ref)
 
     async def follow_events(self, since: datetime) -> None:
@@ -66,7 +70,7 @@ class EndWatch:
             self.look_at(attempt.ref)
 
     async def examine(self) -> None:
-        """Ask the engine about those that may have ended, many at once."""
+        """Inspect attempts that may have ended, many per call, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):

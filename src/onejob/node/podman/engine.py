@@ -1,8 +1,8 @@
-"""The container engine's command line: podman, or docker where it says the same things.
+"""Client of the container engine's command line: Podman, or Docker where its interface is the same.
 
-Every call is a short-lived client process; what an engine does by itself is heard through one
-`events` stream. Starting a container is the one thing that must never happen twice, so those
-clients hold a lock that outlives us: the next life of the node waits until they are done.
+Every call is a short-lived client process; exits are observed through one `events` stream. A
+container must never be started twice, so clients that start one hold a lock that outlives the
+server: the next run of the node waits until they are done.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from onejob.node.supervisor.pressure import pressure_of
 
 log = logging.getLogger(__name__)
 
-#: Clients at work at the same time; each costs a few tens of megabytes and most of a core.
-#: Many that start containers must not keep waiting those that ask how others ended.
+#: Limits of concurrent clients; each costs a few tens of megabytes and most of a core. They are
+#: separate, so that many starts do not delay inspections.
 _STARTS = 3
 _CALLS = 3
 _PULLS = 2
 _COMMANDS = 8
-#: Longer argument lists are cut into several calls.
+#: Longer argument lists are split into several calls.
 _NAMES_PER_CALL = 100
-#: How long a client of an earlier run may still take to start its container.
+#: Seconds that a client of an earlier run may still take to start its container.
 _SETTLE_SECONDS = 120
 _LINE_BYTES = 1 << 20
 
-#: What a client exits with: its own failure, and a program that could not be started.
+#: Exit codes of a client: its own failure, and a program that could not be started.
 CLIENT_FAILED, CANNOT_INVOKE, NOT_FOUND = 125, 126, 127
 
 
@@ -45,12 +45,12 @@ class Answer:
     code: int
     output: bytes
     complaint: str
-    #: What this machine was short of, so that the client could not even be started.
+    #: Shortage of this machine that prevented the client from being started; "" if none.
     pressure: str = ""
 
     @property
     def problem(self) -> str:
-        """What the client says went wrong, without its warnings and its habits of speech."""
+        """The client's error message, without its warnings and prefixes."""
         lines = [line.strip() for line in self.complaint.splitlines() if line.strip()]
         errors = [line.partition("Error: ")[2] for line in lines if line.startswith("Error: ")]
         text = (errors or lines or [f"exit code {self.code}"])[-1]
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Which limits the engine can enforce on this machine."""
+    """Limits that the engine can enforce on this machine."""
 
     memory: bool = True
     cpus: bool = True
@@ -67,11 +67,12 @@ class Abilities:
 
 class Engine:
     def __init__(self, command: Sequence[str], lock: Path, mark: str) -> None:
-        """`mark` is the label that all containers of this node carry, as NAME=VALUE."""
+        """`mark` is the label of all containers of this node, as NAME=VALUE."""
         self.command = tuple(command)
         self.is_docker = os.path.basename(self.command[0]).startswith("docker")
         self._lock = lock
-        #: What the guard of a killed process saw of containers before it removed them.
+        #: File in which the guard of a killed server saves the containers' state before removing
+        #: them.
         self._last_seen = lock.with_name("engine.last-seen")
         self._mark = mark
         self._starts = asyncio.Semaphore(_STARTS)
@@ -80,7 +81,8 @@ class Engine:
         self._commands = asyncio.Semaphore(_COMMANDS)
 
     async def prepare(self) -> Abilities:
-        """Wait for what an earlier run still does. Raises RuntimeUnavailable."""
+        """Wait for the clients of an earlier run, and return the engine's abilities. Raises
+        RuntimeUnavailable."""
         if shutil.which(self.command[0]) is None:
             raise RuntimeUnavailable(not_installed(self.command[0]))
         if shutil.which("flock") is None:
@@ -99,8 +101,8 @@ class Engine:
         return _abilities(msgspec.json.decode(answer.output))
 
     async def containers(self) -> list[Found]:
-        """All containers of this node, in whatever state, with those that a guard removed. Raises
-        RuntimeUnavailable."""
+        """Return all containers of this node, in any state, including the ones removed by a guard.
+        Raises RuntimeUnavailable."""
         answer = await self._call("ps", "--all", "--quiet", "--no-trunc", *self._ours())
         if answer.code:
             raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
@@ -109,25 +111,25 @@ class Engine:
         return [*found, *(gone for gone in self._removed() if gone.name not in names)]
 
     def _removed(self) -> list[Found]:
-        """The ended containers that a guard removed, as it found them last."""
+        """Return the ended containers that a guard removed, in their last state."""
         try:
             content = self._last_seen.read_bytes()
         except FileNotFoundError:
             return []
         removed: dict[str, Found] = {}
-        # Lists that follow each other, each with its brackets on lines of their own. The guard may
-        # have been killed, or the disk full: the last one may be cut.
+        # The file contains consecutive JSON lists, each with its brackets on separate lines. The
+        # last may be cut off, if the guard was killed or the disk was full.
         for part in content.split(b"\n]"):
             with contextlib.suppress(msgspec.DecodeError):
                 removed |= {found.name: found for found in read_containers(part + b"\n]")}
         return [found for found in removed.values() if not found.unborn and not found.alive]
 
     async def inspect(self, names: Sequence[str]) -> list[Found]:
-        """Those of the containers that exist. Raises RuntimeUnavailable."""
+        """Return the named containers that exist. Raises RuntimeUnavailable."""
         found: list[Found] = []
         for some in _portions(names):
             answer = await self._call("container", "inspect", *some)
-            # Only its own word that there is none means so: an engine in trouble knows nothing.
+            # Only an explicit "no such container" counts: a failing engine reports nothing.
             if answer.code and "no such" not in answer.complaint.lower():
                 raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
             try:
@@ -137,16 +139,16 @@ class Engine:
         return found
 
     async def run(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Answer:
-        """Make and start a container; `env` is added to the client's own environment.
+        """Create and start a container; `env` is added to the client's own environment.
 
-        The container's monitor stays in `folder` and leaves its notes there.
+        The container's monitor (conmon) runs in `folder` and writes its notes there.
         """
         held = ("flock", "--close", "--shared", str(self._lock))
         async with self._starts:
             return await _client([*held, *self.command, "run", *arguments], env, folder)
 
     async def signal(self, name: str, signal: str) -> Answer:
-        # Not in the queue of those that start containers: to stop is more urgent.
+        # Not queued behind starts: stopping is more urgent.
         return await _client([*self.command, "kill", "--signal", signal, name])
 
     async def remove(self, names: Iterable[str]) -> None:
@@ -163,8 +165,9 @@ class Engine:
     async def attend(
         self, name: str, command: Sequence[str], streams: tuple[int, int, int], *, tty: bool
     ) -> int:
-        """Run a command in a container on these descriptors, and close them; its exit code."""
-        # A client that owns its terminal hears of new sizes of the window.
+        """Run a command in a container on these descriptors, close them, and return its exit
+        code."""
+        # A client that owns its terminal receives window size changes (SIGWINCH).
         owner = ("setsid", "--ctty") if tty else ()
         flags = ("--interactive", "--tty") if tty else ("--interactive",)
         stdin, stdout, stderr = streams
@@ -196,7 +199,8 @@ class Engine:
             return await _client([*self.command, "pull", "--quiet", "--", name])
 
     async def deaths(self, since: datetime) -> AsyncGenerator[str, None]:
-        """The names of containers of this node as they end. Ends when the engine's stream does."""
+        """Yield the names of this node's containers as they exit, until the engine's stream
+        ends."""
         ended = "die" if self.is_docker else "died"
         wanted = ("--since", str(int(since.timestamp())), "--filter", f"event={ended}")
         try:
@@ -217,7 +221,8 @@ class Engine:
             await _put_down(process)
 
     async def guard(self) -> asyncio.subprocess.Process:
-        """A watcher of ours that ends all containers of this node, gracefully, when we vanish."""
+        """Start a watchdog that stops all containers of this node, gracefully, when this process
+        dies."""
         return await asyncio.create_subprocess_exec(
             "sh", "-c", _GUARD, "sh", str(self._lock), _END_ALL, str(self._last_seen),
             f"label={self._mark}", *self.command,
@@ -233,13 +238,15 @@ class Engine:
         return ("--filter", f"label={self._mark}")
 
 
-#: Its input ends when we do, however that happens. Whoever takes over waits for the lock.
+#: Its stdin reaches end of file when this process ends for any reason. The next server waits for
+#: the lock.
 _GUARD = """
 cat > /dev/null
 lock=$1 end_all=$2; shift 2
 flock --close --exclusive "$lock" sh -c "$end_all" sh "$@"
 """
-#: Each container knows its own grace. How they ended is kept: it may not have been read yet.
+#: Each container has its own stop timeout. Their exit states are saved, as they may not have been
+#: read yet.
 _END_ALL = """
 last_seen=$1 filter=$2; shift 2
 umask 077
@@ -268,7 +275,7 @@ async def _client(
             cwd=folder,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        # Too long a list of arguments, a zero byte in one, no room for another process.
+        # The argument list is too long or contains a NUL, or no process can be created.
         return Answer(CLIENT_FAILED, b"", str(error), pressure_of(error))
     try:
         output, complaint = await process.communicate()
@@ -295,7 +302,7 @@ class _PodmanHost(msgspec.Struct, rename="camel"):
 
 
 class _Info(msgspec.Struct):
-    """What `info` says: podman lists controllers, docker has an answer for each limit."""
+    """Output of `info`: Podman lists controllers, Docker has a flag for each limit."""
 
     host: _PodmanHost | None = None
     MemoryLimit: bool = True

@@ -1,4 +1,4 @@
-"""Getting images: pull policies, one pull for all who wait, and back-off after failures."""
+"""Image pulls: pull policies, one shared pull per image, and back-off after failures."""
 
 import asyncio
 import re
@@ -10,17 +10,17 @@ import msgspec
 from onejob.clock import Clock
 from onejob.node.podman.engine import Answer
 
-#: The kubelet's, per Pod and image.
+#: The kubelet's back-off in seconds, per Pod and image.
 FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0
 
 
-#: Characters of `host:port/path:tag@digest`; the engine looks closer.
+#: Characters of `host:port/path:tag@digest`; the engine validates the rest.
 _REFERENCE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]*", re.ASCII)
 
 
 class ImageProblem(Exception):
-    """There is no image to make the container from; the reason is what its state will say."""
+    """The image is unavailable; `reason` is the waiting reason in the container's status."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -29,13 +29,13 @@ class ImageProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    #: As in the image's own USER: a name or number, perhaps with a group.
+    #: USER of the image: a name or number, optionally with a group.
     user: str = ""
     stop_signal: str = ""
 
 
 class ImageSource(Protocol):
-    """The part of the engine that knows of images."""
+    """The engine's image operations."""
 
     async def image(self, name: str) -> Answer: ...
 
@@ -46,15 +46,16 @@ class Images:
     def __init__(self, source: ImageSource, clock: Clock) -> None:
         self._source = source
         self._clock = clock
-        #: Images that were there when last looked at.
+        #: Images found present when last inspected.
         self._present: dict[str, ImageFacts] = {}
         self._pulls: dict[str, asyncio.Task[Answer]] = {}
         self._failures: dict[tuple[str, str], _Failures] = {}
 
     async def provide(self, uid: str, image: str, policy: str) -> ImageFacts:
-        """The image, pulled if the policy asks for that. Raises ImageProblem."""
+        """Return the image's facts, after pulling it if the policy requires that. Raises
+        ImageProblem."""
         if not _REFERENCE.fullmatch(image):
-            # Not left to the engine, which takes some of these for options.
+            # Not left to the engine, which takes some invalid names for options.
             raise ImageProblem(
                 "InvalidImageName",
                 f'Failed to apply default image tag "{image}": couldn\'t parse image name '
@@ -76,7 +77,7 @@ class Images:
         return facts
 
     def forget_image(self, image: str) -> None:
-        """The engine said that it no longer has it."""
+        """Drop a cached image that the engine no longer has."""
         self._present.pop(image, None)
 
     def forget_pod(self, uid: str) -> None:
@@ -113,7 +114,7 @@ class Images:
             pull = asyncio.create_task(self._source.pull(image))
             self._pulls[image] = pull
             pull.add_done_callback(lambda _: self._pulls.pop(image, None))
-        # Others may wait for it too: whoever gives up leaves it running.
+        # Other containers may wait for the same pull: cancelling one waiter leaves it running.
         answer = await asyncio.shield(pull)
         if answer.code:
             count = failures.count + 1 if failures is not None else 1
@@ -135,7 +136,7 @@ class _Failures:
 
 
 def _default_policy(image: str) -> str:
-    """For Pods that did not pass through an API server's defaults."""
+    """Return the default policy, for Pods without an API server's defaulting."""
     name, at, _ = image.partition("@")
     _, colon, tag = name.rpartition(":")
     tagged = bool(colon) and "/" not in tag

@@ -1,9 +1,9 @@
-"""Takes what the engine writes down of a container's output over into the node's own logs.
+"""Import of container output from the engine's logs into the node's own log files.
 
-Podman's file is read behind its writer and through its rotations; docker, which keeps its files
-to itself, is asked with a client per container. After a restart the engine's records are read
-again from the first: each gets the same time again, and the last line of our own log says
-where to go on.
+Podman's file is read while it is being written, and through its rotations; Docker's files are
+private, so one `logs` client per container is used. After a restart, the engine's records are read
+again from the beginning: each gets the same time again, and the last line of our own log determines
+where to continue.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from onejob.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 0.2
-#: How long the client of a container that ended may take to tell the rest.
+#: Seconds that the client of an ended container may take to deliver the rest.
 _REST_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OutputCommands:
-    """Commands that tell lines of `TIME TEXT`: as they are written, and all there are."""
+    """Commands that print lines of `TIME TEXT`: as they are written, and all existing ones."""
 
     follow: Sequence[str]
     whole: Sequence[str]
 
 
 class LogKeeper:
-    """The logs of all containers that run, read by one thread."""
+    """Importer of the logs of all running containers; reads files in a single thread."""
 
     def __init__(self) -> None:
         self._open: dict[AttemptRef, Transcript] = {}
@@ -45,7 +45,8 @@ class LogKeeper:
         self._thread = WorkerThreads(1, "container-logs")
 
     def begin(self, ref: AttemptRef, source: Path | OutputCommands, target: Path) -> None:
-        """`source` is the engine's file, or what to ask the engine."""
+        """Start importing. `source` is the engine's file, or the commands to get the output from
+        the engine."""
         if ref in self._open or ref in self._dictations:
             return
         if isinstance(source, Path):
@@ -55,7 +56,8 @@ class LogKeeper:
             self._dictations[ref] = Dictation(source, target)
 
     async def finish(self, ref: AttemptRef) -> None:
-        """The container has ended: when this returns, all it wrote is on disk."""
+        """Import the rest of an ended container's output; all of it is on disk when this
+        returns."""
         transcript = self._open.pop(ref, None)
         if transcript is not None:
             loop = asyncio.get_running_loop()
@@ -84,7 +86,7 @@ class LogKeeper:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def close(self) -> None:
-        """The containers run on: what they wrote until now is on disk."""
+        """Import the output written so far, and stop; containers continue to run."""
         transcripts = list(self._open.values())
         self._open.clear()
         loop = asyncio.get_running_loop()
@@ -97,7 +99,8 @@ class LogKeeper:
 
 
 class Transcript:
-    """One container's output: records of `TIME STREAM F|P TEXT` become lines of our own log."""
+    """Import of one container's log file: records of `TIME STREAM F|P TEXT` become lines of our own
+    log."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source = source
@@ -118,7 +121,7 @@ class Transcript:
             self._close_source()
 
     def finish(self) -> None:
-        """Take over the rest; the engine's own copy is of no more use."""
+        """Import the rest, and delete the engine's own copy."""
         self.catch_up()
         self.close()
         self._source.unlink(missing_ok=True)
@@ -152,7 +155,7 @@ class Transcript:
 
 
 class Dictation:
-    """One container's output as the engine's client tells it."""
+    """Import of one container's output from the engine's `logs` client."""
 
     def __init__(self, commands: OutputCommands, target: Path) -> None:
         self._commands = commands
@@ -160,7 +163,8 @@ class Dictation:
         self._following = asyncio.create_task(_take_down(commands.follow, target))
 
     async def finish(self) -> None:
-        """A client that follows may miss an unfinished last line, so the rest is asked for."""
+        """Import the rest: a following client may miss an unfinished last line, so the whole is
+        read again."""
         await asyncio.wait([self._following], timeout=_REST_SECONDS)
         await self.stop()
         await _take_down(self._commands.whole, self._target)
@@ -174,7 +178,7 @@ class Dictation:
 
 
 async def _take_down(command: Sequence[str], target: Path) -> None:
-    """Until the command ends: its lines of `TIME TEXT` become lines of our own log."""
+    """Import the command's lines of `TIME TEXT` into our own log until the command ends."""
     lines = LogFile(str(target), replayed=True)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -182,7 +186,7 @@ async def _take_down(command: Sequence[str], target: Path) -> None:
             stderr=asyncio.subprocess.STDOUT, start_new_session=True, limit=_CHUNK_BYTES,
         )  # fmt: skip
     except OSError as error:
-        # Better a log that is incomplete than a Pod whose end is not reported.
+        # An incomplete log is better than an unreported end of a Pod.
         log.warning("%s is incomplete: %s cannot be run: %s", target, command[0], error)
         lines.close()
         return
@@ -206,7 +210,8 @@ def _catch_up(transcripts: list[Transcript]) -> None:
 
 
 def _parse(records: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Time in nanoseconds and text of each record, with its line end if that was reached."""
+    """Yield the time in nanoseconds and the text of each record, with a line end if it completes a
+    line."""
     for record in records:
         stamp, _, rest = record.partition(b" ")
         _, _, tagged = rest.partition(b" ")
@@ -217,7 +222,7 @@ def _parse(records: list[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _nanoseconds(stamp: bytes) -> int | None:
-    """None for what a full disk tore, and for what is no time at all."""
+    """Return the time, or None for a record cut off by a full disk or for any other text."""
     whole, _, fraction = stamp.partition(b".")
     digits, zone = fraction[:9], fraction[9:]
     if len(digits) != 9 or not digits.isdigit():
@@ -230,5 +235,5 @@ def _nanoseconds(stamp: bytes) -> int | None:
 
 @lru_cache(64)
 def _whole_second(text: bytes) -> int:
-    """Lines come in the order of time, so a few seconds are asked for again and again."""
+    """Return a timestamp in seconds. Lines are in order of time, so a small cache suffices."""
     return int(datetime.fromisoformat(text.decode()).timestamp())

@@ -1,4 +1,4 @@
-"""Where the files of Pods and of their containers are."""
+"""Paths of the files of Pods and their containers."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ class PodFolders:
         return [self.all / uid / name for name in ("volumes", "messages", "engine")]
 
     def log(self, ref: AttemptRef) -> Path:
-        """What the container wrote, as we keep it."""
+        """Return the path of the container's log in the node's own format."""
         return log_path(self.data_dir, *ref)
 
     def of_engine(self, ref: AttemptRef) -> Path:
-        """What the engine and its monitor write of the container."""
+        """Return the folder to which the engine and its monitor write."""
         return self.all / ref.uid / "engine" / f"{ref.container}-{ref.attempt}"
 
     def engine_log(self, ref: AttemptRef) -> Path:

@@ -1,4 +1,5 @@
-"""What the engine is asked to run for one attempt: settings fetched, volumes and files made."""
+"""Preparation of one attempt: fetch settings, create volumes and files, build the engine
+request."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from onejob.objects.pod_spec import Container, NodePod
 
 
 async def settings_for(fetch: Fetch, pod: NodePod, container: Container) -> FetchedSettings:
-    """The ConfigMaps and Secrets that the container uses. Raises ConfigProblem."""
+    """Fetch the ConfigMaps and Secrets that the container uses. Raises ConfigProblem."""
     keys = [*settings_used(pod, container)]
     if container.volume_mounts:
         keys.extend(settings_in_volumes(pod))
@@ -28,7 +29,7 @@ async def settings_for(fetch: Fetch, pod: NodePod, container: Container) -> Fetc
 
 
 class Preparation:
-    """Blocks while it makes files: called in a thread."""
+    """Builder of engine requests. Blocks while it writes files: call it in a worker thread."""
 
     def __init__(
         self, folders: PodFolders, settings: PodmanSettings, node_side: Callable[[], NodeSide]
@@ -46,13 +47,13 @@ class Preparation:
         image: ImageFacts,
         notes: list[str],
     ) -> RunRequest:
-        """`notes` gets what is not as the Pod asks. Raises ConfigProblem, VolumeProblem,
-        OSError."""
+        """Create the attempt's files and return its request. Deviations from the Pod's spec are
+        added to `notes`. Raises ConfigProblem, VolumeProblem, OSError."""
         node, base_env = self._settings.node, self._settings.base_env
         env = environment(pod, container, base_env, settings, node)
         folder = self._folders.of(pod.uid)
         mounts = container_mounts(pod, container, folder, settings, node, env, notes)
-        # The engine looks sources up again: what links lead to now is what was checked.
+        # The engine resolves sources again: without links, it mounts the paths that were checked.
         mounts = [replace(mount, source=_without_links(mount)) for mount in mounts]
         if container.termination_message_path:
             message = make_message_file(self._folders.all, ref)
@@ -72,7 +73,8 @@ class Preparation:
 
 
 def _without_links(mount: Mount) -> str:
-    """Raises OSError if it has come to lead out of the folder that it must be in."""
+    """Return the source with links resolved. Raises OSError if it now leads out of the folder that
+    it must be in."""
     if not mount.volume:
         return os.path.realpath(mount.source)
     part = part_inside(mount.volume, os.path.relpath(mount.source, mount.volume))

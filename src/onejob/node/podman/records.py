@@ -1,7 +1,7 @@
-"""What the engine tells of its containers, and what that means for their attempts.
+"""Container records of the engine, and the attempt states that follow from them.
 
-The engine's own records are the node's memory: a container is made before it runs and stays,
-with its exit, until the Pod is accounted for.
+The engine's own records replace a journal: a container is created before it runs, and is kept with
+its exit code until the end of the Pod is stored.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ POD: Final = "onejob.dev/pod"
 POD_UID: Final = "onejob.dev/pod-uid"
 CONTAINER: Final = "onejob.dev/container"
 ATTEMPT: Final = "onejob.dev/attempt"
-#: The life of the machine in which the container was started.
+#: Boot ID of the machine when the container was started.
 BOOT: Final = "onejob.dev/boot"
 MESSAGE_POLICY: Final = "onejob.dev/message-policy"
 STOP_SIGNAL: Final = "onejob.dev/stop-signal"
 
-#: Made, but its program was never started.
+#: Created, but its program was never started.
 _UNBORN = frozenset({"created", "configured", "initialized"})
 _ALIVE = frozenset({"running", "paused", "stopping", "restarting"})
 _ENDED = frozenset({"exited", "stopped"})
@@ -31,7 +31,7 @@ _ENDED = frozenset({"exited", "stopped"})
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """This life of the machine."""
+    """Current boot of the machine."""
 
     id: str
     began_at: datetime
@@ -39,7 +39,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A container as the engine knows it."""
+    """A container in the engine's records."""
 
     name: str
     ref: AttemptRef
@@ -62,19 +62,20 @@ class Found:
 
 
 def judge(found: Found, boot: Boot, now: datetime) -> RuntimeEvent:
-    """What became of an attempt whose program was started."""
+    """Return the current state of an attempt whose program was started."""
     if found.alive:
         return Started(found.ref, found.started_at)
     if found.status not in _ENDED or _went_down_with_the_machine(found, boot):
         return Lost(found.ref, now)
-    # A container that lost a process for want of memory and still succeeded has succeeded.
+    # A container that lost a process to the OOM killer but exited with 0 has succeeded.
     reason = "OOMKilled" if found.oom_killed and found.code else ""
     return Ended(found.ref, Exit(found.code, found.finished_at, found.started_at, reason=reason))
 
 
 def _went_down_with_the_machine(found: Found, boot: Boot) -> bool:
-    """An engine that comes up again calls what ran before exited, with a code that nobody saw:
-    podman gives it no end, docker one in the new life."""
+    """Return whether the container was running when the machine went down. After a restart, an
+    engine reports it as exited, with an arbitrary exit code: Podman without an end time, Docker
+    with one after the boot."""
     if found.boot_id == boot.id:
         return False
     return found.finished_at < found.started_at or found.finished_at >= boot.began_at
@@ -102,7 +103,7 @@ _decode = msgspec.json.Decoder(list[_Container]).decode
 
 
 def read_containers(document: bytes) -> list[Found]:
-    """Reads what `container inspect` says; containers that are not a node's are left out."""
+    """Parse the output of `container inspect`; containers without a node's labels are omitted."""
     containers = _decode(document) if document.strip() else []
     return [found for container in containers if (found := _read(container)) is not None]
 
@@ -130,14 +131,14 @@ class _Actor(msgspec.Struct, rename="pascal"):
 
 
 class _Event(msgspec.Struct, rename="pascal"):
-    """Podman puts the name beside the attributes, docker among those of the actor."""
+    """Podman has the name at the top level, Docker among the actor's attributes."""
 
     name: str = ""
     actor: _Actor = msgspec.field(default_factory=_Actor)
 
 
 def read_death(line: bytes) -> str:
-    """The name of the container that an event tells of; "" if the line is none."""
+    """Return the container name of an exit event; "" if the line is not an event."""
     try:
         event = msgspec.json.decode(line, type=_Event)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Containers and folders that are no longer needed, removed in the background."""
+"""Background removal of containers and folders that are no longer needed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ class Removals:
         self._queue.put_nowait((names, folders))
 
     async def done(self) -> None:
-        """Wait until everything that was added is removed."""
+        """Wait until everything added so far is removed."""
         await self._queue.join()
 
     async def run(self) -> None:
-        """Containers before the folders that are mounted in them, many in one call."""
+        """Remove in batches until cancelled: containers before the folders that they mount."""
         while True:
             batch = [await self._queue.get()]
             while not self._queue.empty():

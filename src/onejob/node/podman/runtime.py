@@ -1,7 +1,7 @@
-"""Containers of real images, through podman or docker, which run on when we do not.
+"""Podman runtime: containers of real images, through Podman or Docker, that outlive the server.
 
-The engine's records replace a journal: a container carries its attempt in its labels, its name
-makes sure that an attempt is made once, and it stays after its end until that is on record.
+The engine's records replace a journal: a container has its attempt in its labels, its unique name
+ensures that an attempt is made only once, and it is kept after its exit until that is stored.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class PodmanRuntime:
         self._guard: asyncio.subprocess.Process | None = None
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
-        """Raises RuntimeUnavailable."""
+        """Connect to the engine and adopt its containers. Raises RuntimeUnavailable."""
         self._deliver, self._fetch = deliver, fetch
         self._folders.all.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._abilities = await self._engine.prepare()
@@ -160,7 +160,7 @@ class PodmanRuntime:
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> ExecSession:
-        """Run a command in a container, with its streams in the caller's hands."""
+        """Run a command in a container, with streams held by the caller."""
 
         async def execute(streams: tuple[int, int, int]) -> Finished:
             try:
@@ -197,7 +197,7 @@ class PodmanRuntime:
             if attempt.stage == "preparing":
                 attempt.cancel_making()
             attempt.cancel_kill()
-        # Clients at work finish: what they start must not be left without a trace.
+        # Running clients finish, so that no container is started without a record.
         await asyncio.gather(*self._requests, return_exceptions=True)
         names = self._attempts.container_names
         if names and (end_pods or self._settings.options.pods_end_with_us):
@@ -212,10 +212,11 @@ class PodmanRuntime:
             self._guard.kill()
             await self._guard.wait()
 
-    # --- an earlier run
+    # --- containers of an earlier run
 
     async def _take_over(self, containers: Sequence[Found]) -> list[RuntimeEvent]:
-        # Their clients are gone, so nobody will start them: those attempts are still to be made.
+        # Their clients are dead, so they will never be started: those attempts are still to be
+        # made.
         await self._engine.remove(found.name for found in containers if found.unborn)
         events: list[RuntimeEvent] = []
         for found in containers:
@@ -234,7 +235,7 @@ class PodmanRuntime:
             events.append(event)
         return events
 
-    # --- making a container
+    # --- creation of a container
 
     async def _make(self, pod: NodePod, container: Container, attempt: Attempt) -> None:
         ref = attempt.ref
@@ -274,8 +275,8 @@ class PodmanRuntime:
         self._made(container, attempt, answer, left)
 
     async def _left_by_failure(self, ref: AttemptRef) -> Found | None:
-        """The container that the engine made before it failed; None if there is none, or nobody
-        can say: then the next try finds its name in use."""
+        """Return the container that the engine created before it failed; None if there is none or
+        it cannot be determined. In the latter case, the next attempt finds its name in use."""
         try:
             found = await self._engine.inspect([container_name(ref)])
         except RuntimeUnavailable as trouble:
@@ -284,7 +285,8 @@ class PodmanRuntime:
         return next((container for container in found if container.ref == ref), None)
 
     def _check_making(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
-        """A bug of ours must not leave the Pod waiting for ever."""
+        """Report an unexpected exception as a blocked start: a bug must not leave the Pod waiting
+        for ever."""
         if not task.cancelled() and task.exception() is not None and not attempt.unwanted:
             self._block(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
@@ -308,8 +310,8 @@ class PodmanRuntime:
             failed = Exit(128, self._clock.now(), reason="StartError", message=answer.problem)
             self._report(attempt, Ended(ref, failed))
         elif "already in use" in answer.complaint or (left is not None and not left.unborn):
-            # Somebody made this attempt before us, or the engine failed after its program had
-            # begun: there is no second one, only news of it.
+            # The attempt was made before, or the engine failed after its program had begun: it must
+            # not be made again, only inspected.
             attempt.stage = "running"
             self._ends.look_at(ref)
         else:
@@ -327,7 +329,7 @@ class PodmanRuntime:
             self._engine.is_docker,
         )
 
-    # --- its end
+    # --- end of a container
 
     def _end(self, attempt: Attempt, grace_seconds: float, *, again: bool = False) -> None:
         attempt.cancel_kill()
@@ -343,7 +345,8 @@ class PodmanRuntime:
     async def _signal(self, attempt: Attempt, signal: str) -> None:
         answer = await self._engine.signal(attempt.name, signal)
         if answer.code and attempt.stage == "running":
-            # Most likely it ended just now; if not, the engine's own word counts.
+            # Most likely the container has just exited; if not, the engine's record is
+            # authoritative.
             log.info("%s: %s", attempt.name, answer.problem)
             self._ends.look_at(attempt.ref)
 
@@ -365,15 +368,15 @@ class PodmanRuntime:
             self._report(attempt, concluded)
 
     def _verdict(self, found: Found) -> RuntimeEvent:
-        # Podman's monitor notes an OOM kill in its folder, also where inspect misses it.
+        # Podman's monitor notes an OOM kill in its folder, even where inspect misses it.
         noted = (self._folders.of_engine(found.ref) / "oom").exists()
         seen = replace(found, oom_killed=found.oom_killed or noted)
         return judge(seen, self._boot, self._clock.now())
 
     async def _conclude(self, attempt: Attempt, event: RuntimeEvent) -> RuntimeEvent:
-        """Bring its log to disk and add its termination message."""
+        """Complete the attempt's log, and add its termination message to the event."""
         attempt.cancel_kill()
-        # Its end may be the first that we hear of it.
+        # The exit may be the first observation of this container.
         self._follow(attempt.ref)
         await self._logs.finish(attempt.ref)
         attempt.stage = "over"
@@ -393,7 +396,7 @@ class PodmanRuntime:
             log=self._folders.log(attempt.ref),
         )
 
-    # --- what is kept and what goes
+    # --- records and removal
 
     def _report(self, attempt: Attempt, event: RuntimeEvent) -> None:
         attempt.reported = event
@@ -403,12 +406,12 @@ class PodmanRuntime:
         self._deliver([event])
 
     def _block(self, attempt: Attempt, reason: str, message: str) -> None:
-        """It did not count as an attempt, and may be asked for again."""
+        """Report a blocked start. It does not count as an attempt, and may be requested again."""
         self._attempts.remove(attempt)
         self._deliver([StartBlocked(attempt.ref, reason, message)])
 
     def _thin_out(self, ended: AttemptRef) -> None:
-        """A container that restarts for days keeps its last two attempts, not all of them."""
+        """Remove old attempts: a container that restarts for days keeps only its last two."""
         for attempt in self._attempts.long_before(ended):
             self._attempts.remove(attempt)
             self._removals.add([attempt.name])
@@ -449,7 +452,7 @@ class PodmanRuntime:
 
 
 def _never_began(now: datetime) -> Exit:
-    """As the kubelet has it for a container that was not there when its Pod was ended."""
+    """Return the kubelet's exit for a container that did not exist when its Pod was terminated."""
     return Exit(
         137,
         now,

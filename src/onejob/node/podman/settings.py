@@ -1,4 +1,4 @@
-"""What containers of an engine are started with."""
+"""Settings of the Podman runtime that apply to all containers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,5 +11,5 @@ from onejob.node.setup.environment import NodeContext
 class PodmanSettings:
     node: NodeContext
     options: NodeOptions
-    #: Variables that every container gets beside those of its image.
+    #: Variables that every container gets in addition to its image's.
     base_env: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Apart from the runtime, whose import takes a while: asked for before there is one."""
+"""Traits of the Podman runtime, needed before it exists; separate because importing it takes a
+while."""
 
 from onejob.node.runtime import RuntimeTraits
 
