@@ -1,5 +1,5 @@
-"""What a container finds when it starts: variables, volumes, files; and what is left to clear.
+"""Container setup: environment, volumes and files before a start, and their removal afterwards.
 
-Shared by the runtimes. Everything that touches a folder which a workload can change goes through
+Shared by the runtimes. All access to folders that a workload can change goes through
 `node.supervisor.paths`.
 """

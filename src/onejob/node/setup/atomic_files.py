@@ -1,9 +1,9 @@
-"""A folder of files that change all at once, as the kubelet lays it out.
+"""Atomically updated folder of files, in the kubelet's layout (AtomicWriter).
 
-The files lie in a folder of their own, which the link `..data` leads to; what users see are links
-through that one. New contents get a new folder, and the link is replaced by a rename, so that a
-reader sees either the old files or the new ones. Everything is done through descriptors, because
-whoever uses the volume may be able to change what is in it.
+The files are in a subfolder to which the link `..data` leads; users see links through that one. New
+contents get a new subfolder, and the link is replaced by a rename, so that a reader sees either the
+old files or the new ones. All operations use descriptors, because users of the volume may be able
+to change its contents.
 """
 
 import os
@@ -17,8 +17,8 @@ from onejob.node.supervisor.paths import beneath, open_regular
 
 _DATA = "..data"
 _NEW_LINK = "..new-link"
-#: With an fsGroup, as the kubelet has it for volumes that are read only: the group can read the
-#: files and enter the folders, and new ones are the group's too.
+#: Modes with an fsGroup, as the kubelet sets for read-only volumes: the group can read files and
+#: enter folders, and new entries inherit the group.
 _GROUP_FILE, _GROUP_FOLDER = 0o440, 0o2550
 
 
@@ -28,8 +28,8 @@ class File(NamedTuple):
 
 
 def write_files(folder: int, files: Mapping[str, File], group: int | None = None) -> bool:
-    """Make the folder show exactly these files, by relative path; False if it does already.
-    Raises OSError."""
+    """Make the folder contain exactly these files, by relative path; return False if it already
+    does. Raises OSError."""
     if group is not None:
         files = {path: File(file.content, file.mode | _GROUP_FILE) for path, file in files.items()}
     current = _current(folder)
@@ -52,7 +52,7 @@ def write_files(folder: int, files: Mapping[str, File], group: int | None = None
 
 
 def _current(folder: int) -> str:
-    """The name of the folder that `..data` leads to; "" if it is not one that we made."""
+    """Return the name of the folder that `..data` leads to; "" if it is not one of ours."""
     name = _link_text(folder, _DATA)
     return name if name.startswith("..") and name[2:].isdigit() else ""
 
@@ -82,7 +82,7 @@ def _fill(folder: int, name: str, files: Mapping[str, File], group: int | None) 
 
 
 def give_folder(fd: int, mode: int, group: int | None) -> None:
-    """Set the mode and, if there is one, the group of a folder."""
+    """Set the mode of a folder, and its group unless that is None."""
     if group is not None:
         os.fchown(fd, -1, group)
         mode |= _GROUP_FOLDER
@@ -96,7 +96,8 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _holds(folder: int, name: str, files: Mapping[str, File]) -> bool:
-    """Whether the folder holds exactly these files, as we leave them. One is read at a time."""
+    """Return whether the folder contains exactly these files in their final form. Reads one at a
+    time."""
     found = 0
     with suppress(OSError):
         for where, _, names, fd in os.fwalk(name, dir_fd=folder):
@@ -123,7 +124,7 @@ def _read(folder: int, name: str, limit: int) -> File:
 
 
 def _point(folder: int, name: str, text: str) -> None:
-    """Have a link `name` with that text, replacing whatever is there."""
+    """Create or atomically replace the link `name` with that target, whatever exists there."""
     remove_beneath(folder, _NEW_LINK)
     os.symlink(text, _NEW_LINK, dir_fd=folder)
     try:

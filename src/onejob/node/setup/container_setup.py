@@ -1,7 +1,7 @@
-"""What a Pod finds on this host: where to start, its volumes, a file for its last message.
+"""Host-side setup of a process container: working directory, volumes, termination message file.
 
-Volumes are mounted in a namespace of the container's own where the machine has those; elsewhere
-links stand in for them.
+Volumes are mounted in the container's own mount namespace where the machine permits that; elsewhere
+they are replaced by symbolic links.
 """
 
 import os
@@ -34,7 +34,7 @@ from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER, VOLUME_PREFIX
 from onejob.planning.pod.security import DEFAULT_MESSAGE_PATH
 
-#: A path that means the same wherever it stands in a command of a shell.
+#: Matches a path that has the same meaning anywhere in a shell command.
 _is_plain: Final = re.compile(r"[A-Za-z0-9_./-]+").fullmatch
 
 
@@ -46,7 +46,11 @@ class Volumes(NamedTuple):
 
 
 class ContainerSetup:
-    """`isolates` says whether there are mount namespaces; `remove` gets paths that have served."""
+    """Setup and cleanup of containers on this host.
+
+    `isolates` returns whether mount namespaces are available; `remove` is called with paths to
+    delete.
+    """
 
     def __init__(
         self,
@@ -64,24 +68,25 @@ class ContainerSetup:
         self._remove = remove
         self._links: Links
         self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
-        #: How they report their termination message: the policy of their containers.
+        #: Termination message policies of running attempts.
         self._messages: dict[AttemptRef, str] = {}
-        #: Pods that an earlier run of the server began: they may have left messages too.
+        #: UIDs of Pods begun by an earlier run of the server; they may have left messages, too.
         self._inherited: set[str] = set()
-        #: Pods that got directories of their own, apart from logs.
+        #: UIDs of Pods with folders of their own, apart from logs.
         self._with_folders: set[str] = set()
 
     def inherit(self, started_in: Mapping[str, str]) -> None:
-        """Begin, with the Pods of an earlier run of the server, by uid, and where they started."""
+        """Start up with the Pods of an earlier run of the server: their working directories by
+        UID."""
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._links = Links(self._pods)
-        # What was made for them is ours to clear away.
+        # This run has to remove the folders of earlier Pods.
         self._with_folders.update(started_in)
         self._inherited.update(started_in)
         self._scratch.inherit(started_in)
 
     def working_dir(self, pod: NodePod, container: Container) -> str:
-        """Return the folder that a container without workingDir starts in: that of the Pod, or the
+        """Return the folder that a container without workingDir starts in: the Pod's folder, or the
         volume that is mounted over it. Raises OSError."""
         if self._options.working_dir is not None:
             folder = str(self._options.working_dir)
@@ -92,8 +97,8 @@ class ContainerSetup:
         return _covering(os.path.realpath(folder), pod, container) or folder
 
     def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
-        """Let a Pod that runs as another user start in its folder, and write there. That lies
-        below folders which are root's alone, so it is entered before the user is changed."""
+        """Make the scratch folder writable for a Pod that runs as another user, and have it entered
+        before the user is changed: its parent folders are accessible only to root."""
         starts_there = request["cwd"] == self._scratch.known(uid)
         if self._options.working_dir is None and user is not None and starts_there:
             os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
@@ -108,9 +113,12 @@ class ContainerSetup:
         settings: FetchedSettings,
         volumes: Volumes | None = None,
     ) -> list[str]:
-        """Make the files and mounts of an attempt and add them to its request. `volumes` are those
-        that were made before, off the event loop; without them they are made here. Returns
-        deviations from the Pod's spec. Raises ConfigProblem, VolumeProblem, OSError."""
+        """Create the files and mounts of an attempt and add them to its request; return deviations
+        from the Pod's spec.
+
+        `volumes` are the volumes made in advance, off the event loop; if None, they are made here.
+        Raises ConfigProblem, VolumeProblem, OSError.
+        """
         names_message_file = _wants_message_file(container, request)
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
         aliases = pod.spec.host_aliases
@@ -152,13 +160,14 @@ class ContainerSetup:
         return notes
 
     def announce_folder(self, uid: str) -> None:
-        """Have the folder of a Pod removed at its end. Call on the loop before it is filled."""
+        """Register a Pod's folder for removal at its end. Call on the event loop before filling
+        it."""
         self._with_folders.add(uid)
 
     def make_volumes(
         self, pod: NodePod, container: Container, settings: FetchedSettings
     ) -> Volumes:
-        """Make the volumes that a container mounts. Blocks while it writes files; may run in a
+        """Create the volumes that a container mounts. Blocks while it writes files; may run in a
         thread, after `announce_folder`. Raises ConfigProblem, VolumeProblem."""
         if not self._isolates():
             container = _without_account(container, [])
@@ -168,18 +177,19 @@ class ContainerSetup:
         return Volumes(provided, notes)
 
     def empty_request(self) -> dict[str, Any]:
-        """What a container that asks for nothing has mounted: to try out whether it can be."""
+        """Return the request of a container without any special mounts, for a trial."""
         request: dict[str, Any] = {"pids": "container", "env": {}, "cwd": "/"}
         self._mount(request, "trial", [])
         return request
 
     def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
-        """Bring the files in a Pod's volumes up to date. Blocks while it writes files. Raises
+        """Update the files in a Pod's volumes. Blocks while it writes files. Raises
         VolumeProblem."""
         refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
-        """The termination message of an attempt that ended with `code`."""
+        """Return the termination message of an attempt that exited with `code`; "" if there is
+        none."""
         policy = self._messages.pop(ref, None)
         if policy is None:
             if ref.uid not in self._inherited:
@@ -189,15 +199,16 @@ class ContainerSetup:
         return last_message(self._pods, ref, code, policy=policy, log=log)
 
     def may_be_in_use(self, uid: str) -> None:
-        """Something that the Pod started may live longer than its containers."""
+        """Exclude the Pod's scratch folder from reuse: its processes may outlive its containers."""
         self._scratch.never_hand_on(uid)
 
     def unlink(self, uid: str) -> None:
-        """The Pod is over: another that is about to start may want its links' places."""
+        """Remove the links of an ended Pod at once: another that is about to start may need their
+        paths."""
         self._links.give_back(uid)
 
     def take_back(self, uid: str) -> None:
-        """Of a Pod that is over, and has no links, only the logs stay."""
+        """Remove the files of an ended Pod, after `unlink`; only its logs are kept."""
         self._inherited.discard(uid)
         self._scratch.give_back(uid)
         if uid in self._with_folders:
@@ -206,7 +217,7 @@ class ContainerSetup:
                 self._remove(f"{self._pods}/{uid}/{name}")
 
     def remove_all(self, uid: str) -> None:
-        """The Pod is no more, though it may still run."""
+        """Remove all files of a deleted Pod, whose processes may still run."""
         self._inherited.discard(uid)
         self._scratch.never_hand_on(uid)
         self._links.give_back(uid)
@@ -255,14 +266,14 @@ class ContainerSetup:
         own = f"{self._pods}/{pod.uid}/"
         for volume, mount in zip(container.volume_mounts, mounts, strict=True):
             if other_user:
-                # The link would be root's, and what it leads to is the Pod's choice: below /etc,
-                # programs of root believe it.
+                # The link would belong to root, while the Pod chooses its target: below /etc,
+                # programs of root would trust it.
                 why = (
                     "this machine has no mount namespaces, and a Pod that runs as another user "
                     "than the server cannot have links where all see them"
                 )
                 raise VolumeProblem(volume.name, why)
-            # What a Pod has for itself is only its own to spoil.
+            # A Pod can harm only itself by writing to its own folders.
             if mount.read_only and not mount.source.startswith(own):
                 why = "this machine has no mount namespaces, so it cannot be made read-only"
                 raise VolumeProblem(volume.name, why)
@@ -273,7 +284,8 @@ class ContainerSetup:
 
 
 def _covering(folder: str, pod: NodePod, container: Container) -> str:
-    """Return the mountPath over a folder or one of its parents; "" if it still leads there."""
+    """Return the mountPath that covers a folder or one of its parents; "" if the path still leads
+    to the folder."""
     paths = {os.path.realpath(mount.mount_path): mount for mount in container.volume_mounts}
     over = max((path for path in paths if _is_inside(folder, path)), key=len, default="")
     if not over:
@@ -292,8 +304,9 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def _without_account(container: Container, notes: list[str]) -> Container:
-    """Where there are no mount namespaces, a link in the place of the token that nobody asked for
-    would show it to the whole host, and have all other Pods wait."""
+    """Return the container without its automatic token mount. Without mount namespaces, a link to
+    the token, which the Pod did not request, would expose it to the whole host, and make all other
+    Pods wait."""
     kept = tuple(
         mount
         for mount in container.volume_mounts
@@ -309,25 +322,29 @@ def _without_account(container: Container, notes: list[str]) -> Container:
 
 
 def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
-    """A file at the default path costs a mount namespace with a /dev of its own, so it is there
-    only for containers that name the path or have a namespace anyway."""
+    """Return whether to provide a termination message file. A file at the default path costs a
+    mount namespace with a separate /dev, so only containers that mention the path or have a
+    namespace anyway get one."""
     path = container.termination_message_path
     if not path:
         return False
     if container.volume_mounts or path != DEFAULT_MESSAGE_PATH:
         return True
-    # Joined by what no path has: to look at each by itself takes ten times as long.
+    # Joined by NUL, which no path contains: checking each separately takes ten times as long.
     return path in "\0".join((*request["argv"], *request["env"].values()))
 
 
 def _has_view(request: dict[str, Any]) -> bool:
-    """Whether the container has a mount namespace already, or cannot reach our folders."""
+    """Return whether the container has a mount namespace already, or cannot access our folders."""
     return "mounts" in request or "user" in request
 
 
 def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
-    """Where nothing can stand at a path for one container alone, or where nothing else needs a
-    mount namespace, its command and environment name another one. A /dev with one file more is
-    made of more than a hundred mounts, which took most of the time of a short Pod."""
+    """Replace a path in the container's command and environment by the actual one.
+
+    Used where no file can be mounted for one container alone, or where it needs no mount namespace
+    otherwise: a /dev with one additional file consists of more than a hundred mounts, which took
+    most of the time of a short Pod.
+    """
     request["argv"] = [word.replace(path, actual) for word in request["argv"]]
     request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}

@@ -1,4 +1,4 @@
-"""The environment of a container: where values come from, and `$(VAR)` in them."""
+"""Container environment: variable sources and `$(VAR)` expansion."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,12 +21,13 @@ from onejob.wire.quantity import BadQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
 SECRETS = "secrets"
-#: Not a resource by itself: a token of a service account, made when it is fetched.
+#: Not a stored resource: a service account token, issued when it is fetched.
 TOKENS = "serviceaccounts/token"
 
 
 class ConfigProblem(Exception):
-    """A container cannot be made as asked now; the reason is what its state will say."""
+    """A container cannot be created as specified at present; `reason` is the waiting reason in its
+    status."""
 
     def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
         super().__init__(message)
@@ -34,32 +35,32 @@ class ConfigProblem(Exception):
 
 
 class Settings(Protocol):
-    """ConfigMaps and Secrets that were fetched before: None for one that does not exist."""
+    """Fetched ConfigMaps and Secrets; None for one that does not exist."""
 
     def values(self, key: Key) -> Mapping[str, bytes] | None: ...
 
 
 class NodeContext(Struct, frozen=True):
-    """What the downward API tells of the node."""
+    """Node facts for the downward API and for volumes."""
 
     name: str
     ip: str
-    #: What stands in for a limit that is not set: milli-CPUs, bytes.
+    #: Default for unset limits: milli-CPUs, bytes.
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    #: The Services of a namespace.
+    #: Returns the Services of a namespace.
     services: Callable[[str], Iterable[Service]] = lambda namespace: ()
-    #: Whether a hostPath that does not exist may be created.
+    #: Whether missing hostPaths may be created.
     makes_host_paths: bool = True
     #: Whether Pods get tokens of their service accounts.
     issues_tokens: bool = False
-    #: The URL by which Pods reach the API server; "" if there is none (yet).
+    #: Returns the URL by which Pods reach the API server; "" if there is none (yet).
     api_server: Callable[[], str] = lambda: ""
-    #: The folders that hostPath volumes of a namespace may be in; None for all.
+    #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
     host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:
-    """The ConfigMaps and Secrets that `environment` will ask for."""
+    """Yield the keys of the ConfigMaps and Secrets that `environment` needs."""
     namespace = pod.metadata.namespace
     for source in container.env_from:
         if source.config_map_ref is not None:
@@ -81,7 +82,8 @@ def environment(
     settings: Settings,
     node: NodeContext,
 ) -> dict[str, str]:
-    """`base`, HOSTNAME, Services, envFrom, env: later ones win. Raises ConfigProblem."""
+    """Return the variables of a container from `base`, HOSTNAME, Services, envFrom and env; later
+    ones win. Raises ConfigProblem."""
     result = dict(base)
     room = _LONGEST_OF_ALL
 
@@ -123,14 +125,15 @@ def environment(
 
 
 def _api_server_variables(url: str) -> Mapping[str, str]:
-    """Raises ConfigProblem."""
+    """Return the variables that locate the API server. Raises ConfigProblem if it is not listening
+    yet."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigProblem("the API server does not listen yet")
     return api_server_variables(parts.hostname, parts.port or 443)
 
 
-#: What Linux takes of one argument or variable, and of all of them.
+#: Linux's limits for one argument or variable, and for all of them; counted in characters here.
 _LONGEST_TEXT = 128 * 1024
 _LONGEST_OF_ALL = 6 * 1024 * 1024
 
@@ -138,9 +141,11 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes its value if there is one; `$$` is a plain dollar sign. Raises
-    ConfigProblem for more than a process can be given: thirty variables of which each holds the
-    one before twice would fill any memory."""
+    """Replace `$(NAME)` by its value if there is one, and `$$` by a dollar sign.
+
+    Raises ConfigProblem beyond the size that a process can receive: thirty variables, each
+    containing the previous one twice, would fill any memory.
+    """
     if "$" not in text:
         return text
     length = len(text)
@@ -160,13 +165,13 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def missing_values(text: str, values: Mapping[str, str]) -> list[str]:
-    """The names that `$(NAME)` refers to and that have no value, or an empty one."""
+    """Return the names referenced by `$(NAME)` that have no value or an empty one, sorted."""
     names = {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None}
     return sorted(name for name in names if not values.get(name))
 
 
 def expand_all(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
-    """A command line. Raises ConfigProblem."""
+    """Expand a command line. Raises ConfigProblem."""
     expanded: list[str] = []
     room = _LONGEST_OF_ALL
     for word in words:
@@ -218,7 +223,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
 def field_value(pod: NodePod, path: str, node: NodeContext) -> str:
-    """A field of the Pod as the downward API tells it. Raises ConfigProblem."""
+    """Return a field of the Pod for the downward API. Raises ConfigProblem."""
     meta, spec = pod.metadata, pod.spec
     if match := _SUBSCRIPT.fullmatch(path):
         values = meta.labels if match[1] == "labels" else meta.annotations
@@ -247,7 +252,8 @@ def field_value(pod: NodePod, path: str, node: NodeContext) -> str:
 def resource_value(
     pod: NodePod, container: Container, selector: ResourceFieldSelector, node: NodeContext
 ) -> str:
-    """A limit or request in units of the divisor, rounded up, as upstream does."""
+    """Return a limit or request in units of the divisor, rounded up, as upstream does. Raises
+    ConfigProblem."""
     target = container
     if selector.container_name:
         named = pod.container(selector.container_name)

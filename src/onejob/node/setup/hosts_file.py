@@ -1,4 +1,4 @@
-"""The /etc/hosts of a Pod with `hostAliases`: the host's own, and the Pod's names after it."""
+"""/etc/hosts of a Pod with `hostAliases`: the host's own file, followed by the Pod's entries."""
 
 import os
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from onejob.objects.pod_spec import HostAlias, NodePod
 
 HOSTS = "/etc/hosts"
 
-#: The kubelet's, word for word: programs look for the first line.
+#: The kubelet's text, verbatim: programs look for the first line.
 _HEADER = b"# Kubernetes-managed hosts file (host network).\n"
 _ALIASES = b"\n# Entries added by HostAliases.\n"
 
 
 def make_hosts_file(pods: Path, pod: NodePod) -> Path:
-    """One for all containers of the Pod, which may change it. Raises OSError."""
+    """Create the file shared by all containers of the Pod, which may change it. Raises OSError."""
     part = f"{pod.uid}/etc"
     with folder_of(str(pods)) as top, beneath(top, part, make=0o755) as folder:
         try:
@@ -32,7 +32,7 @@ def _of_host() -> bytes:
     try:
         return Path(HOSTS).read_bytes()
     except OSError:
-        # A host without one resolves names by other means.
+        # A host without the file resolves names by other means.
         return b""
 
 

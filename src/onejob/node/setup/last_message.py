@@ -1,7 +1,7 @@
-"""Termination messages: the file that a container may leave one in, and what is made of it.
+"""Termination messages: the file for a container's message, and reading it back safely.
 
-The container can put anything in the file's place: a link, a FIFO, something huge. So it is only
-read if it is a regular file that no link leads to, and only its beginning.
+The container can replace the file by anything: a link, a FIFO, a huge file. Therefore only a
+regular file reached without links is read, and only its beginning.
 """
 
 import os
@@ -17,7 +17,7 @@ _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 
 def make_message_file(pods: Path, ref: AttemptRef) -> Path:
-    """An empty file that the container may write to, whoever it runs as. Raises OSError."""
+    """Create an empty file that the container may write to as any user. Raises OSError."""
     folder, name = _place(ref)
     with folder_of(str(pods)) as top, beneath(top, folder, make=0o755) as parent:
         fd = open_regular(name, os.O_WRONLY | os.O_CREAT, dir_fd=parent)
@@ -29,18 +29,18 @@ def make_message_file(pods: Path, ref: AttemptRef) -> Path:
 
 
 def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Path) -> str:
-    """What an attempt that ended with `code` left as its message: a file, or the end of its log
-    if the policy says so."""
+    """Return the message of an attempt that exited with `code`: its file, or the end of its log if
+    the policy permits; "" if there is none."""
     try:
         found = read_file_beneath(str(pods), "/".join(_place(ref)), _MESSAGE_BYTES)
     except OSError:
-        # It made none, or put something else in its place.
+        # The container deleted the file, or replaced it by another kind.
         found = b""
     if not found and code and policy == "FallbackToLogsOnError":
         try:
             return last_words(log, _FALLBACK_LINES, _FALLBACK_BYTES)
         except OSError:
-            # It was rotated or replaced this very moment.
+            # The log was rotated or replaced at this moment.
             return ""
     return found.decode("utf-8", "replace")
 

@@ -1,8 +1,8 @@
-"""Removing what a workload left behind: whatever it put there, nothing outside is touched.
+"""Safe removal of a workload's files: nothing outside the tree is touched, whatever it contains.
 
-Links are removed, never followed. What is mounted below is detached first, and only emptied if we
-mounted it. A tree may be of any depth: its folders are moved up one by one, so that two
-descriptors are enough.
+Links are removed, never followed. Mounts below the tree are detached first, and emptied only if
+they are ours. A tree may have any depth: its folders are moved up one by one, so that two
+descriptors are sufficient.
 """
 
 import logging
@@ -17,7 +17,7 @@ from onejob.node.supervisor import linux
 
 log = logging.getLogger(__name__)
 
-#: How the kernel's list of mounts names the tmpfs of a volume.
+#: Source of a volume's tmpfs in the kernel's list of mounts.
 MEMORY_VOLUME = "onejob-volume"
 _MOVED = "..removing-"
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,12 +25,12 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class _Mounted(NamedTuple):
     path: str
-    #: Whether it is a volume's and goes with its files.
+    #: Whether it belongs to a volume, and is deleted with its files.
     ours: bool
 
 
 def remove_trees(paths: Iterable[str]) -> None:
-    """Remove folders with all that is in them; what cannot be removed is logged."""
+    """Remove folders recursively; failures are logged."""
     mounts: Sequence[_Mounted] | None = None
     for path in paths:
         try:
@@ -67,11 +67,12 @@ def remove_beneath(folder: int, name: str) -> None:
 
 def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
     real = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)
-    # What was mounted last is listed last, and may lie on top of others.
+    # Later mounts are listed later, and may cover earlier ones.
     for mounted in reversed(mounts):
         if mounted.path == real or mounted.path.startswith(real + "/"):
             if mounted.ours:
-                # Other mount namespaces may keep it for as long as they live, but not its files.
+                # Other mount namespaces may keep the mount as long as they exist, but not its
+                # files.
                 _empty(mounted.path)
             linux.detach(mounted.path)
     parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -91,7 +92,7 @@ def _empty(path: str) -> None:
 
 
 def _remove_single(folder: int, name: str) -> bool:
-    """Whether it was no more than a file, a link or an empty folder; then it is gone."""
+    """Remove a file, a link or an empty folder; return False for a folder with entries."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -117,7 +118,7 @@ def _listed(folder: int, name: str) -> Iterator[int]:
 
 
 def _let_us_in(folder: int, name: str) -> None:
-    """A folder that its owner closed even to himself can neither be listed nor moved."""
+    """Restore the owner's access: a folder without it can neither be listed nor moved."""
     if os.geteuid() == 0:
         return
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -140,7 +141,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 def _mounts() -> list[_Mounted]:
-    """All that is mounted, in the order in which it was."""
+    """Return all mounts, in the order of mounting."""
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().splitlines()
     found = []

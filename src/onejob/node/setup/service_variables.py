@@ -1,4 +1,4 @@
-"""Variables that describe Services to a container, as the kubelet sets them."""
+"""Service environment variables of containers, as set by the kubelet."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -6,14 +6,17 @@ from typing import Final
 
 from onejob.objects.service import Service, ServicePort
 
-#: The Service by which Pods of a cluster reach the API server.
+#: Namespace and name of the Service for the API server.
 _API_SERVER: Final = ("default", "kubernetes")
 
 
 def service_variables(services: Iterable[Service], node_ip: str) -> dict[str, str]:
-    """Return the variables of a namespace's Services. Nothing routes to Services here, and Pods
-    share the host's network: one without an address of its own is at the node's. That of the API
-    server is left out: nothing listens at its address (see `api_server_variables`)."""
+    """Return the variables of a namespace's Services.
+
+    There is no routing to Services, and Pods share the host's network: a Service without an address
+    of its own gets the node's. The API server's Service is omitted, because nothing listens at its
+    address (see `api_server_variables`).
+    """
     result: dict[str, str] = {}
     for service in services:
         spec = service.spec
@@ -30,7 +33,7 @@ def api_server_variables(host: str, port: int) -> Mapping[str, str]:
     return _variables(_API_SERVER[1], (ServicePort("https", "TCP", port),), host)
 
 
-# Every container gets the same ones.
+# Cached: every container gets the same variables.
 @lru_cache(maxsize=256)
 def _variables(name: str, ports: tuple[ServicePort, ...], address: str) -> Mapping[str, str]:
     prefix = _variable_name(name)

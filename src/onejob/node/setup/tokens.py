@@ -1,4 +1,4 @@
-"""Tokens of service accounts for the volumes of Pods."""
+"""Service account tokens projected into volumes of Pods."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -10,15 +10,15 @@ from onejob.node.setup.environment import TOKENS
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import NodePod, ServiceAccountToken
 
-#: Where the token is in what is fetched for its key.
+#: Field of the token in the document fetched for its key.
 TOKEN_FIELD: Final = "token"
-#: As the kubelet: another token when four fifths of the life of one are over, or a day.
+#: As in the kubelet: a token is renewed after four fifths of its lifetime, or after a day.
 _SHARE: Final = 0.8
 _LONGEST_SECONDS: Final = 24 * 3600.0
 
 
 class TokenWanted(msgspec.Struct, frozen=True, array_like=True):
-    """What a token is to be; the name in its key."""
+    """Properties of a requested token, encoded as the name in its key."""
 
     account: str
     pod: str
@@ -27,7 +27,7 @@ class TokenWanted(msgspec.Struct, frozen=True, array_like=True):
     seconds: int
 
 
-#: Makes a token in a namespace. Raises ApiError.
+#: Issues a token in a namespace. Raises ApiError.
 IssueToken = Callable[[str, TokenWanted], str]
 
 
@@ -43,13 +43,15 @@ def token_key(pod: NodePod, token: ServiceAccountToken) -> Key:
 
 
 def refresh_after_seconds(pod: NodePod) -> float | None:
-    """When the tokens in a Pod's volumes must be replaced; None if there are none."""
+    """Return the seconds after which the tokens in a Pod's volumes must be renewed; None without
+    tokens."""
     lives = [token.expiration_seconds for token in pod.tokens]
     return min(min(lives) * _SHARE, _LONGEST_SECONDS) if lives else None
 
 
 def fetch_with_tokens(fetch: Fetch, issue: IssueToken) -> Fetch:
-    """Tokens are fetched as ConfigMaps and Secrets are."""
+    """Return a `Fetch` that also issues tokens, so that they are fetched like ConfigMaps and
+    Secrets."""
 
     def fetch_any(key: Key) -> Awaitable[bytes]:
         return _issued(key, issue) if key.resource == TOKENS else fetch(key)

@@ -1,7 +1,7 @@
-"""Files from ConfigMaps, Secrets and fields of the Pod, brought up to date while the Pod runs.
+"""Refresh of volumes generated from ConfigMaps, Secrets and Pod fields, while the Pod runs.
 
-What a Pod's volumes come from is remembered by key, so that a change costs nothing unless a Pod of
-this node uses it. As with the kubelet, a source that is gone leaves the files as they were.
+The sources of volumes are indexed by key, so that a change costs nothing unless a Pod of this node
+uses it. As with the kubelet, deleting a source leaves the files unchanged.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The Pod, and the reason and message of an event about it.
+#: Arguments: the Pod, and the reason and message of an event about it.
 Warn = Callable[[NodePod, str, str], None]
 
 
@@ -31,16 +31,16 @@ class VolumeRefresh:
         self._warn = warn
         self._pods: dict[str, NodePod] = {}
         self._users: dict[Key, set[str]] = {}
-        #: Pods whose sources changed in their time: a container that was about to start then may
-        #: have got what was fetched before.
+        #: Pods whose sources have changed since they were followed: a container that was starting
+        #: at that time may have received the older content.
         self._changed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
-        #: Of Pods whose volumes hold tokens.
+        #: Timers of Pods whose volumes contain tokens.
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def follow(self, pod: NodePod) -> None:
-        """A Pod of this node, before its first container starts."""
+        """Follow the sources of a Pod of this node. Call before its first container starts."""
         if self._runtime is not None and pod.spec.volumes and is_refreshed(pod):
             self._pods[pod.uid] = pod
             for key in settings_in_volumes(pod):
@@ -70,7 +70,8 @@ class VolumeRefresh:
                 self.refresh(uid)
 
     def pod_changed(self, pod: NodePod) -> None:
-        """The downward API tells labels and annotations; nothing else of a Pod changes there."""
+        """Refresh volumes if labels or annotations have changed: the downward API exposes no other
+        mutable fields."""
         before = self._pods.get(pod.uid)
         if before is None:
             return
@@ -85,8 +86,7 @@ class VolumeRefresh:
             self.refresh(uid)
 
     def refresh(self, uid: str) -> None:
-        """Write what is new into the Pod's volumes; one at a time, and once more if asked
-        meanwhile."""
+        """Update the Pod's volumes; one refresh at a time, repeated once if requested meanwhile."""
         if uid in self._tasks:
             self._again.add(uid)
         elif uid in self._pods:
@@ -94,13 +94,13 @@ class VolumeRefresh:
             task.add_done_callback(lambda _: self._done(uid, task))
 
     def clock_jumped(self) -> None:
-        """Tokens may have expired, or be valid only later."""
+        """Renew all tokens: after a clock change they may have expired, or not be valid yet."""
         for uid, timer in list(self._timers.items()):
             timer.cancel()
             self._tokens_due(self._pods[uid])
 
     def _renew_tokens(self, pod: NodePod) -> None:
-        """In time before they expire, and again after that."""
+        """Schedule the renewal of tokens, repeatedly, in time before they expire."""
         seconds = refresh_after_seconds(pod)
         if seconds is not None:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Volumes as directories and files of this host, made before a container starts."""
+"""Volumes as directories and files of this host, created before a container starts."""
 
 import os
 import stat
@@ -49,7 +49,8 @@ from onejob.wire.quantity import BadQuantity, parse_quantity
 
 
 class VolumeProblem(Exception):
-    """A volume cannot be provided now; upstream keeps such a container in ContainerCreating."""
+    """A volume cannot be provided at present; as upstream, the container stays in
+    ContainerCreating."""
 
     def __init__(self, volume: str, message: str) -> None:
         super().__init__(message)
@@ -57,10 +58,10 @@ class VolumeProblem(Exception):
 
 
 class Provided(NamedTuple):
-    """The place of a volume on this host."""
+    """Location of a volume on this host."""
 
     path: str
-    #: The folder that it must still be in when it is mounted; "" where it does not matter.
+    #: Folder that it must still be inside of when it is mounted; "" without that restriction.
     inside: str = ""
 
 
@@ -89,7 +90,7 @@ def container_mounts(
     env: Mapping[str, str],
     notes: list[str],
 ) -> list[Mount]:
-    """Make the volumes that a container mounts and return its mounts. Blocks while it writes
+    """Create the volumes that a container mounts, and return its mounts. Blocks while it writes
     files. Raises ConfigProblem, VolumeProblem."""
     provided = provide_volumes(pod, container, folder, settings, node, notes)
     return mounts_of(pod, container, provided, env)
@@ -103,9 +104,11 @@ def provide_volumes(
     node: NodeContext,
     notes: list[str],
 ) -> dict[str, Provided]:
-    """Make the volumes that a container mounts, by name. `folder` is the Pod's own. Existing
-    contents (an emptyDir after a restart) are kept. `notes` gets deviations from the Pod's spec.
-    Blocks while it writes files. Raises VolumeProblem."""
+    """Create the volumes that a container mounts; return them by name.
+
+    `folder` is the Pod's own. Existing contents (an emptyDir after a restart) are kept. Deviations
+    from the Pod's spec are added to `notes`. Blocks while it writes files. Raises VolumeProblem.
+    """
     by_name = {volume.name: volume for volume in pod.spec.volumes}
     contents = _PodFiles(pod, settings, node)
     provided: dict[str, Provided] = {}
@@ -122,8 +125,7 @@ def provide_volumes(
 def mounts_of(
     pod: NodePod, container: Container, provided: Mapping[str, Provided], env: Mapping[str, str]
 ) -> list[Mount]:
-    """Return the mounts of a container, making the subPaths that are missing. Raises
-    ConfigProblem."""
+    """Return the mounts of a container, creating missing subPaths. Raises ConfigProblem."""
     written = {volume.name for volume in pod.spec.volumes if _is_written_by_node(volume)}
     mounts = []
     for mount in container.volume_mounts:
@@ -137,12 +139,12 @@ def mounts_of(
 
 
 def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeContext) -> None:
-    """Bring the files that were written for a Pod up to date. Blocks while it writes files. Raises
-    VolumeProblem for the first volume that cannot be, after all others."""
+    """Update the files that were written for a Pod. Blocks while it writes files. Raises
+    VolumeProblem for the first volume that cannot be updated, after processing all others."""
     contents = _PodFiles(pod, settings, node)
     problems = []
     for volume in pod.spec.volumes:
-        # Not there: no container that mounts it was started, or the Pod is over.
+        # Missing: no container that mounts it was started, or the Pod has ended.
         if not _is_written_by_node(volume) or not (folder / "volumes" / volume.name).is_dir():
             continue
         try:
@@ -155,12 +157,12 @@ def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeCo
 
 
 def is_refreshed(pod: NodePod) -> bool:
-    """Whether the Pod has files that follow the objects that they come from."""
+    """Return whether the Pod has generated files, which follow changes of their source objects."""
     return any(_is_written_by_node(volume) for volume in pod.spec.volumes)
 
 
 def mounts_files(pod: NodePod, container: Container) -> bool:
-    """Whether files have to be written before the container starts."""
+    """Return whether files have to be written before the container starts."""
     if not container.volume_mounts:
         return False
     mounted = {mount.name for mount in container.volume_mounts}
@@ -170,7 +172,8 @@ def mounts_files(pod: NodePod, container: Container) -> bool:
 
 
 def _is_written_by_node(volume: Volume) -> bool:
-    """Read only for the Pod: what it changed there would be lost with the next refresh."""
+    """Return whether the node generates the volume's files. Such volumes are read-only for the Pod,
+    since its changes would be lost at the next refresh."""
     return (
         volume.config_map is not None
         or volume.secret is not None
@@ -190,7 +193,7 @@ def _problems_of(volume: Volume) -> Iterator[None]:
 
 
 def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
-    """The part of the volume that is mounted; "" for all of it. Raises ConfigProblem."""
+    """Return the subPath to mount; "" for the whole volume. Raises ConfigProblem."""
     part, problem = mount.sub_path, ""
     if mount.sub_path_expr:
         if missing := missing_values(mount.sub_path_expr, env):
@@ -205,8 +208,8 @@ def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
 
 
 def _prepare_part(mount: VolumeMount, volume: str, part: str, inside: str) -> None:
-    """Make the part if it is missing, with the mode of the volume, as the kubelet does. Links are
-    followed if they stay in the volume, which is `inside` that folder. Raises ConfigProblem."""
+    """Create a missing subPath with the volume's mode, as the kubelet does. Links are followed if
+    they stay within the volume, which is inside the folder `inside`. Raises ConfigProblem."""
     try:
         resolved = part_inside(volume, part)
         outer = inside or volume
@@ -220,19 +223,19 @@ def _prepare_part(mount: VolumeMount, volume: str, part: str, inside: str) -> No
         raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}": {_text(error)}') from error
 
 
-#: The size of a page; to a tmpfs, 0 would mean no bound at all.
+#: Page size in bytes; a tmpfs of size 0 would be unlimited.
 _LEAST_MEMORY = 4096
 
-#: Bytes of all files that are written for one Pod. References multiply: a ConfigMap of one MiB may
-#: be mounted under thousands of paths.
+#: Most bytes of all files written for one Pod. References multiply: a ConfigMap of one MiB may be
+#: mounted at thousands of paths.
 MAX_FILES_BYTES = 32 * 1024 * 1024
-#: Charged per file, as a disk charges it, so that many empty files count as well.
+#: Bytes charged per file, like a disk block, so that many empty files count as well.
 _FILE_COST = 4096
-#: For the tmpfs of a volume with Secrets; twice, because new files are written beside the old ones.
-#: It takes only what is in it.
+#: Size of the tmpfs of a volume with Secrets: twice the limit, because new files are written while
+#: the old ones exist. It uses only the memory of its contents.
 _SECRET_BYTES = 2 * MAX_FILES_BYTES
 
-#: A container that starts and a refresh may write the same volume at a time.
+#: A starting container and a refresh may write the same volume at the same time.
 _writing = threading.Lock()
 
 
@@ -260,7 +263,7 @@ def _provide(
     files = contents.of(volume)
     if _holds_secrets(volume):
         with _own_folder(folder, volume, 0o755) as fd:
-            # Of one that is in use, others may see what it was before.
+            # A volume in use may be mounted elsewhere; a tmpfs over it would be invisible there.
             if not os.listdir(fd):
                 _mount_memory(fd, _SECRET_BYTES)
     _write_files(pod, volume, folder, files, make=0o755)
@@ -268,15 +271,15 @@ def _provide(
 
 
 def _holds_secrets(volume: Volume) -> bool:
-    """Whether its files shall not reach the disk, if that can be helped."""
+    """Return whether the volume contains Secrets, which are kept off the disk if possible."""
     if volume.projected is not None:
         return any(source.secret is not None for source in volume.projected.sources)
     return volume.secret is not None
 
 
 def _mount_memory(folder: int, size: int) -> str:
-    """Put a tmpfs over the folder, for all containers of the Pod, unless there is one. Returns why
-    that cannot be, if it cannot."""
+    """Mount a tmpfs over the folder, for all containers of the Pod, unless there is one already;
+    return the reason if that fails, else ""."""
     if os.fstat(folder).st_dev != os.stat("..", dir_fd=folder).st_dev:
         return ""
     if os.geteuid() != 0:
@@ -291,8 +294,8 @@ def _mount_memory(folder: int, size: int) -> str:
 
 
 def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int:
-    """As the kubelet: what the node has, the containers may use or the volume may hold, whichever
-    is least. Raises ConfigProblem."""
+    """Return the tmpfs size in bytes as the kubelet does: the least of the node's memory, the
+    containers' limits and the volume's limit. Raises ConfigProblem."""
     try:
         limits = sum(
             parse_quantity(container.resources.limits.get("memory", "0")).nanos
@@ -318,13 +321,13 @@ def _write_files(
 
 
 def _fs_group(pod: NodePod) -> int | None:
-    """Without root, there are no groups to give."""
+    """Return the fsGroup to apply; None without root, which could not set it."""
     return pod.spec.security_context.fs_group if os.geteuid() == 0 else None
 
 
 @contextmanager
 def _own_folder(folder: Path, volume: Volume, make: int | None) -> Iterator[int]:
-    """The folder of a volume below that of its Pod; nothing planted there leads out of it."""
+    """Open the folder of a volume below its Pod's; no link planted there leads out of it."""
     part = f"{folder.name}/volumes/{volume.name}"
     with folder_of(str(folder.parent)) as pods, beneath(pods, part, make=make) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
@@ -338,7 +341,7 @@ _Files = dict[str, tuple[bytes, int | None]]
 
 
 class _PodFiles:
-    """The files that the volumes of a Pod hold, within one bound for all of them. Files of one
+    """Contents of a Pod's generated volumes, within one size limit for all of them. Files from one
     source share its bytes."""
 
     def __init__(self, pod: NodePod, settings: Settings, node: NodeContext) -> None:
@@ -350,8 +353,8 @@ class _PodFiles:
         self._room = MAX_FILES_BYTES
 
     def of(self, volume: Volume) -> dict[str, File]:
-        """Return the files of one volume by relative path. Raises ConfigProblem: also if the Pod's
-        volumes take too much together, whichever is asked for."""
+        """Return the files of one volume by relative path. Raises ConfigProblem, including for
+        every volume if the Pod's volumes exceed the limit in total."""
         if self._volumes is None:
             self._volumes = {each.name: self._found(each) for each in self._pod.spec.volumes}
         if self._room < 0:
@@ -391,7 +394,7 @@ class _PodFiles:
             files = self._projected(volume.projected)
             mode = volume.projected.default_mode
         for name in files:
-            # As the kubelet: names that begin so are its own, for `..data` and what that leads to.
+            # As in the kubelet, such names are reserved, for `..data` and its targets.
             if not _safe(name) or name.startswith(".."):
                 raise ConfigProblem(
                     f'"{name}" must be a relative path that does not begin with ".."'
@@ -507,9 +510,13 @@ def _open_host_folder(path: str, inside: str, make: int | None = None) -> int:
 
 
 def _allowed_folder(path: Path, folders: tuple[str, ...] | None) -> str:
-    """The one that the path leads into, without links; "" if all are allowed. The path itself was
-    found allowed when the Pod was created; where links lead is known only here. They may lead
-    elsewhere a moment later, so what is mounted is looked for inside this folder again."""
+    """Return the permitted folder that contains the path after resolving links; "" if all are
+    permitted. Raises ConfigProblem if there is none.
+
+    The path itself was checked when the Pod was created, but the targets of its links are known
+    only here. They may change a moment later, so the path is resolved inside this folder again when
+    it is mounted.
+    """
     if folders is None:
         return ""
     real = os.path.realpath(path)
