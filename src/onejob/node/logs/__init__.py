@@ -1,1 +1,1 @@
-"""Reading what containers wrote: one attempt's files, or a Pod's as `kubectl logs` wants them."""
+"""Reading container logs: the files of one attempt, or a Pod's logs for `kubectl logs`."""

@@ -1,9 +1,9 @@
-"""Keeps the logs of Pods that are deleted, for as long and as much as was asked for.
+"""Retention of the logs of deleted Pods, limited by age and total size.
 
-<data dir>/kept-logs/<milliseconds>-<uid>/pod.json     whose logs they are
-<data dir>/kept-logs/<milliseconds>-<uid>/logs/        as they were in the Pod's folder
+<data dir>/kept-logs/<milliseconds>-<uid>/pod.json     the Pod that they belong to
+<data dir>/kept-logs/<milliseconds>-<uid>/logs/        the files from the Pod's folder
 
-The number is when the Pod was deleted, so that names sort by age.
+The number is the time of the Pod's deletion, so that names sort by age.
 """
 
 import asyncio
@@ -29,38 +29,39 @@ log = logging.getLogger(__name__)
 FOLDER = "kept-logs"
 _RECORD = "pod.json"
 _LOGS = "logs"
-#: How often to look whether something is too old, beside each time that something is added.
+#: Seconds between checks for expired logs, in addition to one after each deletion.
 _LOOK_SECONDS = 3600.0
 
 
 class KeptPod(msgspec.Struct, frozen=True, rename="camel"):
-    """Whose logs are kept."""
+    """Pod whose logs are kept."""
 
     namespace: str
     name: str
     uid: str
     deleted_at: datetime
     labels: dict[str, str] = {}
-    #: Kind and name of what controlled it, empty if nothing did.
+    #: Kind and name of its controller; empty if it had none.
     owner_kind: str = ""
     owner_name: str = ""
 
 
 class KeptLogs:
-    """Must hear of changes before the runtime does, which removes a deleted Pod's folder."""
+    """Archive of deleted Pods' logs. It must receive changes before the runtime, which removes a
+    deleted Pod's folder."""
 
     def __init__(self, data_dir: Path, clock: Clock, retention: LogRetention) -> None:
         self._data_dir = data_dir
         self._folder = data_dir / FOLDER
         self._clock = clock
         self._retention = retention
-        #: One thread, so that what it has counted is what there is.
+        #: A single thread, so that its totals match the disk.
         self._thread = WorkerThreads(1, "kept-logs")
         self._sizes: deque[tuple[str, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Count what is there, and look now and then what is too old."""
+        """Measure the existing logs, and check for expired ones periodically."""
         self._thread.submit(self._guarded, self._count)
         self._look()
 
@@ -79,12 +80,12 @@ class KeptLogs:
         self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _keep(self, pod: Pod) -> None:
-        """Put aside what the Pod wrote, if it wrote anything: a few system calls, at once, before
-        its folder is removed."""
+        """Archive the logs of a deleted Pod, if there are any: a few system calls, made
+        synchronously before its folder is removed."""
         metadata = pod.metadata
         source = f"{self._data_dir}/pods/{metadata.uid}/{_LOGS}"
         try:
-            # What a container put in its place is not kept.
+            # A container may have replaced the folder by a link; that is not kept.
             if not stat.S_ISDIR(os.lstat(source).st_mode):
                 return
             now = self._clock.now()
@@ -107,7 +108,7 @@ class KeptLogs:
         except OSError as error:
             log.warning("kept logs: %s", error)
 
-    # --- in the thread
+    # --- in the worker thread
 
     def _count(self) -> None:
         self._sizes = deque((name, _size(self._folder / name)) for name in _names(self._folder))
@@ -132,8 +133,8 @@ class KeptLogs:
 
 
 def kept_pods(data_dir: Path) -> Iterator[tuple[KeptPod, Path]]:
-    """What is kept below a data dir, oldest first, and the folder of each. What cannot be read is
-    left out."""
+    """Yield the archived Pods below a data directory, oldest first, with their folders. Unreadable
+    entries are skipped."""
     folder = data_dir / FOLDER
     for name in _names(folder):
         try:
@@ -144,7 +145,7 @@ def kept_pods(data_dir: Path) -> Iterator[tuple[KeptPod, Path]]:
 
 
 def kept_attempts(folder: Path) -> dict[str, list[Path]]:
-    """The logs in a kept Pod's folder, by container: one for each attempt, in order."""
+    """Return the logs in an archived Pod's folder by container: one per attempt, in order."""
     found: dict[str, list[Path]] = {}
     for container in sorted(_names(folder / _LOGS)):
         place = folder / _LOGS / container
@@ -177,7 +178,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _deleted_at(name: str) -> float:
-    """Of a name that is none of ours: long ago."""
+    """Return the deletion time in the name, in Unix seconds; 0 for names of other origin."""
     number = name.partition("-")[0]
     return int(number) / 1000 if number.isdigit() and len(number) < 16 else 0.0
 

@@ -1,4 +1,4 @@
-"""Logs by Pod and container name, with the answers `GET …/log` gives when there are none."""
+"""Logs by Pod and container name, with the errors of `GET …/log`."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -12,7 +12,7 @@ from onejob.wire.requests import LogOptions
 
 
 class LogKeeper(Protocol):
-    """A `Runtime`, or whoever else has the logs of attempts."""
+    """A `Runtime`, or another provider of the logs of attempts."""
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]: ...
 
@@ -30,7 +30,8 @@ async def pod_logs(
 
 
 def running_container(document: bytes, container: str) -> tuple[NodePod, AttemptRef]:
-    """The attempt that runs now, for those who want to join it."""
+    """Return the Pod and the running attempt of a container, for exec and attach. Raises
+    BadRequest."""
     pod = read_node_pod(document)
     name = _choose(pod, container)
     status = _status(pod, name)
@@ -62,7 +63,7 @@ def _attempt(pod: NodePod, name: str, *, previous: bool) -> int:
         if status.last_state.terminated is None or status.restart_count == 0:
             raise BadRequest(f"previous terminated {place} not found")
         waiting = status.state.running is None and status.state.terminated is None
-        # While it waits to be restarted, its newest attempt is already the previous one.
+        # While it waits for a restart, its newest attempt is already the previous one.
         return status.restart_count if waiting else status.restart_count - 1
     begun = status.state.running or status.state.terminated or status.last_state.terminated
     if begun is None:

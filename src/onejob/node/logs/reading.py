@@ -1,4 +1,5 @@
-"""Reads what `onejob.node.supervisor.capture` wrote: whole, the tail, since a time, or live."""
+"""Reader of the log files written by `onejob.node.supervisor.capture`: whole, tail, since a time,
+or following."""
 
 import asyncio
 import os
@@ -12,37 +13,40 @@ from onejob.node.supervisor.paths import open_regular
 from onejob.wire.requests import LogOptions
 
 _POLL_SECONDS = 0.1
-#: At first and after each line: who has just begun or spoken may soon speak again, or end.
+#: Seconds of the first poll, and after each line: a container that has just started or written may
+#: soon write again, or end.
 _SHORTEST_POLL_SECONDS = 0.01
-#: Read between two turns of the loop: some milliseconds' work if all lines are short.
+#: Bytes read between two yields to the event loop: a few milliseconds' work if all lines are short.
 _CHUNK_BYTES = 1 << 16
-#: As much of a log's end holds any termination message.
+#: Bytes at the end of a log that contain any termination message.
 _LAST_WORDS_BYTES = 1 << 18
 _AFTER_ALL_TIMES = b"~"
 _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
 
 
 def log_path(data_dir: Path, uid: str, container: str, attempt: int) -> Path:
-    """Where the supervisor writes what an attempt at running a container says."""
+    """Return the path to which the supervisor writes the output of an attempt."""
     return Path(log_name(data_dir, uid, container, attempt))
 
 
 def log_name(data_dir: Path, uid: str, container: str, attempt: int) -> str:
-    """The same for those who only pass it on: a `Path` takes longer to make than to say."""
+    """Return the same path as a string: for callers that only pass it on, creating a `Path` is
+    costly."""
     return f"{data_dir}/pods/{uid}/logs/{container}/{attempt}.log"
 
 
 async def read_logs(
     path: Path, options: LogOptions, now: datetime, running: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Pieces of text, lines whole unless the container left one unfinished or a limit cut it.
+    """Iterate over pieces of text, with whole lines unless the container left one unfinished or a
+    limit cut it.
 
-    With `follow` it goes on until `running` says no and everything was read.
+    With `follow`, continue until `running` returns False and everything is read.
     """
     left = options.limit_bytes
     reader = _Reader(path, _since(options, now), timestamps=options.timestamps)
     pause = _SHORTEST_POLL_SECONDS
-    # Asked before reading: what was written by then is read, so nothing is missed at the end.
+    # Evaluated before reading: output written until then is read, so none is missed at the end.
     more = options.follow and running()
     pieces = reader.from_line(options.tail_lines)
     while True:
@@ -55,7 +59,7 @@ async def read_logs(
                 yield piece
             if left == 0:
                 return
-            # A long log must not keep the server from anything else.
+            # A long log must not block the event loop.
             await asyncio.sleep(0)
         if not more:
             return
@@ -66,15 +70,15 @@ async def read_logs(
 
 
 def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
-    """The end of a log, for a termination message. However long its lines are, no more is read
-    than may hold so many bytes."""
+    """Return the end of a log, for a termination message. Reads no more than necessary for
+    `max_bytes`, however long the lines are."""
     text = b""
     for file in reversed(_files(path)):
         with _opened(file) as stream:
             start = max(stream.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES, 0)
             stream.seek(start)
             records = stream.read(_LAST_WORDS_BYTES).split(b"\n")
-        # The first may be the end of one that begins before.
+        # The first record may have begun before the block.
         part = _Reader(path, b"", timestamps=False).render(records[1:] if start else records)
         text = part + text
         if start or len(text) >= max_bytes:
@@ -85,7 +89,7 @@ def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
 
 
 class _Reader:
-    """Follows one log through its rotations by keeping the file open that it reads."""
+    """Reader that follows one log through its rotations by keeping its current file open."""
 
     def __init__(self, path: Path, since: bytes, *, timestamps: bool) -> None:
         self._path = path
@@ -100,7 +104,7 @@ class _Reader:
         self._close()
 
     def from_line(self, tail_lines: int | None) -> Iterator[bytes]:
-        """All there is, or its last lines. Pieces may be empty: then time has passed."""
+        """Yield the whole log, or its last lines. Empty pieces only yield control."""
         streams = _open_files(self._path)
         try:
             first, start = 0, 0
@@ -120,7 +124,7 @@ class _Reader:
         yield from self.news()
 
     def news(self) -> Iterator[bytes]:
-        """What was written since the last call."""
+        """Yield the text written since the last call."""
         while True:
             if self._fd < 0 and not self._open():
                 return
@@ -139,7 +143,7 @@ class _Reader:
         for record in records:
             stamp, tag, text = record[:_STAMP_BYTES], record[_STAMP_BYTES : _STAMP_BYTES + 3], b""
             if tag not in (b" F ", b" P "):
-                # Cut short when a disk was full.
+                # Cut off when the disk was full.
                 continue
             if stamp < self._since:
                 continue
@@ -156,7 +160,7 @@ class _Reader:
         try:
             self._fd = open_regular(str(self._path), os.O_RDONLY)
         except OSError:
-            # Not there yet, or the container put something else in its place.
+            # Not created yet, or replaced by the container.
             return False
         self._inode = os.fstat(self._fd).st_ino
         return True
@@ -174,7 +178,7 @@ class _Reader:
 
 
 def _files(path: Path) -> list[Path]:
-    """The pieces of a rotated log, oldest first."""
+    """Return the files of a rotated log, oldest first."""
     numbered = []
     for file in path.parent.glob(path.name + ".*"):
         suffix = file.name[len(path.name) + 1 :]
@@ -196,13 +200,13 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def _open_files(path: Path) -> list[BinaryIO]:
-    """The pieces of a log, oldest first, each once however they are renamed meanwhile."""
+    """Open the files of a log, oldest first, each once even if they are renamed meanwhile."""
     streams: dict[int, BinaryIO] = {}
     for file in reversed(_files(path)):
         try:
             stream = _opened(file)
         except OSError:
-            # Rotated meanwhile, or the container put something else in its place.
+            # Rotated meanwhile, or replaced by the container.
             continue
         inode = os.fstat(stream.fileno()).st_ino
         if inode in streams:
@@ -220,17 +224,17 @@ def _is_at(stream: BinaryIO, path: Path) -> bool:
 
 
 def _tail_start(streams: list[BinaryIO], lines: int) -> Generator[bytes, None, tuple[int, int]]:
-    """In which file, and where in it, the last lines begin: found from the end, block by block.
-    What it yields is nothing but turns."""
+    """Return the index of the file, and the offset in it, at which the last `lines` begin,
+    searching backwards block by block. Yields only empty pieces, to give up control."""
     if lines == 0:
         return len(streams) - 1, streams[-1].seek(0, os.SEEK_END)
-    #: How many ends of lines to go back; known once the last record was seen.
+    #: Line ends to go back; set once the last record is read.
     wanted: int | None = None
     for number in reversed(range(len(streams))):
         for position, records in _blocks_backwards(streams[number]):
             ends = [at for at, record in enumerate(records) if _is_final(record)]
             if wanted is None and records:
-                # An unfinished last line is one of those wanted.
+                # An unfinished last line counts as one of the lines.
                 wanted = lines + 1 if _is_final(records[-1]) else lines
             if wanted is not None:
                 if len(ends) >= wanted:
@@ -242,8 +246,8 @@ def _tail_start(streams: list[BinaryIO], lines: int) -> Generator[bytes, None, t
 
 
 def _blocks_backwards(stream: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
-    """From the last block to the first: the whole records that begin in it, and where the first
-    of them does."""
+    """Yield, from the last block to the first, the offset of the first record that begins in it and
+    all complete records."""
     position = stream.seek(0, os.SEEK_END)
     cut = b""
     while position > 0:
@@ -252,7 +256,7 @@ def _blocks_backwards(stream: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
         stream.seek(position)
         data = stream.read(size) + cut
         records = data.split(b"\n")
-        # Behind the last line end is nothing, or what is still being written.
+        # After the last line end there is nothing, or a record still being written.
         records.pop()
         if position == 0:
             yield position, records
@@ -269,7 +273,8 @@ def _is_final(record: bytes) -> bool:
 
 
 def _since(options: LogOptions, now: datetime) -> bytes:
-    """As text to compare times with. Before all times is all, after all times is nothing."""
+    """Return the start time as text comparable to the records' times. Out-of-range times select all
+    records or none."""
     moment = options.since_time
     try:
         if options.since_seconds is not None:

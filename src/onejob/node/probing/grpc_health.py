@@ -1,6 +1,6 @@
-"""One question to a gRPC server, whether it serves: as much HTTP/2 as that takes, and no more.
+"""Minimal client of the gRPC health checking protocol, with only the necessary part of HTTP/2.
 
-Only the answer's message is read, so no headers of the server's have to be decoded.
+Only the message of the response is read, so that the server's headers need not be decoded.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
 _END_STREAM, _ACK, _END_HEADERS, _PADDED = 1, 1, 4, 8
 _FRAME_HEAD_BYTES = 9
 _MESSAGE_HEAD_BYTES = 5
-#: What a peer may send in one frame unless it agreed to more.
+#: HTTP/2's default limit for a frame.
 _MAX_FRAME_BYTES = 16384
 
 
 async def health(host: str, port: int, service: str) -> str:
-    """The name of the status that the server answers with. Raises OSError, or ValueError for an
-    answer that is none."""
+    """Return the name of the server's health status. Raises OSError, or ValueError for an invalid
+    response."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(
@@ -55,12 +55,12 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def _status(message: bytes) -> int:
-    """Field 1 of a HealthCheckResponse, a small number; absent means 0."""
+    """Return field 1 of a HealthCheckResponse, a small number; absent means 0."""
     return message[1] if len(message) >= 2 and message[0] == 0x08 else 0
 
 
 def _request(service: str) -> bytes:
-    """A HealthCheckRequest; its only field is absent for the server as a whole."""
+    """Return a HealthCheckRequest; its only field is omitted for the server as a whole."""
     name = service.encode()
     return b"\x0a" + _varint(len(name)) + name if name else b""
 
@@ -70,7 +70,7 @@ def _message(body: bytes) -> bytes:
 
 
 def _headers(authority: str) -> bytes:
-    """In HPACK, by the numbers of its static table where it has the name, nothing compressed."""
+    """Return uncompressed HPACK headers, using indexes of the static table for known names."""
     return (
         b"\x83\x86"  # :method POST, :scheme http
         + (b"\x04" + _text("/grpc.health.v1.Health/Check"))
@@ -88,7 +88,7 @@ def _text(text: str) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first: the same in HPACK and in protobuf."""
+    """Encode seven bits per byte, lowest first: the same in HPACK and in protobuf."""
     digits = bytearray()
     while number >= 128:
         digits.append(number & 127 | 128)

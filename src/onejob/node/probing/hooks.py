@@ -1,7 +1,7 @@
-"""Lifecycle hooks: run right after the start of a container, and right before its stop.
+"""Lifecycle hooks: postStart right after a container's start, preStop right before its stop.
 
-As with the kubelet, a container is not said to run before its postStart hook is done and is
-stopped if that fails; a preStop hook spends the grace period, and is never given more.
+As with the kubelet, a container is not reported as running before its postStart hook is done, and
+is stopped if that fails; a preStop hook consumes the grace period, and never gets more.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from onejob.node.probing.probe_checks import Answer, ask
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, Handler, NodePod
 
-#: The Pod, and the reason and message of an event about it.
+#: Arguments: the Pod, and the reason and message of an event about it.
 Warn = Callable[[NodePod, str, str], None]
 
-#: The kubelet's: what a container gets to stop in, however long its hook took.
+#: The kubelet's minimum, in seconds, that a container gets to stop after its hook.
 _LEAST_GRACE_SECONDS = 2.0
-#: How long a hook waits that the node could not even try to run.
+#: Seconds before a hook is retried that could not be run for lack of resources.
 _RETRY_SECONDS = 1.0
 
 
@@ -28,21 +28,21 @@ class Hooks:
         self._clock = clock
         self._warn = warn
         self._tasks: dict[AttemptRef, asyncio.Task[None]] = {}
-        #: Those whose preStop hook has begun.
+        #: Attempts whose preStop hook has begun.
         self._stopping: set[AttemptRef] = set()
 
     def run_post_start(
         self, pod: NodePod, container: Container, ref: AttemptRef, done: Callable[[bool], None]
     ) -> None:
-        """Begin the postStart hook of a container that has one; `done` gets whether it
-        succeeded."""
+        """Start the postStart hook of a container that has one; `done` is called with its
+        success."""
         hook = None if container.lifecycle is None else container.lifecycle.post_start
         assert hook is not None, "asked for only where there is one"
         self._begin(ref, self._post_start(pod, container, ref, hook, done))
 
     def stop(self, pod: NodePod, ref: AttemptRef, grace_seconds: float) -> None:
-        """Stop a container, after its preStop hook if it has one. Whoever has to ask twice has
-        less patience: then the hook is not waited for."""
+        """Stop a container, after its preStop hook if it has one. A repeated request cancels the
+        hook and stops the container at once."""
         again = self._cancel(ref) and ref in self._stopping
         container = pod.container(ref.container)
         lifecycle = None if container is None else container.lifecycle
@@ -103,7 +103,7 @@ class Hooks:
             await asyncio.sleep(_RETRY_SECONDS)
             left = until - self._clock.monotonic()
             answer = await ask(self._runtime, pod, container, ref, hook, left)
-        # Whoever answers has heard it, whatever the answer says.
+        # Any HTTP response shows that the hook was delivered, whatever its status.
         return Answer(True) if answer.status else answer
 
     def _begin(self, ref: AttemptRef, doing: Coroutine[None, None, None]) -> None:

@@ -1,4 +1,4 @@
-"""One question to a container: by a command, over HTTP or gRPC, or just a connection."""
+"""A single check of a container: by a command, an HTTP or gRPC request, or a TCP connection."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ from onejob.objects.pod_spec import (
 
 
 class Question(Protocol):
-    """A probe or a lifecycle hook: one of these is set."""
+    """Action of a probe or a lifecycle hook: one of these is set."""
 
     @property
     def exec(self) -> ExecAction | None: ...
@@ -35,16 +35,17 @@ class Question(Protocol):
 class Answer(Struct, frozen=True):
     ok: bool
     why: str = ""
-    #: Of an answer over HTTP.
+    #: Status code of an HTTP response; 0 for other checks.
     status: int = 0
-    #: The node was short of something, and nothing was asked: it says nothing of the container.
+    #: The check was not made for lack of resources on the node, and implies nothing about the
+    #: container.
     unasked: bool = False
 
 
 async def check(
     runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
 ) -> Answer:
-    """Never raises for what a container does, or does not."""
+    """Make one check of a probe. Failures of the container are returned, never raised."""
     seconds = max(probe.timeout_seconds, 1)
     if probe.grpc is not None:
         return await _ask_for_health(probe.grpc, seconds)
@@ -98,7 +99,7 @@ async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
 
 async def _get(container: Container, action: HttpGetAction) -> Answer:
     host, port = action.host or "127.0.0.1", _port(container, action.port)
-    # As the kubelet does, certificates are not checked: the question is only whether it answers.
+    # As in the kubelet, certificates are not verified: only the response matters.
     tls = _unchecked_tls() if action.scheme == "HTTPS" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/onejob", "Connection": "close"}

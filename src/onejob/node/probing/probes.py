@@ -1,4 +1,4 @@
-"""Probes: made again and again while an attempt runs; only a change of verdict is passed on."""
+"""Periodic probes of running containers; only changes of their results are reported."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from onejob.node.probing.probe_checks import check
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, NodePod, Probe
 
-#: The Pod, and the reason and message of an event about it.
+#: Arguments: the Pod, and the reason and message of an event about it.
 Warn = Callable[[NodePod, str, str], None]
 
 
 class _Tally(Struct):
-    """Consecutive answers of one kind; thresholds decide when they count."""
+    """Counter of consecutive results, evaluated against the probe's thresholds."""
 
     successes: int = 0
     failures: int = 0
 
     def count(self, ok: bool, probe: Probe) -> bool | None:
-        """True or False once enough answers in a row say so, else None."""
+        """Return True or False once the threshold of consecutive results is reached, else None."""
         if ok:
             self.successes, self.failures = self.successes + 1, 0
             return True if self.successes >= probe.success_threshold else None
@@ -31,7 +31,8 @@ class _Tally(Struct):
 
 
 class Prober:
-    """`is_current` says whether an attempt still runs; `probed` gets verdicts, with the UID."""
+    """Runner of all probes. `is_current` returns whether an attempt is still running; `probed` is
+    called with the Pod's UID and each result."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Prober:
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
 
     def begin(self, pod: NodePod, container: Container, attempt: int) -> None:
-        """An attempt started: probe it until it ends."""
+        """Probe an attempt that has started, until it ends."""
         if container.startup_probe or container.readiness_probe or container.liveness_probe:
             ref = AttemptRef(pod.uid, container.name, attempt)
             task = asyncio.create_task(self._probe_attempt(pod, container, ref))
@@ -89,7 +90,7 @@ class Prober:
                 return
             if not answer.ok:
                 self._warn(pod, "Unhealthy", f"{kind} probe failed: {answer.why}")
-            # As the kubelet does: a probe that could not be made is thrown away.
+            # As in the kubelet, a probe that could not be made is ignored.
             verdict = None if answer.unasked else tally.count(answer.ok, probe)
             if verdict is not None and self._decide(pod, container, ref, kind, verdict):
                 return
@@ -99,7 +100,7 @@ class Prober:
     def _decide(
         self, pod: NodePod, container: Container, ref: AttemptRef, kind: str, verdict: bool
     ) -> bool:
-        """Pass a verdict on; True when this probe is no longer needed."""
+        """Report a result; return True if this probe is no longer needed."""
         name, attempt = ref.container, ref.attempt
         match kind, verdict:
             case "Readiness", _:

@@ -1,1 +1,1 @@
-"""The node's end of exec, attach and port forwarding."""
+"""Exec, attach and port forwarding: the node's side of these sessions."""

@@ -1,4 +1,4 @@
-"""A command beside a container, with its streams in our hands: what `kubectl exec` needs."""
+"""Session of a command in a container's context, with attached streams: `kubectl exec`."""
 
 import asyncio
 import os
@@ -8,20 +8,22 @@ from msgspec import Struct
 
 from onejob.node.process.descriptors import Sink, Source, resize_terminal
 
-#: Starts the command on these descriptors (stdin, stdout, stderr), which it takes over and
-#: closes, and waits for the command's end.
+#: Starts the command on these descriptors (stdin, stdout, stderr), which it takes over and closes,
+#: and waits for the command's end.
 Execute = Callable[[tuple[int, int, int]], Awaitable["Finished"]]
 
 
 class Finished(Struct, frozen=True):
-    """`code` is negative if the command could not be run; `message` says why."""
+    """Result of a command; `code` is negative if it could not be run, with the reason in
+    `message`."""
 
     code: int
     message: str = ""
 
 
 class ExecSession:
-    """Made by `open`. Somebody must read `stdout` and `stderr`, or the command waits."""
+    """Running command with its streams, created by `open`. The caller must read `stdout` and
+    `stderr`, or the command blocks."""
 
     def __init__(
         self,
@@ -31,7 +33,7 @@ class ExecSession:
         terminal: int,
         running: "asyncio.Future[Finished]",
     ) -> None:
-        #: None if nobody will type.
+        #: None if the session has no stdin.
         self.stdin = stdin
         self._terminal = terminal
         self.stdout = stdout
@@ -62,8 +64,8 @@ class ExecSession:
             resize_terminal(self._terminal, width, height)
 
     async def finished(self) -> Finished:
-        """Waits for the command's end. From then on its outputs have ends, even if a daemon
-        that it left behind holds on to them."""
+        """Wait for the command's end. From then on its outputs reach end of file, even if a daemon
+        that it left behind keeps them open."""
         finished = await self._running
         for output in (self.stdout, self.stderr):
             if output is not None:
@@ -71,7 +73,7 @@ class ExecSession:
         return finished
 
     async def close(self) -> None:
-        """Hang up; a command that still runs is ended."""
+        """Close all streams; a command that is still running is killed."""
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         for stream in (self.stdin, self.stdout, self.stderr):

@@ -1,4 +1,5 @@
-"""Which TCP ports processes of this machine listen on, from /proc. Call it on another thread."""
+"""Listening TCP ports of processes, from /proc. Blocking: call these functions in a worker
+thread."""
 
 import ipaddress
 import os
@@ -16,12 +17,12 @@ _socket: Final = re.compile(r"socket:\[(\d+)\]").fullmatch
 class Listener:
     address: str
     port: int
-    #: The number of the socket, by which it is known who has it open.
+    #: Inode of the socket, by which its owner is identified.
     inode: int
 
     @property
     def reachable_at(self) -> str:
-        """Where to connect to: who listens everywhere is reached by the loopback."""
+        """Address to connect to: the loopback for a socket that listens on all addresses."""
         address = ipaddress.ip_address(self.address)
         if not address.is_unspecified:
             return self.address
@@ -29,14 +30,14 @@ class Listener:
 
 
 def listeners(port: int, first_process: int) -> list[Listener]:
-    """All that listen on this port, in the network that the process sees."""
+    """Return all sockets that listen on this port, in the network namespace of the process."""
     found = []
     for table in ("tcp", "tcp6"):
         try:
             with open(f"/proc/{first_process}/net/{table}", encoding="ascii") as file:
                 lines = file.read().splitlines()[1:]
         except OSError:
-            # Gone, or a kernel without IPv6.
+            # The process has ended, or the kernel has no IPv6.
             continue
         for line in lines:
             fields = line.split()
@@ -47,7 +48,7 @@ def listeners(port: int, first_process: int) -> list[Listener]:
 
 
 def sockets_of(pids: Iterable[int]) -> set[int]:
-    """The numbers of all sockets that these processes have open."""
+    """Return the inodes of all sockets that these processes have open."""
     found = set()
     for pid in pids:
         try:
@@ -65,7 +66,7 @@ def sockets_of(pids: Iterable[int]) -> set[int]:
 
 
 def _address(text: str) -> str:
-    """The kernel writes addresses in words of 32 bits, each in the machine's own order."""
+    """Parse an address of the kernel: 32-bit words in hexadecimal, each in host byte order."""
     words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
     packed = b"".join(struct.pack("=I", word) for word in words)
     return str(ipaddress.ip_address(packed))

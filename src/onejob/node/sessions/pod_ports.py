@@ -1,8 +1,8 @@
-"""Connections to the ports that a Pod listens on: the node as the API's `PortSource`.
+"""Port forwarding to Pods: the node as the API's `PortSource`.
 
-Pods are processes of this machine and share its ports with everything else here. So a port is
-only connected to while a process of that very Pod listens on it; else port forwarding would be a
-way to every service of this machine.
+Pods are processes of this machine and share its ports with all other processes. A connection is
+therefore made only while a process of that Pod listens on the port; otherwise port forwarding would
+give access to every service of this machine.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def _listeners_of(first_processes: Sequence[int], port: int) -> list[Listener]:
 
 
 async def _connected(found: Sequence[Listener]) -> Connection:
-    """To the first that lets us in. Raises OSError."""
+    """Connect to the first listener that accepts. Raises OSError."""
     for listener in found[:-1]:
         try:
             return await asyncio.open_connection(listener.reachable_at, listener.port)

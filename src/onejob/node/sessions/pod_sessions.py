@@ -1,4 +1,4 @@
-"""exec and attach by Pod and container name: the node as the API's `ExecSource`."""
+"""Exec and attach by Pod and container name: the node as the API's `ExecSource`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,8 @@ class PodSessions:
         return finished.code
 
     async def _attach(self, request: ExecRequest, streams: ExecStreams) -> int:
-        """Like on a cluster, how the container ended is for its status to say."""
+        """Attach to a container. As on a cluster, returns 0: its exit code is in the Pod's
+        status."""
         output = await self._node.attach(request.namespace, request.name, request.container)
         pod, ref = running_container(await self._document(request), request.container)
         container = pod.container(ref.container)
@@ -51,7 +52,7 @@ class PodSessions:
         if request.stdin:
             stdin = await self._open_stdin(ref, container)
         elif request.tty:
-            # A terminal has a size, whether or not somebody types.
+            # A terminal has a size even without input.
             stdin = await self._open_terminal(ref, container)
         helping = []
         try:
@@ -94,7 +95,7 @@ class PodSessions:
 
 
 async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStreams) -> Finished:
-    """Move bytes until the command has ended and all it wrote is delivered."""
+    """Transfer data until the command has ended and all its output is delivered."""
     async with asyncio.TaskGroup() as group:
         helping = []
         if session.stdin is not None:
@@ -128,9 +129,10 @@ async def _resize(resize: Callable[[int, int], None], streams: ExecStreams) -> N
 
 
 async def _show(output: Source, write: Callable[[bytes], Awaitable[None]], *, wanted: bool) -> None:
-    """Also what nobody wants to see must be read, or the command waits for ever."""
+    """Copy output; discard it unless `wanted`, since a command with unread output blocks for
+    ever."""
     while data := await output.read():
         if wanted:
             await write(data)
-        # A command that never pauses must not keep the server from anything else.
+        # A command that writes without pause must not block the event loop.
         await asyncio.sleep(0)
