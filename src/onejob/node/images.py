@@ -86,8 +86,8 @@ class Shell(Struct, frozen=True):
     hands_on_all: str = ""
 
     def for_variables(self, names: Iterable[str]) -> "Shell":
-        """Return a shell that passes on variables with these names. Busybox drops those that are no
-        valid shell names, for itself and for its children."""
+        """Return a shell that passes on variables with these names. Busybox drops variables with
+        invalid shell names, for itself and for its children."""
         if not self.hands_on_all or all(_is_shell_name(name) for name in names):
             return self
         return replace(self, program=self.hands_on_all)
@@ -99,7 +99,8 @@ class Shell(Struct, frozen=True):
 
 
 def find_shell(path: str | None = None) -> Shell:
-    """Return Busybox if it is installed, else bash; keep the host's shell unless it is dash."""
+    """Return the replacement for dash: Busybox if it is installed, else bash. Any other host shell
+    is kept, and so is dash if neither is installed."""
     host = os.path.realpath("/bin/sh")
     if os.path.basename(host) != "dash":
         return Shell("")

@@ -5,10 +5,11 @@ detects with `isinstance`. A runtime makes one attempt per request and never res
 itself: the agent applies the restart policy.
 
 Guarantees
-    Requests return at once. Their outcome arrives as `RuntimeEvent`s, in batches, through the
-    `deliver` function passed to `start`. Every launched attempt eventually gets `Ended`, `Lost` or
-    `StartBlocked`, unless its Pod is released or discarded, or the runtime closed, before. Events
-    may be repeated, for example after the supervisor was replaced.
+    `launch`, `stop`, `release` and `discard` return at once. The outcome arrives as
+    `RuntimeEvent`s, in batches, through the `deliver` function passed to `start`. Every launched
+    attempt eventually gets `Ended`, `Lost` or `StartBlocked`, unless its Pod is released or
+    discarded, or the runtime closed, before. Events may be repeated, for example after the
+    supervisor was replaced.
 
 Requirements
     Call `report_to` and `prepare`, where supported, before `start`, and `start` before any other
@@ -16,12 +17,12 @@ Requirements
     be launched again.
 
 Errors
-    Requests do not raise. Problems of a container are events: `StartBlocked` if the attempt may
-    succeed later, `Ended` if it never will. `start` raises RuntimeUnavailable.
+    `start` raises RuntimeUnavailable. `launch` does not raise; problems of a container are events:
+    `StartBlocked` if the attempt may succeed later, `Ended` if it never will.
 
 Concurrency
-    All methods and `deliver` run on the event loop's thread. `deliver` may be called from within
-    `launch` and `stop`, so it must be reentrant.
+    Methods are called, and events delivered, on the event loop's thread. `deliver` may be called
+    from within `launch` and `stop`, so it must be reentrant.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -174,7 +175,9 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class OpensSessions(Protocol):
-    """Runtime that runs commands with attached streams: `kubectl exec`."""
+    """Runtime that runs commands with attached streams: `kubectl exec`. Opening a session raises
+    ConfigProblem if the command cannot be set up, for example because the container is not
+    running."""
 
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
@@ -204,7 +207,7 @@ class KeepsStdin(Protocol):
 
 @runtime_checkable
 class GathersStarts(Protocol):
-    """Runtime that starts containers in batches: all that are launched together."""
+    """Runtime that starts containers in batches, namely the ones launched together."""
 
     def send_starts(self) -> None:
         """Start the launched containers now, ahead of other work: no more launches follow for the

@@ -8,7 +8,7 @@ from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Amounts, pod_demand
 from onejob.wire.quantity import BadQuantity, parse_quantity
 
-#: The kubelet's default, and enough for the conformance tests' requirements of a node.
+#: The kubelet's default, and sufficient for upstream's tests.
 MAX_PODS = 110
 #: Capacity of nodes with simulated Pods, which use no resources.
 BOUNDLESS: Amounts = {"cpu": 10**9, "memory": 2**60, "ephemeral-storage": 2**60, "pods": 10**9}

@@ -97,8 +97,8 @@ class Creations:
         self._act()
 
     def _place(self, text: bytes) -> "PlaceHere | None":
-        """Return None for a Pod of another scheduler, with scheduling gates, or with an invalid
-        spec."""
+        """Return None for a Pod that is bound already, belongs to another scheduler, has scheduling
+        gates, or has an invalid spec."""
         try:
             spec = read_node_pod_spec(text)
             demand = demand_of(spec)
@@ -135,7 +135,7 @@ class PlaceHere:
         self._taken = taken
 
     def suits(self, node: NodeView) -> bool:
-        """Return whether the node would fit such a Pod if it were empty."""
+        """Return whether the node would fit a Pod of this spec if it were empty."""
         if self._suited is not node:
             self._suited = None if misfit(self._candidate, node) else node
         return self._suited is not None

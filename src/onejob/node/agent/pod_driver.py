@@ -193,7 +193,7 @@ class PodDriver:
 
     @property
     def has_due_pods(self) -> bool:
-        """Whether any Pod still has to be reconciled."""
+        """Return whether any Pod still has to be reconciled."""
         return bool(self._due)
 
     @property

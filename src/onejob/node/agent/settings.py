@@ -33,7 +33,7 @@ class FetchedSettings:
 
     @property
     def is_large(self) -> bool:
-        """Whether decoding takes too long for the event loop."""
+        """Return whether decoding takes too long for the event loop."""
         return sum(len(found or b"") for found in self._documents.values()) > _INLINE_BYTES
 
     def values(self, key: Key) -> Mapping[str, bytes] | None:

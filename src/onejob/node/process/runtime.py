@@ -401,8 +401,8 @@ class ProcessRuntime:
     async def _like_container(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
     ) -> dict[str, Any]:
-        """Return a request for a process like those of a running container. Raises ConfigProblem,
-        OSError."""
+        """Return a request for a process in the context of a running container. Raises
+        ConfigProblem, OSError."""
         container = pod.container(ref.container)
         if container is None:
             raise ConfigProblem(f"no container {ref.container}")

@@ -138,7 +138,8 @@ class Journal:
     def claim(
         self, claim: Claim, mark: int, folder: str = "", *, by_child: bool = False
     ) -> Attempt:
-        """Record a claim, durably when this returns. Raises OSError if the claim was not made.
+        """Record a claim; it is in the file, though not synced, when this returns. Raises OSError
+        if the claim was not made.
 
         `by_child`: the process will record its own start, with `record_own_start`.
         """

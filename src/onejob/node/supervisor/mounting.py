@@ -48,8 +48,8 @@ def mount_all(steps: list[list[Any]], root: str, *, sealed: bool = False) -> Non
 
 
 def changeable(writable: list[str]) -> list[str]:
-    """Return the mounts of a sealed view that are writable, except for its own tmpfs and the paths
-    in `writable`. Raises OSError."""
+    """Return the writable mounts of a sealed view, except for its own pseudo file systems and
+    tmpfs, and for the paths in `writable`. Raises OSError."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         lines = [line.split() for line in file]
     found = []

@@ -15,7 +15,7 @@ from onejob.node.supervisor.journal import Attempt
 
 #: Seconds within which a container's end replaces the report of its start.
 BRIEF_SECONDS = 0.01
-#: How long news wait for those of containers that began less than that ago.
+#: Seconds for which events are delayed if containers began less than that ago.
 GATHERING_SECONDS = 0.001
 #: Minimum number of events reported while others start, and of events left for later: a smaller
 #: batch costs the server more than it gains by being early.

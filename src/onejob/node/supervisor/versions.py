@@ -23,7 +23,7 @@ _WAY_OUT = "upgrade onejob, or use another data directory"
 
 
 class NewerVersion(Exception):
-    """Data of a newer onejob; the message is one line that tells the user how to proceed."""
+    """Data of a newer onejob; the message is one line with instructions for the user."""
 
 
 def require_known_protocol(version: int, folder: str) -> None:
