@@ -1,4 +1,4 @@
-"""Container runtime interface (CRI) between the node agent and its runtimes.
+"""Runtime interface between the node agent and its runtimes: the counterpart of Kubernetes' CRI.
 
 `Runtime` is the mandatory protocol; the other protocols are optional capabilities that the agent
 detects with `isinstance`. A runtime makes one attempt per request and never restarts a container by
@@ -13,8 +13,8 @@ Guarantees
 
 Requirements
     Call `report_to` and `prepare`, where supported, before `start`, and `start` before any other
-    method. Use a new attempt number for each restart; only an attempt that was `StartBlocked` may
-    be launched again.
+    method. Use a new attempt number for each restart: a runtime that runs programs starts an
+    attempt at most once, and a repeated `launch` takes effect only after `StartBlocked`.
 
 Errors
     `start` raises RuntimeUnavailable. `launch` does not raise; problems of a container are events:
