@@ -1,4 +1,4 @@
-"""Where commands get their objects from: a server, or the store that a run left behind.
+"""API access for client commands: a running server, or the store of a kept run.
 
-`sources` chooses; `base` is what both offer.
+`sources` selects between them; `base` defines the interface that both implement.
 """

@@ -1,4 +1,4 @@
-"""What helps somebody who named an object that is not there: the name or the place they meant."""
+""""Did you mean" hints for NotFound errors: a similar name, another kind or another namespace."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -12,13 +12,13 @@ from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS
 from onejob.wire.errors import ApiError, NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
-#: Names among which one that was misspelt is looked for.
+#: Objects listed in search of a similarly spelled name.
 _MOST_NAMES: Final = 500
 _LIKE_EACH_OTHER: Final = (JOBS, CRONJOBS, PODS)
 
 
 def hint(where: Sources, missing: NotFound) -> str:
-    """ "" where nothing comes close, and where we may not look."""
+    """Return a hint for a NotFound error; "" if no name is similar or listing is forbidden."""
     name, plural = missing.details.get("name"), missing.details.get("kind")
     if not name or not plural:
         return ""
@@ -28,12 +28,13 @@ def hint(where: Sources, missing: NotFound) -> str:
         api = where.server()
         return "" if api is None else _on_server(where, api, kind, name)
     except (ApiError, CommandError):
-        # Whoever may not list, or knows only part of it, has the error itself.
+        # The caller reports the NotFound itself; without permission to list, or with incomplete
+        # details, there is no hint to add.
         return ""
 
 
 def similar_job(where: Sources, name: str) -> str:
-    """The Job of a kept run whose name comes closest; "" if none does."""
+    """Return the name of the most similar Job among the kept runs; "" if none is similar."""
     names = dict.fromkeys(islice(_kept_jobs(where), _MOST_NAMES))
     return _closest(name, list(names))
 
@@ -59,7 +60,11 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
 
 
 def _of_another_kind(api: Api, kind: Kind, namespace: str, name: str) -> str:
-    """Commands take a name alone for that of a Job or a Pod."""
+    """Return `kind/name` of a Job, CronJob or Pod with this name; "" if there is none.
+
+    Commands interpret a bare name as that of a Job or a Pod, so that a CronJob's name may end up as
+    the wrong kind.
+    """
     if kind.resource not in _LIKE_EACH_OTHER:
         return ""
     for resource in _LIKE_EACH_OTHER:

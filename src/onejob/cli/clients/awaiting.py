@@ -1,4 +1,4 @@
-"""What can be waited for, and the waiting."""
+"""Wait conditions (`onejob wait --for`) and the loops that wait for them."""
 
 from math import ceil
 from time import sleep
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onejob.cli.clients.stored_api import StoredApi
 
 _WATCH_SECONDS: Final = 300
-#: How often a run that is under way is looked at again.
+#: Seconds between two reads of a run that is under way.
 _LOOK_SECONDS: Final = 0.3
 
 
@@ -28,7 +28,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """`type` is empty for the end of a Job, and `delete` for an object's disappearance."""
+    """Condition to wait for. `type` is "" for the end of a Job, and `delete` for deletion."""
 
     type: str = ""
     status: str = "True"
@@ -57,7 +57,8 @@ class Condition(msgspec.Struct, frozen=True):
                 return f"{self.type}={self.status}"
 
     def judge(self, document: dict[str, Any] | None) -> Verdict | None:
-        """None while it does not hold. No document means that the object is gone."""
+        """Evaluate the condition; None while it does not hold. `document` is None for a deleted
+        object."""
         if document is None:
             if self.type == "delete":
                 return Verdict(True, "deleted")
@@ -77,7 +78,10 @@ class Condition(msgspec.Struct, frozen=True):
 def await_object(
     where: Sources, arg: ResourceArg, condition: Condition, clock: Clock, deadline: float | None
 ) -> Verdict | None:
-    """None when the time is over."""
+    """Wait for a condition, on the server or in a kept run; None at the deadline.
+
+    Raises NotFound if no such object exists, unless the condition is its deletion.
+    """
     try:
         api, namespace = where.holding(arg)
     except NotFound:
@@ -99,7 +103,7 @@ def await_on_server(
     clock: Clock,
     deadline: float | None,
 ) -> Verdict | None:
-    """None when the time is over."""
+    """List, then watch one object until the condition holds; None at the deadline."""
     path = path_of(arg.kind, namespace)
     selection = {"fieldSelector": f"metadata.name={arg.name}"}
     while True:
@@ -124,7 +128,7 @@ def await_on_server(
 
 
 def _watch_seconds(clock: Clock, deadline: float | None) -> int:
-    """How long the server shall let us watch; it ends the watch by itself then."""
+    """Return `timeoutSeconds` of the watch, after which the server ends it by itself."""
     if deadline is None:
         return _WATCH_SECONDS
     return min(_WATCH_SECONDS, ceil(deadline - clock.monotonic()))
@@ -138,9 +142,13 @@ def _await_run(
     clock: Clock,
     deadline: float | None,
 ) -> Verdict | None:
-    """A run has no API for others, so its state is read again and again."""
+    """Poll the store of a run until the condition holds; None at the deadline.
+
+    A run serves no API to other processes, so its state is read repeatedly. Raises CommandError if
+    the run ends first.
+    """
     while True:
-        # Asked before reading: what a run that is over has stored is final.
+        # Checked before reading: only the state of a run that has already ended is final.
         over = not is_under_way(api.folder)
         try:
             document = get(api, arg.kind, namespace, arg.name)

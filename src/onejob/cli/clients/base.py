@@ -1,7 +1,7 @@
-"""What client commands know of an API server: ask, and get bytes back.
+"""Client-side interface to an API server: requests in, bytes out.
 
 Two implementations: a server over HTTPS (`http_api`), and the kept state of a past run
-(`stored_api`), which answers with the same code that a server uses.
+(`stored_api`), which runs the server's own request handlers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Path and query; parameters without a value are left out."""
+        """Return path and query, without parameters that have an empty value."""
         given = {name: value for name, value in self.query.items() if value}
         return f"{self.path}?{urlencode(given)}" if given else self.path
 
@@ -36,7 +36,7 @@ class Ask(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     code: int
     body: bytes
-    #: Texts of `Warning` headers.
+    #: Texts of the response's `Warning` headers.
     warnings: tuple[str, ...] = ()
 
     @property
@@ -46,24 +46,30 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Api(Protocol):
-    """Failures are `onejob.wire.errors.ApiError`s; no server is a CommandError."""
+    """Connection to an API server, or to the kept state of a run.
 
-    #: For people: which server, or which run.
+    Errors: `send` and `stream` raise `onejob.wire.errors.ApiError` for error responses, and
+    CommandError if the server cannot be reached.
+
+    Concurrency: an instance serves one thread; `fresh` opens another one for a second thread.
+    """
+
+    #: Description for messages: the server's URL or the run's id.
     title: str
-    #: The namespace of commands that name none; "" where all are meant.
+    #: Default namespace of commands without -n; "" for all namespaces.
     namespace: str
-    #: How the run ended whose kept state this is; None where things go on.
+    #: End of the run whose kept state this is; None for a server or a run that is under way.
     ended: RunEnd | None
-    #: Whether it is reached without leaving this machine.
+    #: True if the server is on this machine, reached over loopback or in its data dir.
     on_this_machine: bool
 
     def send(self, ask: Ask) -> Reply: ...
 
     def stream(self, ask: Ask) -> Iterator[bytes]:
-        """The answer in pieces, as they come."""
+        """Yield the response body in chunks as they arrive."""
 
     def fresh(self) -> "Api":
-        """The same for another thread: one of these serves one thread."""
+        """Return a new connection to the same server or run, for use in another thread."""
 
     def close(self) -> None: ...
 
@@ -82,7 +88,7 @@ def get(api: Api, kind: Kind, namespace: str, name: str) -> dict[str, Any]:
 
 
 def list_all(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, Any]]:
-    """All matching objects, page by page."""
+    """Return all matching objects, following `continue` tokens page by page."""
     items: list[dict[str, Any]] = []
     token = ""
     while True:
@@ -95,7 +101,7 @@ def list_all(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[st
 
 
 def watch_events(api: Api, ask: Ask) -> Iterator[dict[str, Any]]:
-    """The events of a watch; ends when the server ends it."""
+    """Yield the events of a watch until the server ends it."""
     rest = b""
     for piece in api.stream(ask):
         *lines, rest = (rest + piece).split(b"\n")

@@ -1,4 +1,4 @@
-"""What commands ask about CronJobs: their past slots, and Jobs for slots that have none."""
+"""Schedule history and backfill of CronJobs: past slots, and Jobs for slots that have none."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def read_fires(
 def backfill_jobs(
     document: Document, begin: datetime, until: datetime, queue: str, *, most: int
 ) -> Sequence[tuple[datetime, Document]]:
-    """The slots of a span, `most` at most, and the Job for each."""
+    """Return the first `most` slots between `begin` and `until`, each with its Job."""
     cronjob = read_cronjob(msgspec.json.encode(document))
     slots = islice(slots_between(_schedule(cronjob), begin, until), most)
     return [(slot, _job(document, cronjob, slot, queue)) for slot in slots]
@@ -80,7 +80,8 @@ def _job(document: Document, cronjob: CronJob, slot: datetime, queue: str) -> Do
 
 
 def _schedule(cronjob: CronJob) -> Schedule:
-    # Without a zone it is the server's, which is this machine's unless it is elsewhere.
+    # Without spec.timeZone the server's own zone applies; for a server on another machine, this
+    # machine's zone may be the wrong one.
     try:
         return parse_schedule(cronjob.spec.schedule, cronjob.spec.time_zone, local=local_zone())
     except ScheduleError as error:

@@ -1,4 +1,5 @@
-"""A server over HTTPS, with the standard library's client: nothing else starts as fast."""
+"""HTTPS client for API servers, on the standard library's `http.client` for the shortest start-up
+time."""
 
 import http.client
 import socket
@@ -47,7 +48,7 @@ class HttpApi:
 
     def stream(self, ask: Ask) -> Iterator[bytes]:
         answer = self._answer(ask, None)
-        # The connection is this stream's now; the next request opens its own.
+        # The stream takes the connection over; the next request opens another one.
         connection, self._open = self._open, None
         try:
             while piece := answer.read1(_PIECE_BYTES):
@@ -68,7 +69,7 @@ class HttpApi:
             self._open = None
 
     def answers(self) -> bool:
-        """Whether anybody is there."""
+        """Return whether the server's port accepts connections, within a second."""
         try:
             socket.create_connection((self._host, self._port), 1.0).close()
         except OSError:
@@ -145,7 +146,10 @@ def open_http_api(kubeconfig: Path, start_hint: str) -> HttpApi:
 
 
 def _finish(coroutine: Coroutine[Any, Any, Credential]) -> Credential:
-    """Most credentials are at hand, so that no loop need be started to await them."""
+    """Run a credential coroutine that never suspends, without starting an event loop.
+
+    Most credentials are available at once. Raises CommandError for an exec plugin, which suspends.
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -165,7 +169,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _load_certificate(context: ssl.SSLContext, credential: Credential) -> None:
-    """The ssl module reads certificates only from files."""
+    """Load a client certificate through a temporary file, the only source `ssl` accepts."""
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
@@ -185,6 +189,6 @@ def _error(answer: http.client.HTTPResponse) -> ApiError:
 
 
 def _warning_text(header: str) -> str:
-    """`299 - "text"`"""
+    """Return the unescaped text of a Warning header, `299 - "text"`."""
     _, _, quoted = header.partition('"')
     return quoted.rstrip('"').replace('\\"', '"').replace("\\\\", "\\")

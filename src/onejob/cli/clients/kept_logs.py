@@ -1,4 +1,4 @@
-"""Logs of Pods that are gone, read from the data dir: no server is asked, so none has to run."""
+"""Logs of deleted Pods, read from the data dir without a running server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -29,7 +29,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def list_kept(where: Sources) -> int:
-    """Print whose logs there are, newest first."""
+    """Print a table of the deleted Pods with kept logs, the most recently deleted first."""
     now = SystemClock().now()
     rows = [
         (
@@ -50,8 +50,10 @@ def list_kept(where: Sources) -> int:
 
 
 def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
-    """Of a Pod, or of all Pods of a Job or CronJob, the oldest first; also of several that had the
-    same name."""
+    """Return the kept logs of a Pod, or of all Pods of a Job or CronJob, oldest first.
+
+    Several Pods that had the same name are all included. Raises CommandError if there are none.
+    """
     if arg.kind.resource not in (PODS, JOBS, CRONJOBS):
         raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
     found = [kept for kept in _all_kept(where) if _belongs(kept.pod, arg)]
@@ -65,7 +67,8 @@ def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
 
 
 def has_kept(where: Sources, arg: ResourceArg) -> bool:
-    """Whether there are any; they are nobody's to read where the server is elsewhere."""
+    """Return whether logs of this object are kept; False with --kubeconfig, because the data dir of
+    a remote server cannot be read."""
     return where.kubeconfig is None and any(_belongs(kept.pod, arg) for kept in _all_kept(where))
 
 
@@ -104,7 +107,7 @@ def _all_kept(where: Sources) -> Iterator[Kept]:
 
 
 def _data_dirs(where: Sources) -> Iterator[Path]:
-    """Of the server and of the kept runs, the oldest first."""
+    """Yield the data dirs of the server and of the kept runs, oldest first."""
     runs = where.data_dir.runs
     if where.run:
         yield find_run(runs, where.run)[0]
@@ -121,7 +124,7 @@ def _belongs(pod: KeptPod, arg: ResourceArg) -> bool:
         return False
     if arg.kind.resource == JOBS:
         return pod.owner_name == arg.name
-    # As the CronJob controller names Jobs: the name and the minute.
+    # The CronJob controller names Jobs `<cronjob>-<minute>`.
     cronjob, _, minute = pod.owner_name.rpartition("-")
     return cronjob == arg.name and minute.isdigit()
 

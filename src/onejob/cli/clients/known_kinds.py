@@ -1,6 +1,7 @@
-"""The kinds that commands can name: those of every server, and those that this one has besides.
+"""Resource kinds that commands accept: the built-in ones and those discovered on the server.
 
-Others are asked for only when a word is not known, so that most commands need no discovery.
+Discovery is lazy: it runs only for a word that no built-in kind has, so that most commands save the
+request.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 
 class KnownKinds:
     def __init__(self, discover: Callable[[], Sequence[Kind]] = lambda: ()) -> None:
-        """`discover` finds what a server has; it is called once at most."""
+        """`discover` lists the server's kinds; it is called at most once."""
         self._discover = discover
 
     @cached_property
@@ -36,13 +37,15 @@ class KnownKinds:
         return next((other for other in names if other.api_version == api_version), None)
 
     def versions_of(self, kind: str) -> list[str]:
-        """The apiVersions under which a kind is served."""
+        """Return the apiVersions that serve a kind, sorted."""
         known = (*KINDS, *self._discovered)
         return sorted(other.api_version for other in known if other.kind == kind)
 
     def named(self, word: str) -> Kind:
-        """By plural, singular, short name or kind, with or without the group; raises
-        CommandError."""
+        """Return the kind by plural, singular, short name or kind, with or without its group.
+
+        Raises CommandError with a suggestion if no kind has that name.
+        """
         lower = word.lower()
         kind = _BUILT_IN_WORDS.get(lower) or self._discovered_words.get(lower)
         if kind is None:
@@ -60,14 +63,14 @@ class KnownKinds:
 
 
 def discovered(api: Api) -> Sequence[Kind]:
-    """What a server says it serves beside the core group."""
+    """Return the kinds that the server lists in aggregated discovery, core group excluded."""
     reply = api.send(Ask("GET", "/apis", accept=f"{_AGGREGATED},application/json"))
     return list(_kinds_in(reply.document))
 
 
 def _kinds_in(document: Mapping[str, Any]) -> Iterator[Kind]:
     for group in document.get("items", ()):
-        # The preferred version comes first: names without one mean that.
+        # The preferred version comes first: it is the one meant by names without a version.
         for version in group.get("versions", ()):
             for resource in version.get("resources", ()):
                 yield _kind_of(group["metadata"]["name"], version["version"], resource)
@@ -92,7 +95,7 @@ def _kind_of(group: str, version: str, resource: Mapping[str, Any]) -> Kind:
 
 
 def _by_word(kinds: Sequence[Kind]) -> dict[str, Kind]:
-    """The first kind that has a word keeps it."""
+    """Map resource names to kinds; the first kind with a name keeps it."""
     words: dict[str, Kind] = {}
     for kind in kinds:
         if "list" in kind.verbs:
@@ -110,8 +113,8 @@ def _words(kind: Kind) -> tuple[str, ...]:
 
 
 _READABLE: Final = tuple(kind for kind in KINDS if "list" in kind.verbs)
-#: The core kinds come first in the table, so that `events` means those.
+#: The core kinds come first in the table, so that `events` selects the core group's.
 _BUILT_IN_WORDS: Final = _by_word(KINDS)
 
-#: For commands that ask no server.
+#: Kinds for commands that contact no server.
 BUILT_IN: Final = KnownKinds()

@@ -1,4 +1,4 @@
-"""Results of a Job and of those whose failed indexes it repeats, put together."""
+"""Results of a Job merged with those of the Jobs whose failed indexes it reran."""
 
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-#: Whoever writes annotations by hand may make a circle of them.
+#: Jobs followed at most: hand-written annotations may form a cycle.
 _LONGEST: Final = 1000
 
 
 def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result]:
-    """Of each index of the first Job the newest attempt."""
+    """Return the newest attempt of each index of the original Job."""
     parts = [results_of_job(api, job)]
     repeated = _repeated(job)
     while repeated and len(parts) < _LONGEST:
@@ -41,14 +41,15 @@ def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result
 
 
 def results_of_job(api: Api, job: Document) -> list[Result]:
-    """Of its own Pods alone, by the indexes of the first Job of its lineage."""
+    """Return the results of the Job's own Pods, numbered by the indexes of the original Job."""
     results = collect(pods_of_job(api, job), _rows(api, job))
     origins = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
     return results if origins is None else renumbered(results, list(parse_indexes(origins, 2**31)))
 
 
 def _repeated(job: Document) -> str:
-    """The uid of the Job of which this one repeats some indexes; "" if it stands for itself."""
+    """Return the uid of the Job of which this one reruns some indexes; "" if it is no partial
+    rerun."""
     annotations = job["metadata"].get("annotations", {})
     return annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
 

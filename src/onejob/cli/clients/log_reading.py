@@ -1,4 +1,4 @@
-"""Logs over the API: of one container after the other, or of several as they write."""
+"""Container logs over the API: one container after the other, or several followed at once."""
 
 import queue
 import re
@@ -16,7 +16,7 @@ from onejob.objects.meta import PODS
 from onejob.wire.errors import ApiError, BadRequest
 from onejob.wire.kinds import BY_RESOURCE
 
-#: Each follower holds a connection.
+#: Containers followed at most; each of them takes a connection.
 _MAX_FOLLOWED: Final = 50
 _COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
@@ -24,13 +24,13 @@ _COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 class LogQuery(msgspec.Struct, frozen=True):
     follow: bool = False
     previous: bool = False
-    #: Negative: all.
+    #: Number of last lines; all if negative.
     tail_lines: int = -1
     since_seconds: float | None = None
     since_time: str = ""
     limit_bytes: int | None = None
     timestamps: bool = False
-    #: Only lines in which this regular expression is found; empty: all.
+    #: Regular expression that shown lines must match anywhere; "" shows all lines.
     pattern: str = ""
 
     def shows(self, line: str) -> bool:
@@ -79,7 +79,10 @@ def containers_of(pod: dict[str, Any], wanted: str, *, all_of_them: bool) -> lis
 def print_logs(
     api: Api, readings: Sequence[Reading], query: LogQuery, stream: TextIO, *, prefix: bool
 ) -> int:
-    """Returns 1 if some container has no logs to show and it was the only one."""
+    """Print the logs of one container after the other.
+
+    Raises BadRequest for a single container that has no logs yet; among several it gets a note.
+    """
     several = len({reading.container for reading in readings}) > 1
     for number, reading in enumerate(readings):
         head = head_of(reading, number, several=several) if prefix else ""
@@ -91,7 +94,7 @@ def print_logs(
                 if query.follow:
                     stream.flush()
         except BadRequest as error:
-            # One that waits to start says nothing about its siblings.
+            # A container that waits to start must not hide the logs of its siblings.
             if len(readings) == 1:
                 raise
             print(f"note: pod/{reading.pod}: {visible(error.message)}", file=sys.stderr)
@@ -99,7 +102,7 @@ def print_logs(
 
 
 def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix: bool) -> int:
-    """All at once, line by line, until the last one ends."""
+    """Follow several containers at once, interleaved by line, until the last one ends."""
     if len(readings) > _MAX_FOLLOWED:
         raise CommandError(
             f"{len(readings)} containers are too many to follow at once",
@@ -136,7 +139,7 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
 
 
 def whole_lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    """Whole lines, and what may be left without an end."""
+    """Yield complete lines, and the unterminated rest with a newline added."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

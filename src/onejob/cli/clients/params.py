@@ -1,4 +1,4 @@
-"""The parameters of a Job that was made by `onejob run --params`."""
+"""Parameters of a Job created by `onejob run --params`."""
 
 import sys
 from typing import Any
@@ -10,7 +10,11 @@ from onejob.wire.kinds import BY_RESOURCE
 
 
 def params_of_job(api: Api, job: dict[str, Any]) -> dict[str, Any] | None:
-    """The ConfigMap with its rows; None if it has none, or if that is gone, which is said."""
+    """Return the ConfigMap with the Job's parameter rows.
+
+    None if the Job has no parameters, or if the ConfigMap was deleted, which a note on stderr
+    reports.
+    """
     name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""The Pods of a Job, as clients see them."""
+"""Pods of a Job, read through the client API."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from onejob.wire.kinds import BY_RESOURCE
 
 
 def pods_of_job(api: Api, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that it owns, not all that its selector finds."""
+    """Return the Pods that the Job owns; its selector alone may match more."""
     metadata = job["metadata"]
     labels = job["spec"].get("selector", {}).get("matchLabels", {})
     text = ",".join(f"{key}={value}" for key, value in labels.items())
@@ -17,5 +17,5 @@ def pods_of_job(api: Api, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def owners(document: dict[str, Any]) -> list[str]:
-    """Their UIDs."""
+    """Return the UIDs of an object's owner references."""
     return [owner["uid"] for owner in document["metadata"].get("ownerReferences", ())]

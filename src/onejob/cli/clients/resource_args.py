@@ -1,4 +1,4 @@
-"""Resource arguments of commands, as kubectl has them: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
+"""Resource arguments in kubectl's syntax: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,30 +9,34 @@ from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.errors import CommandError
 from onejob.wire.kinds import Kind
 
-#: What can stand before names even where these may stand alone; a Job may well be called `deploy`.
+#: Types recognised in front of names by commands that also take bare names. Short, because any
+#: other word, such as `deploy`, may well be the name of a Job.
 _TYPES: Final = frozenset({"job", "jobs", "cronjob", "cronjobs", "cj", "pod", "pods", "po"})
 
 
 class ResourceArg(msgspec.Struct, frozen=True):
     kind: Kind
-    #: "" means all of the kind.
+    #: "" selects all objects of the kind.
     name: str = ""
 
     @property
     def type(self) -> str:
-        """`job.batch`, `pod`"""
+        """Return the singular with its group: `job.batch`, `pod`."""
         return f"{self.kind.singular}.{self.kind.group}".rstrip(".")
 
     def __str__(self) -> str:
-        """As kubectl reports on it: `job.batch/pi`."""
+        """Return the object in kubectl's form: `job.batch/pi`."""
         return f"{self.type}/{self.name}"
 
 
 def parse_resource_args(
     words: Sequence[str], *, default: str = "", known: KnownKinds = BUILT_IN
 ) -> list[ResourceArg]:
-    """`TYPE`, `TYPE NAME...`, `TYPE/NAME...` or `TYPE,TYPE`; `default` is the type of bare
-    names, unless several begin with a type that such commands are about. Raises CommandError."""
+    """Parse `TYPE`, `TYPE NAME...`, `TYPE/NAME...` or `TYPE,TYPE`. Raises CommandError.
+
+    `default` is the type of bare names, unless there are several words and the first one is in
+    `_TYPES`.
+    """
     if not words:
         if default:
             example = "cronjob" if default == "cronjob" else "job"

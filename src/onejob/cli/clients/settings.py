@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE` of commands that run something once more."""
+"""`--set NAME=VALUE` options of commands that rerun a Job or CronJob."""
 
 from collections.abc import Sequence
 

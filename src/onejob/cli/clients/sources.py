@@ -1,5 +1,7 @@
-"""Where client commands look: a server, else the kept runs. Never at `$KUBECONFIG` or
-`~/.kube/config`: nobody shall delete a production Job by accident.
+"""Lookup order of client commands: a server, then the kept runs.
+
+Neither `$KUBECONFIG` nor `~/.kube/config` is ever read, so that a command cannot delete a
+production Job by accident.
 """
 
 import shlex
@@ -25,7 +27,7 @@ from onejob.wire.kinds import BY_RESOURCE, Kind
 if TYPE_CHECKING:
     from onejob.cli.clients.stored_api import StoredApi
 
-#: As many runs are looked into for a list; older ones are found by name.
+#: Runs opened for a list; older ones are found by name only.
 _LISTED_RUNS: Final = 20
 
 
@@ -33,28 +35,31 @@ A = TypeVar("A", bound=Api)
 
 
 class ServerDown(CommandError):
-    """There is a server for the data dir, and it does not answer."""
+    """The data dir has a server, but it does not answer."""
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """`namespace` is the one that was asked for, "" if none was."""
+    """Places where a command looks for objects. Closes every Api that it returned.
+
+    `namespace` is the value of -n, "" without it.
+    """
 
     data_dir: DataDir
     kubeconfig: Path | None = None
     namespace: str = ""
-    #: Look at kept runs even where there is a server.
+    #: Read kept runs even if a server exists.
     only_runs: bool = False
-    #: The only run to look at, by its id or a Job's name; "" for all of them.
+    #: The only run to read, by its id or a Job's name; "" for all runs.
     run: str = ""
     _opened: list[Api] = msgspec.field(default_factory=list)
 
     def close(self) -> None:
-        """Of everything that was handed out."""
+        """Close every Api that was returned."""
         while self._opened:
             self._opened.pop().close()
 
     def server(self) -> Api | None:
-        """The server; None if the data dir never had one. Raises ServerDown."""
+        """Return the server; None if the data dir never had one. Raises ServerDown."""
         from onejob.cli.clients.http_api import open_http_api
 
         if self.only_runs:
@@ -79,7 +84,7 @@ class Sources(msgspec.Struct, frozen=True):
         return api
 
     def one_place(self) -> Api:
-        """The run that was chosen, else the server."""
+        """Return the run chosen with --run, else the server. Raises CommandError without either."""
         if not self.run:
             return self.require_server()
         from onejob.cli.clients.stored_api import StoredApi
@@ -87,44 +92,45 @@ class Sources(msgspec.Struct, frozen=True):
         return self._keep(StoredApi(*find_run(self.data_dir.runs, self.run)))
 
     def listed_server(self) -> Api | None:
-        """As `server`, for commands that list: old runs are no substitute for a server."""
+        """Return `server()` for commands that list objects; the error of a server that is down
+        points to --runs. Kept runs are no substitute for a server here."""
         try:
             return self.server()
         except ServerDown as down:
             raise ServerDown(down.message, f"{down.next_step}; --runs lists kept runs") from None
 
     def kinds(self) -> KnownKinds:
-        """What commands can name; a server is asked only for words that nobody knows."""
+        """Return the kinds that commands accept; discovery runs only for unknown words."""
         return KnownKinds(self._discovered)
 
     def _discovered(self) -> Sequence[Kind]:
         try:
             api = self.server()
         except ServerDown:
-            # Whoever needs the server says so.
+            # A command that needs the server reports that it is down.
             return ()
         return () if api is None else discovered(api)
 
     def is_local(self, api: Api) -> bool:
-        """Whether that server sees the folders that we see."""
+        """Return whether the server sees the same file system as this command."""
         return self.kubeconfig is None or api.on_this_machine
 
     def namespace_in(self, api: Api) -> str:
         return self.namespace or api.namespace
 
     def runs(self) -> Iterator["StoredApi"]:
-        """Kept runs, newest first."""
+        """Yield the newest kept runs, or only the one chosen with --run, newest first."""
         return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
 
     def all_runs(self) -> Iterator["StoredApi"]:
-        """All that are kept, whichever was asked for."""
+        """Yield all kept runs, regardless of --run."""
         return self._open_runs(kept_runs(self.data_dir.runs))
 
     def runs_are_kept(self) -> bool:
         return any(True for _ in self.all_kept_runs())
 
     def all_kept_runs(self) -> Iterator[Run]:
-        """The same, what is written down of them only."""
+        """Yield the metadata of all kept runs without opening their stores."""
         return (run for _, run in kept_runs(self.data_dir.runs))
 
     def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
@@ -138,8 +144,11 @@ class Sources(msgspec.Struct, frozen=True):
                 api.close()
 
     def holding(self, arg: ResourceArg) -> tuple[Api, str]:
-        """Where an object is, and in which namespace: on the server, else in the newest run
-        that has it, which a note on stderr says then. Raises NotFound or CommandError."""
+        """Return the Api that has the object, and its namespace.
+
+        The server comes first, then the newest run that has the object; a note on stderr names the
+        run. Raises NotFound or CommandError.
+        """
         missing: NotFound | None = None
         down: ServerDown | None = None
         try:
@@ -184,7 +193,7 @@ class Sources(msgspec.Struct, frozen=True):
         )
 
     def job_instead_of(self, pod: ResourceArg) -> ResourceArg | None:
-        """The Job of that name, if there is one and no such Pod."""
+        """Return the Job of that name if it exists and no such Pod does, else None."""
         job = ResourceArg(BY_RESOURCE[JOBS], pod.name)
         return job if self._has(job) and not self._has(pod) else None
 
@@ -199,7 +208,8 @@ class Sources(msgspec.Struct, frozen=True):
         return self.kubeconfig is None and self._kept(arg) is not None
 
     def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
-        """`instead` is what helps if a kept run has it."""
+        """Return the server. Raises CommandError, with `instead` as advice, if only a kept run has
+        the object."""
         if self.server() is None and self._kept(arg) is not None:
             raise CommandError(f"there is no server: {arg} is in a kept run", instead)
         return self.require_server()
@@ -264,7 +274,7 @@ def sources(
 
 
 def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
-    """A run that cannot be read is named, and does not hide the others."""
+    """Open a kept run. An unreadable one gets a note on stderr and does not hide the others."""
     from onejob.cli.clients.stored_api import StoredApi
 
     try:
@@ -275,7 +285,7 @@ def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
 
 
 def _may_hold(arg: ResourceArg, job: str) -> bool:
-    """Whether a run of that Job may have the object: spares opening most of them."""
+    """Return whether a run of that Job may contain the object, without opening its store."""
     match arg.kind.resource:
         case resource if resource == JOBS:
             return arg.name == job

@@ -1,7 +1,7 @@
-"""The kept state of a run, answered by the same code that serves a running server.
+"""Read-only API on the kept state of a run, served by the server's own request handlers.
 
-The database is copied first: a run that is still under way is not disturbed, and one that is
-over is not changed.
+The database is copied first: a run that is under way is not disturbed, and the files of an ended
+one are not changed.
 """
 
 import asyncio
@@ -40,7 +40,10 @@ from onejob.wire.requests import INTERNAL, LogOptions
 
 
 class StoredApi:
-    """Reads only. Holds a loop of its own, because the code behind it is asynchronous."""
+    """Api on the kept state of one run; writes raise CommandError.
+
+    Owns an event loop, because the request handlers are asynchronous.
+    """
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.run = run
@@ -48,7 +51,7 @@ class StoredApi:
         self.title = f"run {run.id}"
         self.namespace = ""
         self.on_this_machine = True
-        # Asked before the copy is made: what a run that is over has stored is final.
+        # Checked before copying: only the state of a run that has already ended is final.
         self.ended = run_end(folder)
         self._loop = asyncio.new_event_loop()
         self._copy = Path(tempfile.mkdtemp(prefix="onejob-read-"))
@@ -144,7 +147,7 @@ class StoredApi:
 
 
 class _KeptLogs:
-    """Implements `api.sessions.pod_streams.LogSource` on the files that a run leaves behind."""
+    """`api.sessions.pod_streams.LogSource` on the log files of a kept run."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._client = LocalClient(service)
@@ -158,8 +161,11 @@ class _KeptLogs:
 
 
 class _LogFiles:
-    """Implements `onejob.node.logs.pod_logs.LogKeeper`. A container is taken to write for as long
-    as its run is under way: the copy of the database cannot tell when it ends."""
+    """`onejob.node.logs.pod_logs.LogKeeper` on the log files of a kept run.
+
+    A container counts as writing while its run is under way: the copy of the database does not show
+    when the container ends.
+    """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -175,8 +181,11 @@ async def _no_body() -> Mapping[str, Any]:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Of a run that is over. One that was killed may have left its database in a state that only
-    a writer may put right, and we do not write there."""
+    """Copy the database files of an ended run.
+
+    A killed run may have left a journal or WAL that only a writer can recover, and the original
+    must not be written.
+    """
     for suffix in ("", "-wal", "-journal"):
         with suppress(FileNotFoundError):
             shutil.copyfile(source / (DATABASE + suffix), target / (DATABASE + suffix))

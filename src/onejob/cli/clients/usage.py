@@ -1,4 +1,5 @@
-"""What Pods and nodes use now, as metrics.k8s.io tells it: for `top`, `why` and others."""
+"""Current CPU and memory usage of Pods and nodes from metrics.k8s.io, for `top`, `why` and others.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -14,7 +15,7 @@ _KIND: Final[Mapping[str, Kind]] = {kind.kind: kind for kind in MEASURED_KINDS}
 
 
 class Usage(Struct, frozen=True, rename="camel"):
-    """An average of the use of processors over the last moments, and the memory in use."""
+    """CPU usage, averaged over the last moments, and memory in use."""
 
     cpu_millicores: int = 0
     memory_bytes: int = 0
@@ -26,16 +27,17 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def usage_of_pod(api: Api, namespace: str, name: str) -> Mapping[str, Usage]:
-    """By container; empty if the Pod is not measured, as those that have ended are not."""
+    """Return usage by container; empty if the Pod is not measured, for instance because it ended.
+    """
     try:
         return _by_container(get(api, _KIND["PodMetrics"], namespace, name))
     except ApiError:
-        # Other API servers serve no metrics, and not everybody may read them.
+        # Other API servers may have no metrics API, and reading it may be forbidden.
         return {}
 
 
 def usage_of_pods(api: Api, namespace: str) -> Mapping[tuple[str, str], Usage]:
-    """By namespace and name; of all namespaces if none is given. Raises ApiError."""
+    """Return usage by (namespace, name); `namespace` "" selects all. Raises ApiError."""
     return {
         (item["metadata"]["namespace"], item["metadata"]["name"]): total(
             _by_container(item).values()
@@ -45,7 +47,7 @@ def usage_of_pods(api: Api, namespace: str) -> Mapping[tuple[str, str], Usage]:
 
 
 def usage_of_nodes(api: Api) -> Mapping[str, Usage]:
-    """By name. Raises ApiError."""
+    """Return usage by node name. Raises ApiError."""
     return {
         item["metadata"]["name"]: _usage(item["usage"])
         for item in list_all(api, _KIND["NodeMetrics"], "")

@@ -1,4 +1,4 @@
-"""Sending manifests to a server."""
+"""Create and server-side apply requests for manifests."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,10 @@ from onejob.wire.kinds import BY_KIND
 
 
 def manifest_namespace(manifest: Manifest, asked: str, default: str = "default") -> str:
-    """Where a manifest belongs: `asked` with -n, else where it says itself."""
+    """Return the namespace of a manifest: its own, else -n (`asked`), else `default`.
+
+    "" for cluster-scoped kinds. Raises CommandError if the manifest and -n disagree.
+    """
     if not manifest.kind.namespaced:
         return ""
     own = (manifest.document.get("metadata") or {}).get("namespace")
@@ -42,7 +45,7 @@ def create(
 def apply(
     api: Api, manifest: Manifest, namespace: str, *, force: bool, dry_run: bool = False
 ) -> tuple[dict[str, Any], bool]:
-    """Server-side apply. The object, and whether it was created."""
+    """Apply a manifest with server-side apply. Return the object and whether it was created."""
     if not manifest.name:
         raise CommandError(
             placed("apply needs metadata.name", manifest.source, manifest.number),
@@ -83,7 +86,8 @@ def _next_step(error: ApiError) -> str:
 
 
 def _misspelt(manifest: Manifest) -> list[Problem]:
-    """What the server refuses to read, with the lines of the file, which it does not know."""
+    """Return the fields that the server rejects, with line numbers, which the server cannot
+    provide."""
     key = manifest.kind.api_version, manifest.kind.kind
     if not manifest.text or key not in BY_KIND:
         return []
