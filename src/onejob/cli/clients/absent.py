@@ -1,4 +1,4 @@
-""""Did you mean" hints for NotFound errors: a similar name, another kind or another namespace."""
+"""Hints for NotFound errors ("did you mean"): a similar name, another kind, another namespace."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

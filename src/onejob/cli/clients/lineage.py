@@ -1,4 +1,4 @@
-"""Results of a Job merged with those of the Jobs whose failed indexes it reran."""
+"""Results of a Job, merged with the results of the Jobs whose failed indexes it reran."""
 
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -48,8 +48,7 @@ def results_of_job(api: Api, job: Document) -> list[Result]:
 
 
 def _repeated(job: Document) -> str:
-    """Return the uid of the Job of which this one reruns some indexes; "" if it is no partial
-    rerun."""
+    """Return the uid of the Job that this one reruns in part; "" if it is no partial rerun."""
     annotations = job["metadata"].get("annotations", {})
     return annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
 

@@ -1,5 +1,4 @@
-"""Current CPU and memory usage of Pods and nodes from metrics.k8s.io, for `top`, `why` and others.
-"""
+"""Current CPU and memory usage of Pods and nodes from metrics.k8s.io (`top`, `why` and others)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -27,8 +26,7 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def usage_of_pod(api: Api, namespace: str, name: str) -> Mapping[str, Usage]:
-    """Return usage by container; empty if the Pod is not measured, for instance because it ended.
-    """
+    """Return usage by container; empty if the Pod is not measured, as after its end."""
     try:
         return _by_container(get(api, _KIND["PodMetrics"], namespace, name))
     except ApiError:

@@ -1,4 +1,5 @@
-"""What `onejob run` does: read manifests, start a control plane here, follow the Jobs, sum up.
+"""Implementation of `onejob run`: read manifests, start a local control plane, follow the Jobs,
+print a summary.
 
-`session` is the entry point. Records of runs are kept by `runs`.
+`session` is the entry point; `runs` keeps the records of past runs.
 """

@@ -1,12 +1,15 @@
-"""How much CPU the containers of a run used, as the kernel counted it for their supervisor."""
+"""CPU time of a run's containers, from the kernel's accounting for their supervisor."""
 
 import os
 from pathlib import Path
 
 
 def workload_cpu_seconds() -> float | None:
-    """CPU time of everything that children of this process have waited for; None if the
-    kernel does not tell. The supervisor is such a child, and containers are what it waits for."""
+    """Return the CPU seconds of all processes reaped by children of this process.
+
+    The supervisor is one of these children, and it reaps the containers. None if /proc cannot be
+    read.
+    """
     ticks = 0
     try:
         for thread in Path("/proc/self/task").iterdir():
@@ -22,6 +25,6 @@ def _waited_for_ticks(pid: int) -> int:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0
-    # The name in parentheses may hold anything, so fields are counted from behind it.
+    # The name in parentheses may contain anything, so fields are counted from its end.
     fields = text.rpartition(")")[2].split()
     return int(fields[13]) + int(fields[14])

@@ -1,4 +1,5 @@
-"""Follows the Jobs of a run with watches: updates its progress and calls a display."""
+"""Watch loop of a run: updates its progress from Job, Pod and Event watches and drives a
+display."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,13 +23,15 @@ from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import Expired
 
 _TICK_SECONDS: Final = 0.1
-#: How long to wait, once a Job is finished, for the last output of its Pods.
+#: Seconds to wait for the last output of a finished Job's Pods.
 _LAST_OUTPUT_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 0.005
-#: For this long a Pod is starting normally: the reason why it waits is not looked up.
+#: Pods that started less than this ago are assumed to be starting normally: the reason for their
+#: waiting is not looked up.
 _LOOK_AFTER: Final = timedelta(seconds=0.3)
 _LOOKS_PER_TICK: Final = 50
-#: Reasons of Events whose content is shown from the Pod's status (`pod_failed`, `pod_waits`).
+#: Reasons of Events whose content is shown from the Pod's status instead (`pod_failed`,
+#: `pod_waits`).
 _SHOWN_ELSEWHERE: Final = frozenset(
     {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
 )
@@ -36,16 +39,16 @@ _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
 
 
 class LogSource(Protocol):
-    """Of containers that have started, by Pod UID, container and attempt."""
+    """Log output of started containers, by Pod UID, container and attempt."""
 
     def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
-        """What it writes, until it ends."""
+        """Yield the container's output until it ends."""
 
     def is_silent(self, uid: str, container: str, attempt: int) -> bool:
-        """Whether it is known without reading that it wrote nothing so far."""
+        """Return True if the attempt is known, without reading, to have written nothing so far."""
 
     def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
-        """The last lines that it wrote so far."""
+        """Yield the last `lines` lines written so far."""
 
 
 class Follower:
@@ -62,8 +65,9 @@ class Follower:
         keep_waiting: bool = False,
         outputs: Sequence[Output] = (),
     ) -> None:
-        """`folder` is where commands start; with `keep_waiting`, what can never start is waited
-        for nevertheless. `outputs` get all that is written, however long that takes."""
+        """`folder` is the working directory of commands. With `keep_waiting`, Pods that can
+        never start are waited for nevertheless. `outputs` receive the complete output, however
+        long that takes."""
         self._outputs = outputs
         self._client = client
         self._run = run
@@ -73,25 +77,27 @@ class Follower:
         self._node = node
         self._folder = folder
         self._keep_waiting = keep_waiting
-        #: Pods that have not started, by UID, with their newest document while nobody looked at
-        #: it.
+        #: Pods that have not started, by UID, with their newest document until it is read.
         self._unread_waits: dict[str, tuple[JobProgress, bytes]] = {}
         self._shown_waits: set[tuple[str, str]] = set()
         self._shown_start_failures: set[tuple[str, str]] = set()
         self._done = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: Each with the UIDs of the Job and of the Pod whose log it shows.
+        #: Log tasks, each with the UIDs of the Job and of the Pod.
         self._log_tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
-        #: Pods that failed while their last lines are still being shown, by UID.
+        #: Failed Pods whose last log lines are still being shown, by UID.
         self._pending_failures: dict[str, tuple[JobProgress, EndedPod]] = {}
         self._shown_ended: set[str] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
     async def until_done(self, revision: int) -> None:
-        """Follow all that happened after `revision`; returns when every Job is finished or
-        gone and its last log lines were shown, or when none of the others can ever go on: they
-        have a `blocked_by` then. Raises whatever breaks a watch."""
+        """Follow all changes after `revision` until the run is done or blocked.
+
+        Returns when every Job is finished or deleted and its last log lines were shown, or when
+        none of the remaining Jobs can ever make progress; these have a `blocked_by` then. Raises
+        any error that ends a watch.
+        """
         self._tasks = [
             asyncio.create_task(self._watch(Selection(JOBS), revision, self._job_event)),
             asyncio.create_task(self._watch(Selection(PODS), revision, self._pod_event)),
@@ -114,7 +120,8 @@ class Follower:
             done.cancel()
 
     async def close(self) -> None:
-        """Wait a moment for the last output of containers that have ended, then stop."""
+        """Wait `_LAST_OUTPUT_SECONDS` at most for the last output of ended containers, then
+        cancel all tasks."""
         if self._log_tasks:
             await asyncio.wait(self._log_tasks, timeout=_LAST_OUTPUT_SECONDS)
         tasks = [*self._tasks, *self._log_tasks]
@@ -123,7 +130,10 @@ class Follower:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _settle(self) -> None:
-        """The Job's end may be seen before the ends of its Pods, which happened before."""
+        """Show the ended Jobs, after waiting for events that are still on their way.
+
+        Watches are independent: the end of a Job may arrive before the earlier ends of its Pods.
+        """
         deadline = self._clock.monotonic() + _LAST_OUTPUT_SECONDS
         while self._clock.monotonic() < deadline or (self._outputs and self._log_tasks):
             self._show_ended()
@@ -154,7 +164,7 @@ class Follower:
                             if event.type != "BOOKMARK":
                                 handle(event)
             except Expired:
-                # We fell behind: go on from the current state.
+                # The watch fell behind: relist, and continue from the current state.
                 listing = await self._client.list(what)
                 for document in listing.documents:
                     handle(WatchEvent("MODIFIED", _NO_KEY, listing.revision, document))
@@ -174,7 +184,7 @@ class Follower:
             self._display.tick(self._run, now)
 
     def _read_waits(self, now: datetime) -> None:
-        """What keeps Pods from starting; each of their documents is read once."""
+        """Look up why Pods do not start; each of their documents is read once."""
         for uid, (job, document) in list(islice(self._unread_waits.items(), _LOOKS_PER_TICK)):
             pod = job.running.get(uid)
             if pod is not None and now - pod.since < _LOOK_AFTER:
@@ -186,7 +196,7 @@ class Follower:
             wait = pod.wait
             if wait is None or not wait.explained:
                 continue
-            # Pods of one Job mostly wait for the same.
+            # Pods of one Job mostly wait for the same reason, which is shown once.
             seen = (job.job.metadata.uid, wait.text.replace(pod.name, "").replace(uid, ""))
             if seen not in self._shown_waits:
                 self._shown_waits.add(seen)
@@ -221,7 +231,7 @@ class Follower:
             self._show_failed(pod.metadata.uid)
 
     def _show_failed(self, uid: str) -> None:
-        """Show a failed Pod after its last log lines, which mostly say why it failed."""
+        """Show a failed Pod after its last log lines, which mostly explain the failure."""
         still_writing = {pod for _, pod in self._log_tasks.values()}
         if uid in self._pending_failures and uid not in still_writing:
             job, pod = self._pending_failures.pop(uid)
@@ -230,7 +240,7 @@ class Follower:
                 self._hint_at_start(job, pod.message)
 
     def _show_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
-        """A container that cannot be started, in a Pod that goes on trying."""
+        """Show a container that cannot be started in a Pod that keeps restarting it."""
         statuses = _statuses_decoder.decode(document).status
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
             end = status.last_end
@@ -242,7 +252,7 @@ class Follower:
                 self._hint_at_start(job, end.message)
 
     def _hint_at_start(self, job: JobProgress, message: str) -> None:
-        """Once for each Job and reason."""
+        """Show the hint for a start failure once per Job and message."""
         seen = (job.job.metadata.uid, message)
         if seen not in self._shown_start_failures:
             self._shown_start_failures.add(seen)
@@ -251,7 +261,7 @@ class Follower:
     def _warning(self, event: WatchEvent) -> None:
         seen = _event_decoder.decode(event.document)
         about = seen.involved_object
-        # How Jobs end is shown by itself; that their Pods are refused is not.
+        # The end of a Job is shown from its status; rejected Pods appear only in Events.
         worth_showing = (about.kind == "Pod" and seen.reason not in _SHOWN_ELSEWHERE) or (
             about.kind == "Job" and seen.reason == "FailedCreate"
         )
@@ -264,7 +274,8 @@ class Follower:
         statuses = _statuses_decoder.decode(document).status
         several = len(pod.spec.containers) + len(pod.spec.init_containers) > 1
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
-            # A status tells of the last attempt; there may have been others since the one before.
+            # The status shows the last attempt only; several may have started since the previous
+            # status.
             for attempt in range(status.begun):
                 key = (pod.metadata.uid, status.name, attempt)
                 if key in self._followed:
@@ -317,18 +328,19 @@ class _LastState(View, frozen=True):
 class _ContainerStatus(View, frozen=True):
     name: str = ""
     restart_count: int = 0
-    #: waiting, running or terminated.
+    #: One key: waiting, running or terminated.
     state: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     last_state: _LastState = _LastState()
 
     @property
     def begun(self) -> int:
-        """How many attempts have begun."""
+        """Number of attempts that have started."""
         return self.ended + ("running" in self.state)
 
     @property
     def ended(self) -> int:
-        """How many of them have ended; while it waits for the next one, the last has."""
+        """Number of attempts that have ended; includes the last one while the next one is
+        awaited."""
         waits = "waiting" in self.state and self.last_state.terminated is not None
         return self.restart_count + (self.has_ended or waits)
 

@@ -1,4 +1,4 @@
-"""A Job document for one command line, for people who have no YAML at hand."""
+"""Job document for a single command line, without a YAML manifest."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 
-#: The process runtime runs the command on this machine; the image is only a label there.
+#: Image name of the process runtime, which runs the command on this machine and pulls no image.
 HOST_IMAGE: Final = "host"
 _MAX_NAME: Final = 52
 
@@ -21,13 +21,13 @@ class CommandJob(msgspec.Struct, frozen=True):
     completions: int | None = None
     parallelism: int | None = None
     indexed: bool = False
-    #: Failures that are made good by another Pod: of the Job, or of each index if it has indexes.
-    #: None leaves it to the API's default.
+    #: Number of failed Pods that are replaced: per Job, or per index of an Indexed Job. None uses
+    #: the API's default.
     retries: int | None = None
     deadline_seconds: int | None = None
     #: `NAME=VALUE`, or `NAME` to take the value from this environment.
     env: Sequence[str] = ()
-    #: Where it starts; "" leaves it to the node.
+    #: Working directory; "" leaves it to the node.
     working_dir: str = ""
 
 
@@ -48,7 +48,7 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
         "completions": completions,
         "parallelism": job.parallelism,
         "completionMode": "Indexed" if job.indexed else None,
-        # One index that fails must not end the others.
+        # A failed index must not end the other indexes.
         "backoffLimitPerIndex" if job.indexed else "backoffLimit": job.retries,
         "activeDeadlineSeconds": job.deadline_seconds,
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
@@ -62,14 +62,15 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a command can inherit: requests to start it are JSON, so only text in UTF-8."""
+    """Return the variables that a command can inherit: valid UTF-8 only, because start requests
+    are JSON."""
     from onejob.node.runtimes import is_text
 
     return {name: value for name, value in environment.items() if is_text(name) and is_text(value)}
 
 
 def name_for(command: Sequence[str]) -> str:
-    """A name after the program that runs: `make`, `train-py`."""
+    """Return a Job name derived from the program: `make`, `train-py`."""
     words = re.sub(r"[^a-z0-9]+", "-", PurePath(command[0]).name.lower()).strip("-")
     return words[:_MAX_NAME].strip("-") or "job"
 

@@ -1,7 +1,7 @@
-"""What is wrong with a manifest, found before anything is started.
+"""Manifest validation before anything is started.
 
-Shapes first (misspelt fields, wrong types), reported in the words of a YAML file; then what the
-API server itself would say about the values.
+Schema errors first (unknown fields, wrong types), reported in the terms of a YAML file; then the
+validation errors that the API server itself would return.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from onejob.gates import FeatureGates
 def manifest_problems(
     manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
 ) -> list[Problem]:
-    """All that is wrong with it; `namespace` is where the object would be created."""
+    """Return all validation errors; `namespace` is where the object would be created."""
     kind = manifest.kind
     misshapen = shape_problems(manifest)
     if misshapen:
@@ -50,18 +50,18 @@ def manifest_problems(
     strategy.default(document)
     strategy.prepare_create(document)
     errors = strategy.validate_create(document)
-    # Two labels that are both made of the name are one thing to change.
+    # Two labels generated from the same name yield the same error: report it once.
     return list(dict.fromkeys(manifest.problem(error.field, error.message) for error in errors))
 
 
 def shape_problems(manifest: Manifest) -> list[Problem]:
-    """Fields that its built-in kind does not have, and values of another type than theirs."""
+    """Return unknown fields and wrongly typed values of a manifest of a built-in kind."""
     shape = load_schema().kind(manifest.kind.api_version, manifest.kind.kind)
     return [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
 
 
 def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
-    """What an API server would say when it takes it; nothing may be wrong with it."""
+    """Return the API server's warnings on creation. The manifest must be valid."""
     strategy = strategy_for(manifest.kind, gates)
     document = deepcopy(manifest.document)
     strategy.default(document)
@@ -72,7 +72,7 @@ def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
 
 
 def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
-    """(field, what is wrong with it) for a value and everything inside it."""
+    """Yield (field, message) for each schema error of a value and of everything nested in it."""
     if value is None:
         return
     match shape:

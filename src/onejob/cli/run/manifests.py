@@ -1,7 +1,6 @@
-"""Manifests as people write them: files, folders, stdin; several documents in each.
+"""Manifest reader: files, folders, stdin and URLs, each with one or several YAML documents.
 
-Every document keeps its position, so that what is wrong with it can be reported with its
-file, document number and line.
+Every document keeps its position, so that errors are reported with file, document number and line.
 """
 
 import re
@@ -27,26 +26,26 @@ _CONTENT: Final = re.compile(r"^[ \t]*[^\s#%]", re.MULTILINE)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a manifest, and where."""
+    """One error of a manifest, with its position."""
 
-    #: As the user named it; "" for what a command line made.
+    #: Name of the source as given by the user; "" for an object made from a command line.
     source: str
-    #: Of the document in its source, from 1.
+    #: Number of the document in its source, from 1.
     document: int
-    #: In the source, from 1; 0 where there is none to name.
+    #: Line in the source, from 1; 0 if there is none to report.
     line: int
-    #: "" for the document as a whole.
+    #: Field path; "" for the document as a whole.
     field: str
     message: str
 
     def __str__(self) -> str:
-        """`job.yaml: document 1, line 7: spec.foo: TEXT`"""
+        """Return `job.yaml: document 1, line 7: spec.foo: TEXT`."""
         text = f"{self.field}: {self.message}" if self.field else self.message
         return placed(text, self.source, self.document, self.line)
 
 
 class BadManifests(CommandError):
-    """One line for each thing that is wrong, so that all can be mended at once."""
+    """Manifest errors, one line for each, so that all can be fixed at once."""
 
     def __init__(self, problems: Sequence[Problem], *, exit_code: int = EXIT_USAGE) -> None:
         super().__init__(str(problems[0]), exit_code=exit_code)
@@ -58,18 +57,18 @@ class BadManifests(CommandError):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One object that somebody wants."""
+    """One object to create, read from a source or made by onejob."""
 
-    #: As the user named it; "" for what a command line made.
+    #: Name of the source as given by the user; "" for an object made from a command line.
     source: str
-    #: Of the document in its source, from 1.
+    #: Number of the document in its source, from 1.
     number: int
     kind: Kind
     document: dict[str, Any]
-    #: Of the whole document, each line where it stands in the source; "" if there is none, because
-    #: onejob put the object together itself.
+    #: Text of the whole document, padded so that line numbers are those of the source; "" for an
+    #: object that onejob made itself.
     text: str
-    #: Where the object stands in the document, if it is an item of a List.
+    #: Field path of the object within the document, if it is an item of a List.
     prefix: str = ""
 
     @property
@@ -81,20 +80,21 @@ class Manifest(msgspec.Struct, frozen=True):
         return Problem(self.source, self.number, self.line_of(field), field, text)
 
     def line_of(self, field: str) -> int:
-        """The line of a field, or of the innermost thing around it that is there; from 1."""
+        """Return the line of a field, or of its innermost parent that exists; from 1."""
         from onejob.cli.run.yaml_text import line_in, yaml_of
 
         return line_in(self.text or yaml_of(self.document), self.prefix + field)
 
 
 def made_manifest(document: dict[str, Any], *, source: str = "", number: int = 1) -> Manifest:
-    """Of an object of a built-in kind that onejob put together itself."""
+    """Return a Manifest for an object of a built-in kind that onejob made itself."""
     kind = BY_KIND[document["apiVersion"], document["kind"]]
     return Manifest(source, number, kind, document, "")
 
 
 def placed(text: str, source: str, number: int, line: int = 0) -> str:
-    """What is said of an object, after where it stands; a command has no lines to name."""
+    """Return a message prefixed with the position of the object; unchanged without a source,
+    because a command line has no lines."""
     if not source:
         return text
     place = f"{'<stdin>' if source == STDIN else source}: document {number}"
@@ -102,7 +102,7 @@ def placed(text: str, source: str, number: int, line: int = 0) -> str:
 
 
 def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list[Manifest]:
-    """All objects of all sources, in order. Raises CommandError."""
+    """Return all objects of all sources, in order. Raises CommandError."""
     found, problems = scan_manifests(sources, known)
     if problems:
         raise BadManifests(problems)
@@ -116,7 +116,7 @@ def nothing_in(sources: Sequence[str]) -> str:
 
 
 def read_kustomized(folder: str) -> list[Manifest]:
-    """What kustomize makes of a folder. Raises CommandError."""
+    """Return the objects that kustomize builds from a folder. Raises CommandError."""
     from onejob.cli.run.remote_manifests import kustomize
 
     found, problems = _scan([(f"-k {folder}", kustomize(folder))], BUILT_IN)
@@ -130,8 +130,8 @@ def read_kustomized(folder: str) -> list[Manifest]:
 def scan_manifests(
     sources: Sequence[str], known: KnownKinds = BUILT_IN
 ) -> tuple[list[Manifest], list[Problem]]:
-    """The objects that can be read, and what is wrong with the other documents. Raises
-    CommandError for a source that cannot be read at all."""
+    """Return the readable objects, and the errors of the other documents. Raises CommandError
+    for a source that cannot be read at all."""
     return _scan(((source, _read(source)) for source in _files(sources)), known)
 
 
@@ -178,15 +178,15 @@ def _read(source: str) -> str:
 
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
-    """Number and text of each document, moved down by empty lines to where it stands.
+    """Yield number and text of each document, padded with empty lines to its position.
 
-    A line that starts with `---` can be nothing but a boundary, so no parser is needed.
+    A line that starts with `---` is always a document boundary, so no parser is needed.
     """
     start = number = 0
     boundaries = [*_BOUNDARY.finditer(text), None]
     for boundary in boundaries:
         piece = text[start : boundary.start() if boundary else None]
-        # A file may start or end with `---`: empty documents are no objects.
+        # A file may start or end with `---`: empty documents contain no object.
         if _CONTENT.search(piece):
             number += 1
             yield number, "\n" * text.count("\n", 0, start) + piece
@@ -221,7 +221,7 @@ def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterat
 
 
 def _is_list(value: Any) -> bool:
-    """Whether it is a List, or what an API server answers: a JobList."""
+    """Return whether the value is a List, or a typed list as in API responses: a JobList."""
     if not isinstance(value, dict):
         return False
     if (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
@@ -230,7 +230,10 @@ def _is_list(value: Any) -> bool:
 
 
 def _completed(item: Any, parent: dict[str, Any]) -> Any:
-    """Items of a JobList need not say that they are Jobs; kubectl completes them, too."""
+    """Return a list item with apiVersion and kind derived from the list, as kubectl does.
+
+    Items of a JobList may omit both.
+    """
     kind = str(parent["kind"]).removesuffix("List")
     if not kind or not isinstance(item, dict):
         return item
@@ -238,7 +241,8 @@ def _completed(item: Any, parent: dict[str, Any]) -> Any:
 
 
 def _duplicate(source: str, number: int, text: str) -> Problem:
-    """The reader's own text starts with the line: `line 7: key "a" already set in map`."""
+    """Return the problem for a duplicate key. The YAML reader's message starts with the line:
+    `line 7: key "a" already set in map`."""
     line, _, message = text.removeprefix("line ").partition(": ")
     return Problem(source, number, int(line), "", message)
 
@@ -275,7 +279,7 @@ def _kind(document: Any, known: KnownKinds) -> Kind:
 
 _LIKE: Final = {"apiVersion": "batch/v1", "kind": "Job"}
 
-#: What people may send; the rest of the table is read-only or made by the server.
+#: Kinds that users may create; the others are read-only or created by the server.
 WRITABLE_KINDS: Final = tuple(
     dict.fromkeys(
         kind.kind
@@ -284,7 +288,7 @@ WRITABLE_KINDS: Final = tuple(
     )
 )
 
-#: The ones worth naming to somebody who asked for another.
+#: Kinds listed in the error for an unsupported one: the kinds that onejob acts on.
 _ACTED_ON: Final = tuple(
     dict.fromkeys(
         kind.kind for kind in KINDS if kind.kind in WRITABLE_KINDS and not kind.stored_only

@@ -1,10 +1,11 @@
-"""Variables of the caller that a program of a Pod misses, read from its last lines. Pure."""
+"""Detection of environment variables that a Pod's program lacks, from its last output lines.
+Pure."""
 
 import re
 from collections.abc import Container, Iterable
 from typing import Final
 
-#: How Python, Ruby and shells report a variable that is not set.
+#: Messages of Python, Ruby and shells for a variable that is not set.
 _MISSED: Final = re.compile(
     r"""KeyError:\s*['"](\w+)['"]|key\ not\ found:\s*"(\w+)"|"""
     r"""\b(\w+):\ (?:unbound\ variable|parameter\ (?:not\ set|null\ or\ not\ set))""",
@@ -13,7 +14,8 @@ _MISSED: Final = re.compile(
 
 
 def missed_variable(lines: Iterable[str], unpassed: Container[str]) -> str:
-    """The variable that a program which wrote these lines misses, if it is one of `unpassed`."""
+    """Return the first variable of `unpassed` that these lines report as unset; "" if there is
+    none."""
     for line in lines:
         for found in _MISSED.finditer(line):
             name = next(filter(None, found.groups()), "")

@@ -1,4 +1,4 @@
-"""Where a run copies what its containers write, byte for byte, beside showing it."""
+"""Byte-for-byte copies of container output, written in addition to the display."""
 
 import os
 from collections.abc import Callable
@@ -7,16 +7,16 @@ from typing import BinaryIO, Protocol
 
 
 class Output(Protocol):
-    """`container` is "" where the Pod has only one."""
+    """Receiver of container output. `container` is "" if the Pod has only one."""
 
     def write(self, pod: str, container: str, data: bytes) -> None: ...
 
     def end(self, pod: str, container: str) -> None:
-        """That container, or this instance of it, writes no more."""
+        """Mark the end of the output of this container, or of one attempt of it."""
 
 
 class StreamOutput:
-    """All of it, in the order in which it is read."""
+    """Copies the output of all containers to a stream, in the order of reading."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -29,8 +29,10 @@ class StreamOutput:
 
 
 class FolderOutput:
-    """A file for each Pod that writes something: POD.log, or POD.CONTAINER.log if it has several
-    containers. What a restarted container writes follows what it wrote before."""
+    """Writes a file per Pod: POD.log, or POD.CONTAINER.log if the Pod has several containers.
+
+    Pods without output get no file. A restarted container's output is appended.
+    """
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self._folder = folder
@@ -44,7 +46,7 @@ class FolderOutput:
         try:
             self._file(pod, container).write(data)
         except OSError as error:
-            # Pods and their kept logs are not affected.
+            # Stop copying and report it once; Pods and their kept logs are not affected.
             self._failed = True
             self._notice(f"no more is written to {self._folder}: {error.strerror}")
 

@@ -1,4 +1,4 @@
-"""The dashboard of one run: with `onejob run --ui`, its control plane listens on this machine."""
+"""Dashboard of a single run (`onejob run --ui`): its control plane listens on loopback."""
 
 import asyncio
 import fcntl
@@ -27,7 +27,7 @@ _HOST: Final = "127.0.0.1"
 
 
 class PageOptions(msgspec.Struct, frozen=True):
-    #: How long it stays once every Job has ended; None means until Ctrl-C.
+    #: Seconds to keep serving after the last Job has ended; None means until Ctrl-C.
     stays_seconds: float | None
     open_browser: bool
 
@@ -35,8 +35,11 @@ class PageOptions(msgspec.Struct, frozen=True):
 def page_options(
     stays_seconds: float | None, environment: Mapping[str, str], *, interactive: bool
 ) -> PageOptions:
-    """`stays_seconds` is what was asked for, if anything. Where nobody watches, no browser is
-    opened and nothing waits for a Ctrl-C that nobody sends."""
+    """Return the options. `stays_seconds` is the value given on the command line, or None.
+
+    Without a terminal, or in CI, no browser is opened, and the default is to stop at once instead
+    of waiting for a Ctrl-C that never comes.
+    """
     watched = interactive and not environment.get("CI")
     if stays_seconds is None and not watched:
         stays_seconds = 0.0
@@ -52,8 +55,8 @@ class RunPage:
     async def start(
         cls, settings: Settings, data_dir: DataDir | None, clock: Clock, options: PageOptions
     ) -> "RunPage":
-        """Starts the control plane, too. Raises what `ControlPlane.start` raises, and
-        CommandError."""
+        """Start the HTTPS server together with the control plane. Raises CommandError, and the
+        errors of `ControlPlane.start`."""
         if not Files().built:
             message, remedy = MISSING
             raise CommandError(f"--ui: {message}", remedy)
@@ -74,21 +77,22 @@ class RunPage:
         return self._server.plane
 
     def show(self, jobs: Sequence[JobProgress]) -> str:
-        """Opens it in a browser if that is wanted and possible; returns what to print."""
-        # The code is good once, for whoever reads this terminal, as long as a session would be.
+        """Open the dashboard in a browser if wanted and possible; return the line to print."""
+        # The sign-in code works once, for a reader of this terminal, and is valid for the lifetime
+        # of a session.
         address = self._server.sign_in_address(LONGEST_SECONDS) + _first_page(jobs)
         if self._options.open_browser and open_browser(address):
             return f"dashboard: opened {self._server.url}/ui/ in a browser"
         return f"dashboard: {address}"
 
     async def stay(self, *ends: "asyncio.Future[Any]") -> None:
-        """Until one of them is done or the time is over."""
+        """Wait until one of the futures is done or the time to stay has passed."""
         timeout = self._options.stays_seconds
         await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     @property
     def stay_text(self) -> str:
-        """What to print before `stay`; "" if it ends at once."""
+        """Line to print before `stay`; "" if it ends at once."""
         seconds = self._options.stays_seconds
         if seconds == 0:
             return ""
@@ -96,12 +100,12 @@ class RunPage:
         return f"the dashboard stays {how_long}until Ctrl-C"
 
     async def stop(self) -> None:
-        """Ends the control plane, too."""
+        """Stop the server together with the control plane."""
         await self._server.stop()
 
 
 def _first_page(jobs: Sequence[JobProgress]) -> str:
-    """The query of a sign-in address: the page of the only Job, else all Jobs."""
+    """Return the query of a sign-in address: the page of the only Job, else the list of Jobs."""
     path = ["jobs"]
     if len(jobs) == 1:
         path += [jobs[0].key.namespace, jobs[0].key.name]
@@ -109,12 +113,13 @@ def _first_page(jobs: Sequence[JobProgress]) -> str:
 
 
 def _shared_authority(data_dir: DataDir, clock: Clock) -> Path:
-    """One authority for the pages of all runs, so that browsers have to be told of it only once."""
+    """Return the PKI folder shared by the dashboards of all runs, so that browsers have to trust
+    its CA only once."""
     folder = data_dir.path / "run-pki"
     make_private(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # Another run may be making it at this moment.
+        # Another run may be creating it at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         ensure_certificates(folder, server_names(_HOST), clock.now())
     finally:

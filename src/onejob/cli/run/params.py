@@ -1,8 +1,8 @@
 """Parameter sweeps: rows of a table, one for each index of a Job.
 
 The rows travel in a ConfigMap as lines that a POSIX shell reads, and reach a container as
-environment variables, so that the same manifests run on any Kubernetes whose image has `sh`. A
-volume would need a mount namespace for every Pod, and a file of its own for every row would be
+environment variables, so that the same manifests run on any Kubernetes whose image has `sh`.
+Rejected: a volume, which would need a mount namespace for every Pod; a file per row, which would be
 written once for every Pod.
 """
 
@@ -22,11 +22,11 @@ from onejob.cli.errors import CommandError
 from onejob.planning.counts import counted
 from onejob.planning.job.parameter_rows import ROW_VARIABLE, Row, put_rows
 
-#: Where a program writes its result: the container's termination message.
+#: Variable with the path of the result file: the container's termination message.
 RESULT_VARIABLE: Final = "ONEJOB_RESULT"
 RESULT_PATH: Final = "/dev/termination-log"
 
-#: The column of a file of plain lines.
+#: Column name for files of plain lines.
 LINE: Final = "line"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER: Final = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|\{([A-Za-z_][A-Za-z0-9_]*|)\}")
@@ -37,7 +37,8 @@ _FILE: Final = f"{_FILE_FOLDER}/params.json"
 
 
 def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
-    """The rows of a file, each combined with all combinations of `axes` (`name=v1,v2`)."""
+    """Return the rows of a file, each combined with all combinations of `axes` (`name=v1,v2`).
+    Raises CommandError for names that cannot be variables."""
     rows = _read_file(file) if file else [{}]
     named = [_axis(text) for text in axes]
     combinations: list[Row] = [
@@ -89,7 +90,7 @@ def _read_file(file: str) -> list[Row]:
 
 
 def _refuse_other_separators(file: str, header: str) -> None:
-    """Spreadsheets write other ones where the comma is that of decimals."""
+    """Raise CommandError for `;` or tabs: spreadsheets use them in locales with a decimal comma."""
     for separator, name in ((";", "';'"), ("\t", "tabs")):
         if separator in header:
             raise CommandError(
@@ -136,7 +137,7 @@ def _json_lines(file: str, data: str) -> Iterator[Row]:
 def add_parameters(
     job: dict[str, Any], rows: Sequence[Row], command: Sequence[str]
 ) -> dict[str, Any]:
-    """Makes `job` run `command` once for each row; returns the ConfigMap that it needs."""
+    """Make `job` run `command` once for each row; return the ConfigMap that it needs."""
     names = dict.fromkeys(name for row in rows for name in row)
     words = [_shell_word(word, names) for word in command]
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -155,7 +156,7 @@ def add_parameters(
 
 
 def _shell_word(word: str, names: Mapping[str, None]) -> str:
-    """A word of the command as the shell reads it, `{name}` replaced by its variable."""
+    """Return a word of the command quoted for the shell, with `{name}` replaced by its variable."""
     pieces = []
     at = 0
     for match in _PLACEHOLDER.finditer(word):

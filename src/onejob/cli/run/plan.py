@@ -1,4 +1,4 @@
-"""What a run will create, checked before anything is started."""
+"""Plan of a run: the objects to create, validated before anything is started."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,8 +17,8 @@ from onejob.planning.queue.standing import PRIORITY_CLASSES
 if TYPE_CHECKING:
     from onejob.node.images import Images
 
-#: In the order of creation: a Job comes last, so that what it needs is there.
-#: Resources that a run creates for its Jobs, in the order of creation.
+#: Resources that a run creates for its Jobs, in the order of creation: a Job comes last, so that
+#: its prerequisites exist.
 PREREQUISITES: Final = (
     NAMESPACES,
     PRIORITY_CLASSES,
@@ -40,9 +40,9 @@ class PlannedObject(msgspec.Struct, frozen=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    #: In the order of creation; Jobs are the last ones.
+    #: In the order of creation; Jobs come last.
     objects: tuple[PlannedObject, ...]
-    #: One for each object that is checked, but that a run does not create.
+    #: One notice for each object that is validated, but not created by a run.
     notices: tuple[str, ...] = ()
     jobs: tuple[PlannedObject, ...] = msgspec.field(default=())
 
@@ -56,11 +56,14 @@ def plan_run(
     check_only: bool = False,
     images: "Images | None" = None,
 ) -> RunPlan:
-    """`namespace` is for manifests that name none; without `check_only` there must be a Job among
-    them. All are checked, also those that a run leaves out. `images` knows what stands in for
-    images, where these are not run themselves. Raises CommandError."""
+    """Validate all manifests and return the objects to create. Raises CommandError.
+
+    `namespace` is the default for manifests without one. Without `check_only` there must be a Job
+    among the manifests. Objects that a run does not create are validated as well. `images` maps
+    images to local commands, for runtimes that do not run images.
+    """
     if not check_only and manifests and all(m.kind.stored_only for m in manifests):
-        # Nobody is asked to complete what has no effect.
+        # Validation errors would only make users complete manifests that have no effect anyway.
         raise CommandError(*_nothing_to_run(manifests, manifests))
     problems = [
         problem for m in manifests for problem in _problems(m, namespace, gates, now, images)
@@ -82,7 +85,7 @@ def plan_run(
 
 
 def has_limits(planned: PlannedObject) -> bool:
-    """Whether it is a Job whose containers have limits of memory or CPU."""
+    """Return whether the object is a Job whose containers have memory or CPU limits."""
     if planned.resource != JOBS:
         return False
     spec = planned.document["spec"]["template"]["spec"]
@@ -114,7 +117,7 @@ def _name(manifest: Manifest) -> str:
 def server_problems(
     manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
 ) -> list[Problem]:
-    """What an API server would refuse."""
+    """Return the errors for which an API server would reject the manifest."""
     if manifest.kind.kind not in WRITABLE_KINDS:
         return [manifest.problem("kind", f"onejob does not create a {manifest.kind.kind}")]
     return manifest_problems(manifest, _namespace(manifest, namespace), gates, now)
@@ -127,7 +130,7 @@ def _problems(
     now: datetime,
     images: "Images | None",
 ) -> list[Problem]:
-    """What an API server would refuse, and what a run could never finish."""
+    """Return the API server's errors, and reasons why a run could never finish the Job."""
     found = server_problems(manifest, namespace, gates, now)
     if not found and manifest.kind.resource == JOBS:
         found = _never_ends(manifest, gates)
@@ -137,7 +140,8 @@ def _problems(
 
 
 def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
-    """Containers that no retry could start: nothing is known that could be executed."""
+    """Return containers that no retry could start, because neither command nor image mapping
+    exists."""
     from onejob.node.images import NoStandIn
     from onejob.objects.pod_spec import Container
 
@@ -161,12 +165,13 @@ def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
 
 
 def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
-    """Jobs that wait for another client: a run has no API that others could use."""
+    """Return reasons why a Job would wait forever for another client: a run serves no API to
+    others."""
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
         text = "a suspended Job would never end here (set it to false, or use onejob serve)"
         return [manifest.problem("spec.suspend", text)]
-    # Where the gate is off, the field is dropped and the Job is run here.
+    # With the gate disabled, the field is dropped and the Job is run here.
     manager = spec.get("managedBy") if gates.enabled("JobManagedBy") else None
     if manager is not None and manager != BUILT_IN_MANAGER:
         text = f"nobody would run this Job here: it is left to {manager} (use onejob serve)"

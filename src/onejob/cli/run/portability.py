@@ -1,4 +1,4 @@
-"""What of a manifest works here and would not work, or not as meant, on a Kubernetes cluster."""
+"""Portability check: parts of a manifest that work in onejob, but fail or differ on Kubernetes."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -25,11 +25,12 @@ _JOB_EXTENSIONS: Final = {
     "failedPodsLimit": FAILED_PODS_LIMIT_ANNOTATION,
 }
 _POD_EXTENSIONS: Final = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
-#: What a Kubernetes cluster keeps, and what Jobs have there only if `onejob controller` runs them.
+#: Annotations that a Kubernetes cluster stores, but honours only for Jobs run by `onejob
+#: controller`.
 _PLANNED: Final = frozenset(
     {BACKOFF_SECONDS_ANNOTATION, FAILED_PODS_LIMIT_ANNOTATION, OOM_MEMORY_FACTOR_ANNOTATION}
 )
-#: What a cluster keeps, and nothing there acts on.
+#: Annotations and labels that a cluster stores and no component there acts on.
 _UNHEEDED: Final = frozenset(
     {
         FAILURE_TTL_ANNOTATION,
@@ -40,18 +41,18 @@ _UNHEEDED: Final = frozenset(
         SUCCESS_TTL_ANNOTATION,
     }
 )
-#: Names that stand for "no image at all" where containers are processes of this machine.
+#: Names used for "no image" where containers are processes of this machine.
 _PLACEHOLDERS: Final = frozenset({HOST_IMAGE, "local", "localhost", "none", "process", "-"})
-#: What nearly every image has itself; and options, which are no paths.
+#: Prefixes of paths that nearly every image has; and `-` for options, which are no paths.
 _NOT_OURS: Final = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib", "/dev/", "/proc/", "-")
 
-#: Field and what is wrong with it.
+#: Pairs of field and message.
 _Found = Iterator[tuple[str, str]]
 Exists = Callable[[str], bool]
 
 
 def portability_problems(manifest: Manifest, exists: Exists = os.path.exists) -> list[Problem]:
-    """`exists` tells whether this machine has a path."""
+    """Return the portability problems. `exists` reports whether this machine has a path."""
     return [manifest.problem(field, text) for field, text in _found(manifest, exists)]
 
 
@@ -71,7 +72,7 @@ def _found(manifest: Manifest, exists: Exists) -> _Found:
 
 def _job(job: Mapping[str, Any], path: str, exists: Exists) -> _Found:
     spec = job["spec"]
-    # Whoever names another manager knows who heeds what.
+    # With another managedBy, the user has chosen a controller that may honour these annotations.
     yield from _marks(job, path, planned=not spec.get("managedBy"))
     yield from _extensions(spec, f"{path}spec", _JOB_EXTENSIONS)
     yield from _marks(spec["template"], f"{path}spec.template.")
@@ -79,7 +80,7 @@ def _job(job: Mapping[str, Any], path: str, exists: Exists) -> _Found:
 
 
 def _marks(of: Mapping[str, Any], path: str, *, planned: bool = False) -> _Found:
-    """Annotations and labels by which onejob does more than Kubernetes."""
+    """Yield annotations and labels that are onejob's extensions of Kubernetes."""
     for field in ("annotations", "labels"):
         for name in (of.get("metadata") or {}).get(field) or ():
             if name in _UNHEEDED:
@@ -138,6 +139,6 @@ def _is_own_file(word: str, folder: str, exists: Exists) -> bool:
     if word.startswith(_NOT_OURS) or word in ("/", ".", "..", ""):
         return False
     if "/" not in word and "." not in word:
-        # A bare name is a program on the PATH or a mere word.
+        # A bare name is a program on the PATH or an ordinary word.
         return False
     return len(word) < 4096 and "\0" not in word and exists(os.path.join(folder, word))

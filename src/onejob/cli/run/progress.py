@@ -1,7 +1,7 @@
-"""How far a run is: a value that grows with every event of its Jobs and Pods. No I/O, no clock.
+"""Progress of a run: a model updated with every event of its Jobs and Pods. No I/O, no clock.
 
-Jobs may have a hundred thousand Pods, so ended ones are counted and only those worth telling
-about are kept: the failed (a few) and the slowest (a few).
+Jobs may have a hundred thousand Pods, so ended Pods are counted, and only a few are kept for
+reporting: the last failures and the slowest Pods.
 """
 
 import heapq
@@ -24,10 +24,10 @@ from onejob.planning.names import INDEX_ANNOTATION
 
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
-#: A run that seems unable to go on is looked at for this long: a Pod that has just ended may make
-#: room for the next one.
+#: Time for which a run must seem blocked before it is considered so: a Pod that has just ended may
+#: make room for the next one.
 _STANDSTILL: Final = timedelta(seconds=2)
-#: A rate is measured over about this long, so that it follows what happens now.
+#: Window for the success rate; short, so that the rate follows recent events.
 _RATE_WINDOW: Final = timedelta(seconds=20)
 
 PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
@@ -39,23 +39,23 @@ class EndedPod(msgspec.Struct, frozen=True):
     uid: str
     index: str
     seconds: float
-    #: Of the container that failed first, or of the last one.
+    #: The container that failed first, or else the last one that ended.
     container: str
     attempt: int
     exit_code: int | None
     reason: str
     message: str
-    #: It did not end by itself: somebody, mostly the Job's own fate, had it deleted.
+    #: True if the Pod was deleted instead of ending by itself, mostly because its Job ended.
     stopped: bool = False
 
 
 class RunningPod(msgspec.Struct):
     name: str
-    #: As we saw it: times on the API have no fractions of seconds.
+    #: Local observation time: API timestamps have no fractions of a second.
     since: datetime
     running: bool = False
     restarts: int = 0
-    #: What keeps it from starting, and since when.
+    #: Reason why the Pod does not start, and the time of its first observation.
     wait: PodWait | None = None
     wait_since: datetime | None = None
 
@@ -67,7 +67,8 @@ class RunningPod(msgspec.Struct):
         self.wait_since = None if wait is None else now
 
     def stands_still(self, now: datetime) -> bool:
-        """It neither runs nor is about to: it waits for room, or for what never comes."""
+        """Return whether the Pod neither runs nor is about to: it waits for resources, or for a
+        dependency that never appears."""
         if self.wait is None or self.wait_since is None:
             return False
         if self.running and not (self.wait.lasting and self.wait.idle):
@@ -76,7 +77,7 @@ class RunningPod(msgspec.Struct):
 
 
 class JobProgress(msgspec.Struct):
-    """One Job. `job` is its newest version; it stays after the object is deleted."""
+    """Progress of one Job. `job` is its newest version; it is kept after the object's deletion."""
 
     job: Job
     created_at: datetime
@@ -89,11 +90,12 @@ class JobProgress(msgspec.Struct):
     pod_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
-    #: What ended the run before this Job could end: its Pods could never have started.
+    #: Reason why the Job's Pods could never start, if that ended the run early.
     blocked_by: PodWait | None = None
-    #: The run is being ended, and its Pods with it: how they end says nothing of the Job.
+    #: True while the run is being stopped: the exit of its Pods then has no bearing on the Job's
+    #: outcome.
     stopping: bool = False
-    #: When a Pod last began, ran or ended.
+    #: Time at which a Pod last was created, started running or ended.
     moved_at: datetime | None = None
     finished_at: datetime | None = None
     _slowest: list[tuple[float, str, EndedPod]] = msgspec.field(default_factory=list)
@@ -105,7 +107,7 @@ class JobProgress(msgspec.Struct):
     _ended: set[str] = msgspec.field(default_factory=set)
     _samples: list[tuple[datetime, int]] = msgspec.field(default_factory=list)
 
-    # --- what is known ------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------
 
     @property
     def key(self) -> Key:
@@ -117,7 +119,7 @@ class JobProgress(msgspec.Struct):
 
     @property
     def done(self) -> bool:
-        """Nothing more will happen: the Job finished, or somebody deleted it."""
+        """True if nothing more will happen: the Job has finished or was deleted."""
         return self.job.finished or self.gone
 
     @property
@@ -136,7 +138,7 @@ class JobProgress(msgspec.Struct):
 
     @property
     def goal(self) -> int | None:
-        """How many successes are asked for; None for a work queue."""
+        """Number of required successes; None for a work queue."""
         return self.job.spec.completions
 
     @property
@@ -144,7 +146,7 @@ class JobProgress(msgspec.Struct):
         return [pod for _, _, pod in sorted(self._slowest, reverse=True)]
 
     def rate(self, now: datetime) -> float:
-        """Successes per second, lately."""
+        """Return the recent successes per second."""
         if not self._samples:
             return 0.0
         then, succeeded = self._samples[0]
@@ -152,14 +154,14 @@ class JobProgress(msgspec.Struct):
         return (self.job.status.succeeded - succeeded) / passed if passed > 0 else 0.0
 
     def seconds_left(self, now: datetime) -> float | None:
-        """An estimate, once there is something to go by."""
+        """Return the estimated seconds until completion; None without a rate or a goal."""
         rate = self.rate(now)
         if self.goal is None or rate <= 0:
             return None
         return max(self.goal - self.job.status.succeeded, 0) / rate
 
     def retry_at(self, now: datetime) -> datetime | None:
-        """When the next replacement of a failed Pod is due, if the Job waits for one."""
+        """Return the time of the next retry of a failed Pod; None if the Job waits for none."""
         if self.done or self.job.spec.suspend or self.job.condition_is_true("FailureTarget"):
             return None
         policy = backoff_policy(self.job, _SETTINGS)
@@ -168,7 +170,7 @@ class JobProgress(msgspec.Struct):
             waits = [
                 policy.remaining(failures, at, now)
                 for failures, at in self._index_backoff.values()
-                # More failures than that, and the index is given up.
+                # With more failures the index has failed for good.
                 if failures <= most
             ]
             wait = min((w for w in waits if w), default=timedelta(0))
@@ -187,7 +189,8 @@ class JobProgress(msgspec.Struct):
         return len(self.running) < min(parallelism, spec.completions - self.job.status.succeeded)
 
     def standstill(self, now: datetime) -> bool:
-        """Whether no Pod of it runs or is about to, and none is about to be made."""
+        """Return whether no Pod of the Job runs or is about to start, and none is about to be
+        created."""
         if self.done or not self.running or self.retry_at(now) is not None:
             return False
         if self.moved_at is not None and now - self.moved_at < _STANDSTILL:
@@ -206,7 +209,7 @@ class JobProgress(msgspec.Struct):
     def wall_seconds(self, now: datetime) -> float:
         return ((self.finished_at or now) - self.created_at).total_seconds()
 
-    # --- what happens -------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------
 
     def saw_job(self, job: Job, now: datetime, *, deleted: bool) -> None:
         grew = job.status.succeeded > self.job.status.succeeded
@@ -247,7 +250,8 @@ class JobProgress(msgspec.Struct):
         return None
 
     def _count_retry(self, pod: Pod) -> None:
-        """A new Pod makes good a failure: of its own index, or of any Pod if it has none."""
+        """Count a new Pod as a retry if it replaces a failed one: of its own index, or of any
+        Pod if it has no index."""
         if self.job.indexed:
             self.retries += pod.metadata.annotations.get(INDEX_ANNOTATION, "") in self._failed
         elif self._unanswered_failures:
@@ -310,8 +314,11 @@ class RunProgress(msgspec.Struct):
             job.stopping = True
 
     def blocked(self, now: datetime) -> bool:
-        """Whether no Job can ever go on. Pods that wait for room do not help: who has the room
-        waits for what never comes."""
+        """Return whether no Job can ever make progress.
+
+        Pods that wait for resources do not count as progress: the Pods that hold these resources
+        wait for a dependency that never appears.
+        """
         unfinished = [job for job in self if not job.done]
         return (
             bool(unfinished)

@@ -1,4 +1,4 @@
-"""Manifests that are not files here: at a URL, or made by kustomize."""
+"""Manifests from outside the file system: downloaded from a URL, or built by kustomize."""
 
 import shutil
 import subprocess
@@ -11,13 +11,13 @@ _MOST_BYTES: Final = 10 << 20
 
 
 def download(url: str) -> bytes:
-    """Raises CommandError."""
+    """Return the content of a URL. Raises CommandError, also above 10 MiB."""
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import urlopen
 
     try:
-        # Only http and https get here.
+        # Callers pass http and https URLs only.
         with urlopen(url, timeout=_SECONDS) as answer:
             data: bytes = answer.read(_MOST_BYTES + 1)
     except HTTPError as error:
@@ -34,7 +34,7 @@ def download(url: str) -> bytes:
 
 
 def kustomize(folder: str) -> str:
-    """Raises CommandError."""
+    """Return the YAML that `kustomize build` or `kubectl kustomize` prints. Raises CommandError."""
     if shutil.which("kustomize"):
         command = ["kustomize", "build", folder]
     elif shutil.which("kubectl"):

@@ -1,4 +1,4 @@
-"""A kept run once more, or what it did not finish, as manifests for another run."""
+"""Resume and rerun of a kept run: its Jobs, or their unfinished indexes, as manifests."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,10 @@ _SERVER_FIELDS: Final = (
 def manifests_of_run(
     claim: RunClaim, *, failed_only: bool, settings: Mapping[str, str]
 ) -> list[Manifest]:
-    """Wait until no Pod of the kept run is left, and return what to run then: nothing if
-    `failed_only` and everything has succeeded. Raises CommandError."""
+    """Wait until no Pod of the kept run is left, and return the manifests of the next run.
+
+    Empty if `failed_only` and everything has succeeded. Raises CommandError.
+    """
     folder, run = claim.folder, claim.run
     codes = settle_run(folder, run)
     api = StoredApi(folder, run)
@@ -76,7 +78,7 @@ def manifests_of_run(
 def _again(
     api: Api, jobs: Sequence[dict[str, Any]], failed_only: bool, settings: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], set[tuple[str, str]]]:
-    """The Jobs to run, with their parameters; and the ConfigMaps which these replace."""
+    """Return the Jobs to run, with their parameters; and the ConfigMaps that these replace."""
     made: list[dict[str, Any]] = []
     replaced: set[tuple[str, str]] = set()
     for job in jobs:
@@ -96,7 +98,8 @@ def _never_created(
     jobs: Sequence[dict[str, Any]],
     stored: Mapping[Kind, Sequence[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """The planned objects that a run which was killed did not get to create."""
+    """Return the planned objects that a killed run did not get to create; [] if no Job is
+    missing."""
     created = {("Job", *_place(job)) for job in jobs}
     created.update((kind.kind, *_place(found)) for kind, many in stored.items() for found in many)
     generated = Counter(job["metadata"].get("generateName") for job in jobs)

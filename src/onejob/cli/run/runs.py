@@ -1,8 +1,8 @@
-"""The runs that are kept: one folder each, found again by the names of their Jobs.
+"""Kept runs: one folder each, found again by run id or by the names of their Jobs.
 
 A folder holds the control plane's state and `run.json`, the record of the run. The process that
-runs it holds a lock on it, which protects a run that is under way from being pruned. Another lock
-is held while a run is resumed, so that no index is resumed twice.
+executes the run holds a lock on the folder, which protects a run that is under way from being
+pruned. Another lock is held while a run is resumed, so that no index is resumed twice.
 """
 
 import asyncio
@@ -25,12 +25,13 @@ DATABASE: Final = "onejob.db"
 _RECORD: Final = "run.json"
 _LOCK: Final = "run.lock"
 _RESUME_LOCK: Final = "resume.lock"
-#: The objects that the run is about to create; removed once all of them exist.
+#: Objects that the run is about to create; removed once all of them exist.
 _PLANNED: Final = "planned.json"
-#: The variables that the run's commands inherit. Apart from all objects: they may be secret.
+#: Environment variables that the run's commands inherit. Kept apart from all objects, because they
+#: may contain secrets.
 _ENVIRONMENT: Final = "environment.json"
-#: Locked by the supervisor for as long as it lives: its folder, and on file systems that cannot
-#: lock folders, this file in it.
+#: Locked by the supervisor for its whole lifetime: its folder or, on file systems that cannot lock
+#: folders, this file in it.
 _SUPERVISOR: Final = ("supervisor", "supervisor/lock")
 _HEARTBEAT_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
@@ -39,32 +40,33 @@ _STAMP: Final = "%Y%m%d-%H%M%S"
 class RanJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     namespace: str
     name: str
-    #: Why its Pods could never start, if that ended the run.
+    #: Reason why its Pods could never start, if that ended the run.
     blocked_by: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is remembered of a run besides its objects."""
+    """Record of a run, in addition to its objects."""
 
     id: str
     started_at: datetime
     jobs: tuple[RanJob, ...] = ()
-    #: The command line, for people who look for a run.
+    #: The command line, to recognise a run by.
     arguments: tuple[str, ...] = ()
-    #: What ended the run before its Jobs did, and when that began: Ctrl-C, a time-out.
+    #: Cause (Ctrl-C, a time-out) and begin of a stop that ended the run before its Jobs finished.
     stopped_by: str = ""
     stopped_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int | None = None
-    #: The runtime of its Pods, and the command line of the engine if it has one.
+    #: Runtime of its Pods, and the command line of the container engine if it has one.
     runtime: str = "process"
     engine: tuple[str, ...] = ()
-    #: The run that goes on with what this one left unfinished.
+    #: Id of the run that resumed this one.
     resumed_by: str = ""
 
 
 class RunEnd(msgspec.Struct, frozen=True):
-    """How a run ended, for what of it had not ended before: nothing of it runs any more."""
+    """End of a run, as it applies to objects that had not ended by themselves. Nothing of the
+    run is executing any more."""
 
     #: Stopped; Blocked if its Pods could not start; Lost if its process was killed.
     word: str
@@ -73,7 +75,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     run: Run
 
     def of_job(self, namespace: str, name: str) -> Self:
-        """The same for one Job: what blocked that one."""
+        """Return the end as it applies to one Job: Blocked, with its cause, if that Job was."""
         for job in self.run.jobs:
             if (job.namespace, job.name) == (namespace, name) and job.blocked_by:
                 return msgspec.structs.replace(self, word="Blocked", cause=job.blocked_by)
@@ -81,7 +83,7 @@ class RunEnd(msgspec.Struct, frozen=True):
 
 
 class RunFolder:
-    """A run's folder while this process runs it."""
+    """Folder of a run that this process executes, locked until `release`."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -91,20 +93,20 @@ class RunFolder:
         _write_record(self.path, run)
 
     def keep_plan(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Keep what is about to be created, so that a run which is killed meanwhile can be resumed
-        all the same."""
+        """Write the objects about to be created, so that a run killed meanwhile can still be
+        resumed."""
         _replace_file(self.path / _PLANNED, msgspec.json.encode(documents))
 
     def keep_environment(self, variables: Mapping[str, str]) -> None:
-        """Keep what commands inherit, for a resume of this run."""
+        """Write the environment that commands inherit, for a resume of this run."""
         _replace_file(self.path / _ENVIRONMENT, msgspec.json.encode(variables))
 
     def drop_plan(self) -> None:
         (self.path / _PLANNED).unlink(missing_ok=True)
 
     async def heartbeat(self) -> None:
-        """Touch the lock file regularly until cancelled, so that the time at which a run was killed
-        can be seen afterwards."""
+        """Touch the lock file regularly until cancelled. Its mtime shows later when a run was
+        killed."""
         while True:
             os.utime(self._lock)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -114,7 +116,7 @@ class RunFolder:
 
 
 class RunClaim:
-    """The right to resume a run that is over: held by one process at a time."""
+    """Exclusive right to resume an ended run: held by one process at a time."""
 
     def __init__(self, folder: Path, run: Run, lock: int) -> None:
         self.folder = folder
@@ -122,19 +124,21 @@ class RunClaim:
         self._lock = lock
 
     def record_successor(self, run_id: str) -> None:
-        """Have later resumes go on with that run instead. Raises OSError."""
+        """Record the run that resumes this one, so that later resumes continue with it. Raises
+        OSError."""
         self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
         _write_record(self.folder, self.run)
 
     def record_completion(self, at: datetime) -> None:
-        """All its Jobs turned out to be complete, though its process did not live to see it."""
+        """Record that all Jobs are complete, for a process that was killed before it could."""
         self.run = msgspec.structs.replace(
             self.run, finished_at=at, exit_code=0, stopped_by="", stopped_at=None
         )
         _write_record(self.folder, self.run)
 
     def environment(self) -> dict[str, str]:
-        """What the commands of the run inherited."""
+        """Return the environment that the commands of the run inherited; empty if none was
+        recorded."""
         try:
             content = read_own_file(self.folder / _ENVIRONMENT)
         except FileNotFoundError:
@@ -146,7 +150,7 @@ class RunClaim:
 
 
 def new_run_id(now: datetime, salt: str) -> str:
-    """Sorts by time, to the millisecond, and reads as one."""
+    """Return a run id that sorts by time, in milliseconds, and contains it readably."""
     return f"{now.strftime(_STAMP)}.{now.microsecond // 1000:03}-{salt}"
 
 
@@ -164,7 +168,7 @@ def _write_record(folder: Path, run: Run) -> None:
 
 
 def _replace_file(path: Path, content: bytes) -> None:
-    """A reader sees the old or the new content, never half of it. The file is private."""
+    """Replace a private file atomically: readers see the old or the new content, never a part."""
     fresh = path.with_name(f"{path.name}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with open(os.open(fresh, flags, 0o600), "wb") as file:
@@ -186,12 +190,12 @@ def claim_run(folder: Path) -> RunClaim:
         raise CommandError(
             f"run {run.id} is being resumed by another process", "wait for its end, or stop it"
         ) from None
-    # Whoever held the claim before may have recorded a successor.
+    # Read again: the previous holder of the claim may have recorded a successor.
     return RunClaim(folder, read_record(folder), lock)
 
 
 def claim_newest(runs: Path, wanted: str) -> RunClaim:
-    """Claim the run that is meant, or the last one that went on with it. Raises CommandError."""
+    """Claim the wanted run, or the last one of the runs that resumed it. Raises CommandError."""
     folder, run = find_run(runs, wanted)
     while True:
         folder, run = newest_resume(runs, folder, run)
@@ -202,7 +206,8 @@ def claim_newest(runs: Path, wanted: str) -> RunClaim:
 
 
 def planned_documents(folder: Path) -> list[dict[str, Any]]:
-    """What a run that was killed may not have created any more."""
+    """Return the objects that a killed run may have left uncreated; [] if it created all of
+    them."""
     try:
         content = read_own_file(folder / _PLANNED)
     except FileNotFoundError:
@@ -212,24 +217,27 @@ def planned_documents(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest_resume(runs: Path, folder: Path, run: Run) -> tuple[Path, Run]:
-    """The last of the runs that went on with this one, each with what the one before left."""
+    """Follow `resumed_by` to the last run in the chain of resumes."""
     while run.resumed_by:
         successor = runs / run.resumed_by
         try:
             record = read_record(successor)
         except (OSError, msgspec.DecodeError, NotTrusted):
-            # It was deleted.
+            # The successor was deleted.
             break
         if not record.jobs and not (successor / _PLANNED).exists():
-            # It was killed before it took over.
+            # The successor was killed before it took over.
             break
         folder, run = successor, record
     return folder, run
 
 
 def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
-    """Newest first. Folders without a readable record or a database are skipped: they never ran
-    a Job. So are those of other users, who may have been let in once."""
+    """Yield folder and record of each kept run, newest first.
+
+    Skips folders without a readable record or a database, which never ran a Job, and folders of
+    other users, who may once have had access to the data dir.
+    """
     try:
         names = sorted(os.listdir(runs), reverse=True)
     except OSError:
@@ -249,8 +257,8 @@ def read_record(folder: Path) -> Run:
 
 
 def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
-    """The run whose id begins or ends so; None if there is none. Raises CommandError if there are
-    several."""
+    """Return the run whose id begins or ends with `wanted`; None if there is none. Raises
+    CommandError if there are several."""
     found = [
         (folder, run)
         for folder, run in kept_runs(runs)
@@ -263,7 +271,8 @@ def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
 
 
 def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
-    """By its id, or by the name of a Job, whose newest run is meant then. Raises CommandError."""
+    """Return the run with this id, or the newest run of the Job of this name. Raises
+    CommandError."""
     if (found := run_with_id(runs, wanted)) is not None:
         return found
     name = wanted.removeprefix("job/")
@@ -277,21 +286,24 @@ def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
 
 
 def delete_run(folder: Path, run: Run) -> None:
-    """Raises CommandError while it is under way, resumed, or its Pods are being stopped. A run that
-    is over never starts again, so the check stays true."""
+    """Delete a run. Raises CommandError while it is under way, resumed, or its Pods are being
+    stopped.
+
+    An ended run never starts again, so the check cannot become stale.
+    """
     if is_under_way(folder):
         raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
     if has_supervisor(folder):
         raise CommandError(f"Pods of run {run.id} are being stopped", "try again in a moment")
     claim = claim_run(folder)
-    # First, so that a deletion which is cut short leaves nothing that looks like a run.
+    # The record goes first, so that an interrupted deletion leaves nothing that looks like a run.
     (folder / _RECORD).unlink()
     shutil.rmtree(folder)
     claim.release()
 
 
 def run_state(folder: Path) -> tuple[str, Run]:
-    """Running, Complete, Failed, Stopped, Blocked or Lost; and the record that says so."""
+    """Return Running, Complete, Failed, Stopped, Blocked or Lost; and the run's record."""
     end = run_end(folder)
     if end is None:
         return "Running", read_record(folder)
@@ -306,12 +318,14 @@ def run_state(folder: Path) -> tuple[str, Run]:
 
 
 def is_under_way(folder: Path) -> bool:
-    """Whether the process that runs it is alive. Its Pods may live longer: `has_supervisor`."""
+    """Return whether the process that executes the run is alive. Its Pods may outlive it: see
+    `has_supervisor`."""
     return _is_locked(folder / _LOCK)
 
 
 def has_supervisor(folder: Path) -> bool:
-    """Whether the supervisor of its Pods is alive: it ends once it has stopped all of them."""
+    """Return whether the supervisor of the run's Pods is alive: it exits after stopping all of
+    them."""
     return any(_is_locked(folder / name) for name in _SUPERVISOR)
 
 
@@ -329,7 +343,7 @@ def _is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        # File systems over a network may lock files only.
+        # Network file systems may support locks on files only.
         return False
     finally:
         os.close(lock)
@@ -337,7 +351,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def run_end(folder: Path) -> RunEnd | None:
-    """None while it is under way. What is read from the folder after this is final otherwise."""
+    """Return the end of the run; None while it is under way. Otherwise, later reads of the
+    folder are final."""
     if is_under_way(folder):
         return None
     run = read_record(folder)
@@ -349,13 +364,15 @@ def run_end(folder: Path) -> RunEnd | None:
 
 
 def _last_heartbeat(folder: Path) -> datetime:
-    """When a run was last seen alive: see `RunFolder.heartbeat`."""
+    """Return the time at which a run was last alive: see `RunFolder.heartbeat`."""
     return datetime.fromtimestamp((folder / _LOCK).stat().st_mtime, UTC)
 
 
 def prune(runs: Path, now: datetime, limit: int = 50) -> Sequence[Path]:
-    """Remove runs that are older than they are kept; at most `limit` at a time, so that no
-    run has to wait for a long clean-up. Returns what was removed."""
+    """Remove runs older than `KEPT_FOR`, oldest first; return the removed folders.
+
+    At most `limit` at a time, so that no run has to wait for a long clean-up.
+    """
     oldest_kept = (now - KEPT_FOR).strftime(_STAMP)
     removed: list[Path] = []
     try:

@@ -1,7 +1,7 @@
-"""One run from start to end: start a control plane, create the objects, follow them, stop, report.
+"""Lifecycle of one run: start a control plane, create the objects, follow them, stop, report.
 
-Whatever ends a run early (Ctrl-C, a closed terminal, a time-out, a bug) stops its Pods
-gracefully first.
+Whatever ends a run early (Ctrl-C, a closed terminal, a time-out, a bug) stops its Pods gracefully
+first.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 _BROKEN_STOP_SECONDS: Final = 3.0
 _DISK_LOOK_SECONDS: Final = 1.0
-#: What they mean to people.
+#: Signals that stop a run, with their descriptions for messages.
 _SIGNALS: Final = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
@@ -70,34 +70,34 @@ _SIGNALS: Final = {
 
 
 class SessionOptions(msgspec.Struct, frozen=True):
-    #: None keeps nothing.
+    #: None runs in a temporary folder that is removed afterwards.
     data_dir: DataDir | None
     node: NodeOptions
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
-    #: Of Jobs that do not say; None keeps all.
+    #: Limit for Jobs that set none; None keeps all failed Pods.
     default_failed_pods_limit: int | None = None
     queue_limits: Limits | None = None
     timeout_seconds: float | None = None
-    #: Wait on for what Pods of this run can never get.
+    #: Keep waiting for dependencies that Pods of this run can never get.
     keep_waiting: bool = False
-    #: "json" or "yaml": a result on stdout; "raw": what containers write. All else on stderr.
+    #: "json" or "yaml": a result on stdout; "raw": container output. Everything else on stderr.
     output: str | None = None
-    #: A file for each Pod with what it writes.
+    #: Folder for one output file per Pod.
     output_dir: Path | None = None
     junit: Path | None = None
     plain: bool = False
     quiet: bool = False
-    #: Exit as the container of the only Pod did.
+    #: Exit with the exit code of the only Pod's container.
     container_exit_code: bool = False
-    #: The dashboard of this run; None for none.
+    #: Dashboard of this run, or None.
     page: "PageOptions | None" = None
     arguments: tuple[str, ...] = ()
-    #: The run that this one goes on with.
+    #: The claimed run that this one resumes.
     resumes: RunClaim | None = None
 
 
 def run_session(plan: RunPlan, options: SessionOptions) -> int:
-    """Returns the exit code."""
+    """Execute a run and return its exit code."""
     if options.container_exit_code and not _has_one_pod(plan):
         raise CommandError("--exit-code needs a single Job with a single Pod")
     return asyncio.run(_Session(plan, options).run())
@@ -114,7 +114,7 @@ class _Session:
         self._progress = RunProgress()
         self._stop = _StopRequest()
         self._hurried = False
-        #: Of the end of the control plane, once that has begun.
+        #: Time limit of stopping the control plane, once that has begun.
         self._stop_limit: asyncio.Timeout | None = None
         started = self._clock.now()
         self._run = Run(
@@ -179,7 +179,8 @@ class _Session:
             self._warn(runtime)
             if folder is not None:
                 self._take_over(folder)
-            # Before they exist, so that they are found by name whenever we are killed.
+            # Recorded before creation, so that the run is found by Job name even if it is killed in
+            # between.
             self._record(folder, jobs=_named_jobs(self._plan))
             revision = await self._create(plane)
             self._record(folder, jobs=self._ran_jobs())
@@ -216,8 +217,11 @@ class _Session:
         return exit_code
 
     async def _stop_plane(self, plane: ControlPlane, page: "RunPage | None") -> None:
-        """A broken one may not be able to stop, and why it broke is the news; the supervisor ends
-        Pods without us."""
+        """Stop the control plane, with a time limit if it has failed or the user is in a hurry.
+
+        A failed one may be unable to stop, and the original failure is the error worth reporting;
+        the supervisor stops the Pods without us.
+        """
         hopeless = plane.failed.done() or self._hurried
         limit = _BROKEN_STOP_SECONDS if hopeless else None
         try:
@@ -230,13 +234,13 @@ class _Session:
                 raise
             log.exception("the control plane, which had failed, could not stop")
 
-    # --- before -------------------------------------------------------------------------
+    # --- start ----------------------------------------------------------------------------
 
     async def _start(self, settings: Settings) -> "tuple[ControlPlane, RunPage | None]":
         try:
             if self._options.page is None:
                 return await ControlPlane.start(settings), None
-            # Most runs have none and never import what it needs.
+            # Imported here: most runs have no dashboard and never load its dependencies.
             from onejob.cli.run.page import RunPage
 
             page = await RunPage.start(
@@ -274,7 +278,7 @@ class _Session:
             gates=self._options.gates,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
             queue_limits=self._options.queue_limits,
-            # Behind a page, people have an API server.
+            # With a dashboard, clients have an API server and may create any kind of object.
             controllers=OF_A_RUN if self._options.page is None else ALL,
         )
 
@@ -284,7 +288,7 @@ class _Session:
             self._display.notice(
                 "running as root: Pods can change any file here (forbid it: --host-fs ro)"
             )
-        # In this order: to ask whether a runtime knows its limits already has it look for them.
+        # In this order: the isinstance check on a runtime already makes it detect its limits.
         if any(map(has_limits, self._plan.objects)) and isinstance(runtime, KnowsLimits):
             limits = runtime.limits_in_force
             if not limits.enforced:
@@ -293,7 +297,7 @@ class _Session:
             self._display.notice(notice)
 
     def _take_over(self, folder: RunFolder) -> None:
-        """From here on this run, not the one that it resumes, says what is left to do."""
+        """Make this run, not the one that it resumes, the authority on the remaining work."""
         resumes = self._options.resumes
         try:
             if resumes is not None:
@@ -311,11 +315,11 @@ class _Session:
             resumes.release()
 
     async def _create(self, plane: ControlPlane) -> int:
-        """Everything of the plan; returns the revision from which to follow."""
+        """Create all objects of the plan; return the revision from which to follow."""
         revision = (await plane.client.list(Selection(JOBS), limit=1)).revision
         for wanted in self._plan.objects:
             document = msgspec.json.encode(wanted.document)
-            # A namespace that onejob itself adds is no manifest that needs a check.
+            # A namespace that onejob itself adds needs no validation.
             client = plane.client if wanted.resource == NAMESPACES else plane.checked_client
             written = await client.write(Create(wanted.resource, wanted.namespace, document))
             if wanted.resource == JOBS:
@@ -323,12 +327,12 @@ class _Session:
                 self._display.job_started(job)
         return revision
 
-    # --- while it runs ------------------------------------------------------------------
+    # --- run ------------------------------------------------------------------------------
 
     async def _follow(
         self, plane: ControlPlane, follower: Follower, revision: int
     ) -> tuple[int, str]:
-        """Exit code and outcome: Complete, Failed, Blocked, TimedOut or Interrupted."""
+        """Return exit code and outcome: Complete, Failed, Blocked, TimedOut or Interrupted."""
         following = asyncio.create_task(follower.until_done(revision))
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -366,14 +370,14 @@ class _Session:
             await asyncio.gather(following, stopping, return_exceptions=True)
 
     def _announce(self, text: str) -> None:
-        """Also in a quiet run, since it was asked for."""
+        """Print a notice even in a quiet run: the user requested the dashboard."""
         if self._options.quiet:
             print(text, file=sys.stderr, flush=True)
         else:
             self._display.notice(text)
 
     async def _watch_disk(self, path: Path) -> None:
-        """Nothing can be written to a full disk, an event that says so included."""
+        """Report a full disk from here: an Event about it could not be written either."""
         shown = ""
         while True:
             short = short_of_space(path)
@@ -383,7 +387,7 @@ class _Session:
             await asyncio.sleep(_DISK_LOOK_SECONDS)
 
     def _hurry(self, plane: ControlPlane) -> None:
-        """The user has asked twice: kill the Pods, and do not wait until their ends are written
+        """Kill the Pods after the second signal, without waiting until their ends are recorded
         (the disk may be full)."""
         self._hurried = True
         plane.node.kill_pods()
@@ -398,10 +402,10 @@ class _Session:
                 return job.failures[-1].exit_code
         return EXIT_FAILED
 
-    # --- after --------------------------------------------------------------------------
+    # --- report ---------------------------------------------------------------------------
 
     async def _stay(self, plane: ControlPlane, page: "RunPage") -> None:
-        """The Jobs have ended, and people may still look at them."""
+        """Keep the dashboard available after the end of the Jobs."""
         if not page.stay_text:
             return
         stream = sys.stderr if self._options.quiet else self._stream
@@ -520,7 +524,7 @@ class _Session:
 
 
 class _RuntimeLogs:
-    """Implements `LogSource` on the runtime of a node in this process."""
+    """`LogSource` on the runtime of a node in this process."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -537,8 +541,8 @@ class _RuntimeLogs:
 
 
 class _StopRequest:
-    """The first signal asks for an orderly end, the second one for a quick end, and the third
-    ends this process at once; the supervisor then stops the Pods on its own."""
+    """Signal handler: the first signal requests an orderly stop, the second a quick one, and the
+    third exits at once; the supervisor then stops the Pods on its own."""
 
     def __init__(self) -> None:
         self.signal = signal.SIGINT
@@ -552,7 +556,7 @@ class _StopRequest:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             if signal.getsignal(number) is signal.SIG_IGN:
-                # nohup, or a shell's `&`: whoever started us wants us to go on.
+                # Ignored by nohup, or by a shell's `&`: the run is meant to survive this signal.
                 continue
             loop.add_signal_handler(number, self._received, signal.Signals(number))
 
@@ -574,12 +578,13 @@ class _StopRequest:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Most likely the disk is full: the run goes on, and nothing is printed here because
-        `_watch_disk` says so."""
+        """Ignore the error. Most likely the disk is full: the run goes on, and `_watch_disk`
+        reports it."""
 
 
 def log_to(path: Path) -> None:
-    """Log to a file, since the screen shows the run. The file is created with the first record."""
+    """Log to a file, because the screen shows the run. The file is created with the first
+    record."""
     handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
@@ -598,7 +603,7 @@ def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Dis
 
 
 def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
-    """Those whose names are not left to the API."""
+    """Return the Jobs with a fixed name, without those that use generateName."""
     return tuple(
         RanJob(wanted.namespace, wanted.document["metadata"]["name"])
         for wanted in plan.jobs
@@ -607,7 +612,7 @@ def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
 
 
 def _placed(wanted: PlannedObject) -> dict[str, Any]:
-    """Its document, which may leave the namespace to the command line."""
+    """Return the document with its namespace, which may come from the command line only."""
     if not wanted.namespace:
         return wanted.document
     metadata = {**wanted.document["metadata"], "namespace": wanted.namespace}

@@ -1,8 +1,8 @@
-"""The end of a run whose process was killed: stop what still runs of it, and record how it ended.
+"""Clean-up of a run whose process was killed: stop its remaining containers and record their ends.
 
-The runtime knows more than the database of the run: processes end, and are recorded, while nothing
-is there any more to write their Pods' status. So a control plane is started once more in the folder
-of the run, with a node that takes over what is there and starts nothing.
+The runtime has newer information than the run's database: processes end, and are recorded, while no
+control plane exists to write their Pods' status. So a control plane is started once more in the
+folder of the run, with a node that adopts the existing containers and starts none.
 """
 
 import asyncio
@@ -37,8 +37,11 @@ _LOOK_SECONDS: Final = 0.02
 
 
 def settle_run(folder: Path, run: Run) -> ExitCodes:
-    """Wait until no container of the run is left, have the status of its Pods written, and return
-    how its containers ended as far as the runtime has a record of it. Raises CommandError."""
+    """Wait until no container of the run is left, and have the status of its Pods written.
+
+    Return the exit codes of its containers as far as the runtime has recorded them. Raises
+    CommandError.
+    """
     ended_in_order = run.finished_at is not None and not run.stopped_by
     if run.runtime == "simulated" or (ended_in_order and not has_supervisor(folder)):
         return {}
@@ -47,8 +50,10 @@ def settle_run(folder: Path, run: Run) -> ExitCodes:
 
 
 def count_successes(folder: Path, run: Run) -> bool:
-    """Have the Jobs of a settled run completed, all of whose Pods have succeeded, but were not
-    counted; whether they are complete now. Raises CommandError."""
+    """Complete the Jobs of a settled run whose Pods succeeded without being counted.
+
+    Return whether all Jobs are complete now. Raises CommandError.
+    """
     with _problems_of(folder, run):
         return asyncio.run(_count(folder))
 
@@ -126,13 +131,16 @@ async def _count(folder: Path) -> bool:
 
 
 class _StartsNothing:
-    """A runtime that goes on with what it inherits. All that is not here is left to the real one;
-    what it starts, and so what it never starts, is not asked for again."""
+    """Runtime wrapper that adopts inherited containers and launches none.
+
+    All other methods are the wrapped runtime's. The node does not repeat a launch, so dropping one
+    is safe.
+    """
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._running: set[AttemptRef] = set()
-        #: None for an attempt whose end is unknown.
+        #: Exit codes; None for an attempt whose end is unknown.
         self._codes: dict[AttemptRef, int | None] = {}
         self.all_ended = asyncio.Event()
 
@@ -150,22 +158,25 @@ class _StartsNothing:
         return inherited
 
     def launch(self, pod: "NodePod", container: "Container", attempt: int) -> None:
-        """Leave it unstarted: the run that would want it is over."""
+        """Ignore the launch: the run that requested it has ended."""
 
     def stop_all(self, graces: Mapping[str, int]) -> int:
-        """Stop what runs; returns of how many Pods."""
+        """Stop all running containers; return the number of their Pods."""
         for ref in self._running:
             self._runtime.stop(ref, graces.get(ref.uid, _DEFAULT_GRACE_SECONDS))
         return len({ref.uid for ref in self._running})
 
     async def close(self, *, end_pods: bool) -> None:
-        """Where something still runs, Ctrl-C was pressed: with this process, its supervisor loses
-        its owner, and stops it."""
+        """Close the runtime, unless containers still run.
+
+        In that case Ctrl-C was pressed: when this process exits, the supervisor loses its owner and
+        stops them.
+        """
         if self.all_ended.is_set():
             await self._runtime.close(end_pods=True)
 
     def newest_codes(self) -> ExitCodes:
-        """By Pod and container, the exit code of the last attempt."""
+        """Return the exit code of the last attempt, by Pod UID and container."""
         codes: dict[str, dict[str, int]] = {}
         for ref, code in sorted(self._codes.items(), key=lambda item: item[0].attempt):
             of_pod = codes.setdefault(ref.uid, {})

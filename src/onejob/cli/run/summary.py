@@ -1,4 +1,4 @@
-"""What a run came to: a table, the failed Pods with their last words, the slowest Pods."""
+"""Summary of a run: a table of Jobs, failed Pods with their last output lines, the slowest Pods."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,9 +10,9 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.explaining.durations import short_seconds
 
-#: Below this many Pods "the slowest" says nothing.
+#: Number of Pods below which a list of the slowest is meaningless.
 _SLOWEST_FROM: Final = 4
-#: Nor if all of them took less than this.
+#: Seconds below which no Pod counts as slow.
 _SLOW_SECONDS: Final = 1.0
 SHOWN_FAILURES: Final = 3
 LAST_LINES: Final = 5
@@ -26,7 +26,8 @@ def render_summary(
     last_lines: Mapping[str, Sequence[str]],
     terminal: Terminal,
 ) -> str:
-    """`cpu_seconds` is that of the whole run; `last_lines` are by Pod UID."""
+    """Return the summary as text. `cpu_seconds` covers the whole run; `last_lines` is by Pod
+    UID."""
     lines = [""]
     rows = [_row(job, now, cpu_seconds if len(run.jobs) == 1 else None) for job in run]
     headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU"]
@@ -55,7 +56,7 @@ def result_document(
     outcome: str,
     cpu_seconds: float | None,
 ) -> dict[str, Any]:
-    """What `-o json` prints."""
+    """Return the document that `-o json` prints."""
     return {
         "run": run_id,
         "outcome": outcome,

@@ -1,6 +1,7 @@
-"""YAML as people read and write it: what a document looks like, and where in a text something is.
+"""YAML formatting, parse errors and line lookup for manifests.
 
-Apart from `manifests`, and imported where there is YAML: a command line needs none.
+Separate from `manifests`, and imported only where YAML is read or written: a command line needs
+none.
 """
 
 import re
@@ -12,7 +13,7 @@ from onejob.api.input.yaml_reading import read_yaml
 
 __all__ = ["line_in", "read_yaml", "why_not_yaml", "yaml_of"]
 
-#: Texts that Kubernetes would read as something else, though PyYAML would not.
+#: Strings that Kubernetes would parse as another type, though PyYAML would not.
 _AMBIGUOUS: Final = re.compile(
     r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[oO]?[0-7]+"
 )
@@ -20,7 +21,7 @@ _SEGMENT: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def yaml_of(document: Any) -> str:
-    """YAML in the order of the document, long texts unfolded."""
+    """Return YAML in the document's own order, with long texts on one line."""
     text: str = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000
     )
@@ -29,7 +30,7 @@ def yaml_of(document: Any) -> str:
 
 class _Dumper(yaml.CSafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """A value that stands in two places is written twice."""
+        """Return True: a value used in two places is written twice."""
         return True
 
 
@@ -46,8 +47,11 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def why_not_yaml(text: str, error: str) -> tuple[int, str]:
-    """Line, from 1 or 0 where there is none to name, and reason that a text could not be read;
-    `error` is what its reader said."""
+    """Return the line and the reason of a YAML parse error; `error` is the message of the YAML
+    reader.
+
+    The line counts from 1; 0 if it is unknown.
+    """
     try:
         for _ in yaml.parse(text, Loader=yaml.CSafeLoader):
             pass
@@ -68,7 +72,7 @@ def _starts_with_tab(text: str, line: int) -> bool:
 
 
 def line_in(text: str, field: str) -> int:
-    """The line of a field, or of the innermost thing around it that is there; from 1."""
+    """Return the line of a field, or of its innermost parent that exists; from 1."""
     node = yaml.compose(text, Loader=yaml.CSafeLoader)
     if node is None:
         return 1
@@ -82,7 +86,7 @@ def line_in(text: str, field: str) -> int:
 
 
 def _child(node: yaml.Node, name: str) -> tuple[int, yaml.Node] | None:
-    """Line and value of a field of a mapping or of an item of a list."""
+    """Return line and value of a mapping's field or of a list's item; None if it does not exist."""
     if isinstance(node, yaml.SequenceNode) and name.isdigit() and int(name) < len(node.value):
         item = node.value[int(name)]
         return item.start_mark.line, item
