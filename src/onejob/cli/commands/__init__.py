@@ -1,1 +1,2 @@
-"""One module per command: its options, its help and a few lines that call the rest."""
+"""One module per command: its options, its help text and a few lines that call the
+implementation."""

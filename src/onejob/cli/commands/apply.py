@@ -1,4 +1,4 @@
-"""`onejob apply`: what files say, and no more than they say."""
+"""`onejob apply`: server-side apply of manifests; fields that they do not set stay unchanged."""
 
 from typing import TYPE_CHECKING
 

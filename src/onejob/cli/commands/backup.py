@@ -1,4 +1,4 @@
-"""`onejob backup`: the state of a server in one file, while it runs."""
+"""`onejob backup`: online backup of a server's state into one file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`onejob bench`: how fast it is on this machine, next to its peers and to what is possible."""
+"""`onejob bench`: benchmarks on this machine, compared with peers and hardware limits."""
 
 import sys
 from pathlib import Path
@@ -192,7 +192,7 @@ def _chosen(names: tuple[str, ...]) -> "tuple[Scenario, ...]":
 
 
 class _Progress:
-    """One line on stderr: rewritten on a terminal, one per measurement elsewhere."""
+    """Progress on stderr: one line rewritten on a terminal, one line per measurement elsewhere."""
 
     def __init__(self, total: int) -> None:
         from onejob.cli.display.terminal import terminal_of

@@ -1,4 +1,4 @@
-"""`onejob completion`: what makes Tab work."""
+"""`onejob completion`: shell completion scripts."""
 
 import click
 
@@ -25,7 +25,7 @@ def command(shell: str) -> int:
     try:
         script = completion(cli, {}, "onejob", "_ONEJOB_COMPLETE").source()
     except RuntimeError as error:
-        # click asks the shell for its version.
+        # click runs the shell to find its version, which may fail.
         raise CommandError(str(error)) from None
     print(script)
     return 0

@@ -1,4 +1,4 @@
-"""`onejob controller`: onejob's controllers on a cluster that is somebody else's."""
+"""`onejob controller`: onejob's controllers on an existing Kubernetes cluster."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -226,7 +226,7 @@ async def _control(
 
 
 async def _unless_stopped(task: Any, stopping: Any) -> str | None:
-    """The result of a task, or None if we are asked to stop before it is there."""
+    """Return the result of a task, or None if a stop is requested before it is done."""
     import asyncio
 
     asked = asyncio.create_task(stopping.wait())

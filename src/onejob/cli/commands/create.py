@@ -1,4 +1,4 @@
-"""`onejob create`: from files, or a Job, CronJob or Namespace without one."""
+"""`onejob create`: objects from files; a Job, CronJob or Namespace from options."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -100,7 +100,8 @@ def command(
 def _check(
     what: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
 ) -> None:
-    """What is wrong with the words is said before what is wrong with the server."""
+    """Validate the arguments before contacting the server, so that usage errors are reported
+    first."""
     if len(what) != 2:
         raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
     kind, _ = what
@@ -153,8 +154,11 @@ def _described(
 
 
 def _default_folder(where: "Sources", api: "Api | None") -> str:
-    """Commands start where their caller is, as with `onejob run`, if that means anything to the
-    server: it is on this machine, and runs them without an image of their own."""
+    """Return the caller's working directory for the command, as with `onejob run`; "" if the server
+    would not have that folder.
+
+    It has it if it is on this machine and runs Pods as processes, without an image of their own.
+    """
     from onejob.cli.clients.base import list_all
     from onejob.objects.meta import NODES
     from onejob.wire.kinds import BY_RESOURCE

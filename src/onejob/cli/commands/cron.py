@@ -1,4 +1,4 @@
-"""`onejob cron`: when a schedule fires; a CronJob's Job, now."""
+"""`onejob cron`: next times of a schedule, manual run, history and backfill of a CronJob."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,7 @@ Examples:
 The Jobs are named NAME-backfill-MINUTE, so a second call adds only what is missing. They have the
 label onejob.dev/backfill=NAME and are not the CronJob's: its history limits do not delete them."""
 
-#: More Jobs than this are hardly meant.
+#: Limit against mistyped time spans: more Jobs are hardly intended.
 _MOST_BACKFILLED = 1000
 
 
@@ -97,7 +97,7 @@ def next_times(
             f"{schedule!r} is no schedule: {error}", "MIN HOUR DAY MONTH WEEKDAY"
         ) from None
     if isinstance(parsed, Calendar):
-        # A TZ= prefix in the text wins.
+        # A TZ= prefix in the schedule takes precedence.
         zone = parsed.zone
     now = SystemClock().now()
     start = now if after is None else _time(after, "--after")
@@ -209,7 +209,7 @@ def backfill(
 
 
 def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[str, Any]]":
-    """The server, and the CronJob's namespace and document."""
+    """Return the server, and the CronJob's namespace and document."""
     from onejob.cli.clients.base import get
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
@@ -238,7 +238,8 @@ def history_lines(fires: "Sequence[Fire]", width: int) -> list[str]:
     ]
     if fits([headers, *rows], width):
         return render_table(headers, rows, width)
-    # The reasons are what one has come for: told below, once each, rather than cut.
+    # The reasons are the point of the history: list them below the table, once each, rather than
+    # truncate them.
     reasons = dict.fromkeys(f"{fire.state}: {fire.why}" for fire in fires if fire.why)
     return [*render_table(headers[:-1], [row[:-1] for row in rows], width), "", *reasons]
 

@@ -1,4 +1,4 @@
-"""`onejob delete`: objects go, and what they own with them."""
+"""`onejob delete`: delete objects together with their dependents, or kept runs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ def command(
             raise CommandError("--dry-run is for objects of a server", "leave it out for runs")
         return _delete_runs(where, ids, ignore_not_found=ignore_not_found)
     if not filename:
-        # What is wrong with the words is said before what is wrong with the server.
+        # Parse the arguments before contacting the server, so that usage errors are reported first.
         parse_resource_args(what, known=where.kinds())
     api = where.require_server()
     doomed = _chosen(where, api, what, filename, selector, everything)
@@ -107,7 +107,7 @@ def command(
 
 
 def _run_ids(what: tuple[str, ...]) -> list[str]:
-    """`run/ID...` or `run ID...`; empty if something else is named."""
+    """Return the ids of `run/ID...` or `run ID...`; [] if other objects are named."""
     if what and what[0] in ("run", "runs"):
         if len(what) == 1:
             raise CommandError("which run?", "name run/ID; onejob runs shows them")
@@ -129,7 +129,7 @@ def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) ->
             delete_run(*found)
             print(f'run "{found[1].id}" deleted', flush=True)
         elif not ignore_not_found:
-            # A Job may be in many of them: none is deleted by its name.
+            # Several runs may contain a Job of that name, so a run is deleted by its id only.
             inside = [run.id for run in where.all_kept_runs() if wanted in _jobs(run)]
             hint = f"job/{wanted} is in run/{', run/'.join(inside[:3])}" if inside else ""
             raise CommandError(
@@ -150,7 +150,7 @@ def _chosen(
     selector: str,
     everything: bool,
 ) -> "list[tuple[ResourceArg, str]]":
-    """Each object with its namespace."""
+    """Return each object to delete with its namespace."""
     from onejob.cli.clients.base import list_all
     from onejob.cli.clients.resource_args import ResourceArg, parse_resource_args
     from onejob.cli.clients.writing import manifest_namespace

@@ -1,4 +1,4 @@
-"""`onejob doctor`: whether the state of a server is whole, and what to do if it is not."""
+"""`onejob doctor`: integrity check of a server's state, with advice on repair."""
 
 import sys
 from collections.abc import Sequence
@@ -176,7 +176,8 @@ def _journal_problems(folder: Path) -> list[str]:
 
 
 def _export(found: "Examination", target: Path) -> None:
-    """As a list that `create` takes. What the server itself makes is left to the next one."""
+    """Write the objects as a List for `onejob create`. Objects that a server creates by itself
+    are omitted."""
     from onejob.store.encryption import is_encrypted
 
     items = [

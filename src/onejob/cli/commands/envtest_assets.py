@@ -1,4 +1,5 @@
-"""`onejob envtest-assets`: what makes test suites of operators run on onejob."""
+"""`onejob envtest-assets`: etcd and kube-apiserver stand-ins that run operators' envtest suites
+on onejob."""
 
 import sys
 from pathlib import Path
@@ -60,10 +61,10 @@ def _write_launcher(path: Path, module: str, options: tuple[str, ...]) -> None:
             f"{path} is there already and was not written by this command",
             "choose another folder, or remove it",
         )
-    # -P: what lies in the folder that the tests run in is not imported.
+    # -P: do not import modules from the working directory of the tests.
     words = (sys.executable, "-P", "-m", f"onejob.cli.envtest.{module}", *options)
     text = f'#!/bin/sh\n{_MARK}\nexec {shlex.join(words)} "$@"\n'
-    # Renamed into place: a suite that starts right now finds the old one or the new one.
+    # Renamed into place: a suite that starts right now finds the old file or the new one.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.chmod(0o755)

@@ -128,8 +128,11 @@ def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: boo
 
 
 def _shown_as(output: str) -> Callable[[list[dict[str, Any]], bool, bool], None]:
-    """What prints documents so, as a list or as the only one, with headers or without. A template
-    is read before anything is asked for."""
+    """Return a function that prints documents in this format; it takes them with two flags: as a
+    list, and with headers.
+
+    Templates are parsed here, so that errors in them are raised before any request.
+    """
     from onejob.cli.display.output import print_documents, whole_document
 
     form, _, text = output.partition("=")

@@ -1,4 +1,4 @@
-"""`onejob help`: the same as `--help`, for people who type it the other way round."""
+"""`onejob help COMMAND`: the same text as `onejob COMMAND --help`."""
 
 import click
 

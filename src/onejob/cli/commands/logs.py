@@ -1,4 +1,4 @@
-"""`onejob logs`: what containers wrote, now or in a past run."""
+"""`onejob logs`: container output, from a server or from a kept run."""
 
 import sys
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`onejob manifests`: what installs the controller in a cluster."""
+"""`onejob manifests`: Kubernetes manifests that install the controller in a cluster."""
 
 import click
 
@@ -84,7 +84,7 @@ def command(
 
 
 def _without_anchors(document: object) -> object:
-    """Copies all the way down: YAML would show what is shared as a reference."""
+    """Return a deep copy without shared objects, which YAML would write as anchors and aliases."""
     import json
 
     return json.loads(json.dumps(document))

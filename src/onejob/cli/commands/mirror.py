@@ -1,4 +1,4 @@
-"""`onejob mirror`: the clusters that Jobs with `managedBy: onejob.dev/mirror` may run on."""
+"""`onejob mirror`: target clusters for Jobs with `managedBy: onejob.dev/mirror`."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,7 @@ _REMOVE_EPILOG = """\b
 Examples:
   onejob mirror remove prod"""
 
-#: The node that stands for a target is named after it, and names have at most 63 characters.
+#: The virtual node of a target is named after it, and names have at most 63 characters.
 _LONGEST_NAME: Final = 44
 
 
@@ -109,7 +109,7 @@ def add(
 
 
 def _check(text: bytes) -> None:
-    """Whether the cluster answers, and lets us see Jobs."""
+    """Check that the cluster answers and lets us list Jobs. Raises CommandError."""
     from onejob.cli.clients.base import Ask, path_of
     from onejob.cli.clients.http_api import HttpApi
     from onejob.client.inline_kubeconfig import read_inline_kubeconfig
@@ -130,7 +130,7 @@ def _check(text: bytes) -> None:
 
 
 def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool) -> bool:
-    """Whether there was such a target before."""
+    """Store the target's kubeconfig; return whether the target existed before."""
     import base64
 
     import msgspec

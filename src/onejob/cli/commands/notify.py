@@ -1,4 +1,4 @@
-"""`onejob notify`: the targets that people are notified through."""
+"""`onejob notify`: notification targets."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 

@@ -1,4 +1,4 @@
-"""`onejob queue`: who runs, who waits for what, and when each may start."""
+"""`onejob queue`: running and waiting Jobs, their blockers and estimated start times."""
 
 import sys
 from typing import TYPE_CHECKING

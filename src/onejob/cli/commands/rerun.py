@@ -1,4 +1,4 @@
-"""`onejob rerun`: a finished Job once more, or what of it did not succeed."""
+"""`onejob rerun`: repeat a finished Job, or only its failed indexes."""
 
 import os
 import sys
@@ -98,7 +98,8 @@ def command(
 def _run_again(
     run: str, failed_only: bool, settings: tuple[str, ...], where: "Sources"
 ) -> NoReturn:
-    """In place of this process: a run has its terminal, its signals and its folder to itself."""
+    """Replace this process by `onejob run`, which needs the terminal, signals and folder to
+    itself."""
     if not run:
         raise CommandError("run/: an id is missing", "onejob runs shows them")
     words = ["run", "--resume" if failed_only else "--again", run]

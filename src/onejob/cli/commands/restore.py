@@ -1,4 +1,4 @@
-"""`onejob restore`: a server from what `onejob backup` has written."""
+"""`onejob restore`: a server's data dir from a file written by `onejob backup`."""
 
 from pathlib import Path
 

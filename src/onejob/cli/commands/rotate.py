@@ -1,4 +1,4 @@
-"""`onejob rotate`: other keys, tokens and certificates for a server, while it runs."""
+"""`onejob rotate`: rotation of a server's keys, tokens and certificates while it runs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`onejob run`: a whole control plane in this process, for as long as its Jobs take."""
+"""`onejob run`: a whole control plane in this process, for the duration of its Jobs."""
 
 import os
 import sys
@@ -62,7 +62,7 @@ class _Run(CommandAfterDashes):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption:
-            # One of a program that was named without dashes before it?
+            # The option may belong to a program that was given without `--` before it.
             if "--" not in words and not words[0].startswith("-"):
                 _refuse_programs(words)
             raise
@@ -294,7 +294,8 @@ def _with_caller_env(
     *,
     clean: bool,
 ) -> "NodeOptions":
-    """Let commands inherit our environment; those of a kept run have that of their first run."""
+    """Return node options whose commands inherit our environment; a resumed run uses that of its
+    first run."""
     if clean or node.runtime != "process":
         return node
     from msgspec.structs import replace
@@ -307,7 +308,8 @@ def _with_caller_env(
 
 
 def _require_folder() -> None:
-    """Commands start here."""
+    """Raise CommandError unless the working directory, in which commands start, exists and is
+    UTF-8."""
     try:
         os.getcwd().encode()
     except FileNotFoundError:
@@ -328,7 +330,8 @@ def _stand_ins(node: "NodeOptions") -> "Images | None":
 
 
 def _refuse_programs(files: tuple[str, ...]) -> None:
-    """Somebody who forgot the dashes named a program, and perhaps its arguments, as files."""
+    """Raise CommandError if a program, perhaps with its arguments, was given as a file without
+    `--`."""
     import shlex
     import shutil
 
@@ -443,7 +446,7 @@ def _rows(options: dict[str, Any]) -> "list[Row] | None":
 
 
 def _parallelism(asked: int | None, rows: "list[Row] | None") -> int | None:
-    """A sweep runs as many at a time as there are processors, unless it is told otherwise."""
+    """Return the parallelism; a parameter sweep defaults to the number of available CPUs."""
     if asked is not None or rows is None:
         return asked
     return min(len(rows), len(os.sched_getaffinity(0)))
@@ -462,7 +465,7 @@ def _page(options: dict[str, Any], output: str | None) -> "PageOptions | None":
 
 
 def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | None]":
-    """Made or checked before anything is started."""
+    """Create or check the output folder and the report path before anything is started."""
     from pathlib import Path
 
     if output_dir:

@@ -1,4 +1,4 @@
-"""`onejob runs`: what `onejob run` has kept."""
+"""`onejob runs`: list of the runs kept by `onejob run`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""`onejob serve`: the server that stays."""
+"""`onejob serve`: the long-running server."""
 
 import sys
 from pathlib import Path
@@ -323,8 +323,8 @@ async def _serve(
     _notify_service_manager("STOPPING=1")
     asked.cancel()
     if server.plane.failed.done():
-        # Nothing in memory can be trusted any more, so nothing is wound up: what is on disk is
-        # true, and the next start begins there.
+        # In-memory state can no longer be trusted, so there is no orderly shutdown: the state on
+        # disk is consistent, and the next start continues from it.
         print(f"error: {server.plane.failed.result()}; start again", file=sys.stderr)
         return EXIT_FAILED
     if by_hand:
@@ -348,15 +348,18 @@ def _name_pods_that_run_on(server: "HttpsServer") -> None:
 
 
 def _end_at_once_on_sigterm() -> None:
-    """Until the server is up there is nothing to wind up: what is on disk stands, as after a
-    kill -9. The loop would see the signal only once it gets a turn."""
+    """Exit immediately on SIGTERM until the server is up, when there is nothing to shut down yet.
+
+    The state on disk is consistent, as after a kill -9. An asyncio handler would run only at the
+    loop's next turn.
+    """
     import os
     import signal
 
     def end(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-        # The first process of a container is not ended by a signal that it does not handle.
+        # PID 1 of a container is not terminated by a signal without a handler.
         os._exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
@@ -401,7 +404,7 @@ def _limits_line(server: "HttpsServer") -> str:
 
 
 def _notify_service_manager(state: str) -> None:
-    """systemd's Type=notify: one datagram, no library."""
+    """Send a state to systemd (Type=notify): one datagram, so no library is needed."""
     import os
     import socket
 

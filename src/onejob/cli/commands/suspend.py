@@ -1,4 +1,4 @@
-"""`onejob suspend` and `onejob resume`: one field, set for people who forget its name."""
+"""`onejob suspend` and `onejob resume`: set spec.suspend without remembering the field's name."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
             if not suspended:
                 print(f"{arg} waits in the queue and starts in its turn (see onejob queue)")
                 continue
-            # It leaves the queue: from now on it is suspended because somebody wants it so.
+            # Remove the Job from the queue: it is now suspended on the user's request.
             change["metadata"] = {"annotations": {QUEUED_ANNOTATION: None}}
         elif bool(before["spec"].get("suspend")) == suspended:
             print(f"{arg} is {'already suspended' if suspended else 'not suspended'}")

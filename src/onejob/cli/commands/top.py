@@ -1,4 +1,4 @@
-"""`onejob top`: what node, Jobs and Pods use, live."""
+"""`onejob top`: live resource usage of the node, Jobs and Pods."""
 
 import sys
 from typing import TYPE_CHECKING

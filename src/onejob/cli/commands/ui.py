@@ -36,7 +36,7 @@ def command(no_browser: bool, where: "Sources") -> int:
     assert isinstance(api, HttpApi), "a server is reached over HTTPS"
     code = api.send(Ask("POST", "/ui/api/codes")).document["code"]
     address = f"{api.url}/ui/#/sign-in/{code}"
-    # Where nothing says otherwise, the page begins with all namespaces.
+    # Without -n and with the default namespace, the page starts with all namespaces.
     namespace = where.namespace_in(api)
     if where.namespace or namespace != "default":
         address += "?" + urlencode({"namespace": namespace})

@@ -1,4 +1,4 @@
-"""`onejob user`: who else may use this server."""
+"""`onejob user`: further users of a server, with their tokens and role bindings."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -118,7 +118,7 @@ def add(
         made = _bind(where, name, role, "" if cluster else namespace) if role else None
         rights = list(_rights(where, name, groups, made))
     except BaseException:
-        # Without a kubeconfig nobody has the token.
+        # Revoke the user: without a kubeconfig the token was never handed out.
         target.unlink(missing_ok=True)
         revoke_user(users, name)
         raise
@@ -202,7 +202,8 @@ def _expiry(time: Any, *, expired: bool) -> str:
 
 
 def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, str]:
-    """Returns namespace and name of the binding; that of an earlier user of this name will do."""
+    """Bind the role and return namespace and name of the binding; one left by an earlier user of
+    this name is reused."""
     from onejob.cli.clients.base import get
     from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
@@ -254,7 +255,8 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
 def _rights(
     where: "Sources", user: str, groups: tuple[str, ...], made: tuple[str, str] | None
 ) -> "Iterator[str]":
-    """What this user may do, a line for each binding, also those of an earlier user of the name."""
+    """Yield a line for each binding of this user, including those left by an earlier user of the
+    name."""
     from onejob.cli.clients.base import list_all
     from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, MASTERS, ROLE_BINDINGS
     from onejob.wire.kinds import BY_RESOURCE

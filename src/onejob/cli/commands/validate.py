@@ -1,4 +1,4 @@
-"""`onejob validate`: what is wrong with manifests, without a server."""
+"""`onejob validate`: manifest validation without a server."""
 
 import click
 

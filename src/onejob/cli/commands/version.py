@@ -1,4 +1,4 @@
-"""`onejob version`."""
+"""`onejob version`: client and server versions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`onejob wait`: until a Job ends, or until a condition holds."""
+"""`onejob wait`: wait until a Job ends, or until a condition holds."""
 
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ def command(
 
 
 def _selected(where: "Sources", what: tuple[str, ...], selector: str) -> "list[ResourceArg]":
-    """Those that there are now; kubectl waits for the same."""
+    """Return the objects that match now; later ones are not waited for, as in kubectl."""
     from onejob.cli.clients.resource_args import ResourceArg, parse_resource_args
     from onejob.cli.display.listing import Query, find_documents
 

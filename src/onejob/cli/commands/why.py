@@ -1,4 +1,4 @@
-"""`onejob why`: cause, evidence and what happens next, in plain words."""
+"""`onejob why`: cause, evidence and next steps for an object's state, in plain words."""
 
 from typing import TYPE_CHECKING
 
