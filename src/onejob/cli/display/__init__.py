@@ -1,4 +1,4 @@
-"""What people see: live and plain displays, tables, descriptions and explanations.
+"""Text output: live and plain displays, tables, descriptions and explanations.
 
-Turns documents into text; asks nobody for anything.
+Formats documents as text. Most modules are pure; `listing` and `why` also query an API.
 """

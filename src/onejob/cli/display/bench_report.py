@@ -1,4 +1,4 @@
-"""Benchmark outcomes as text: a table per scenario, and all targets together at the end."""
+"""Text report of benchmark outcomes: a table per scenario, and all targets together at the end."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ _INDENT: Final = "  "
 
 
 def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
-    """Figures as rows; ours, the target and each peer as columns."""
+    """Return a table with figures as rows; onejob, the target and each peer as columns."""
     lines = [f"{terminal.paint(outcome.scenario, 'bold')}  {outcome.question}"]
     if outcome.problem:
         return [*lines, f"{_INDENT}could not be measured: {outcome.problem}"]
@@ -43,7 +43,7 @@ def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
 
 
 def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]:
-    """Nothing where nothing was measured at full size."""
+    """Return a table of all targets; [] if no scenario was measured at full size."""
     rows = [
         [
             outcome.scenario,
@@ -67,7 +67,8 @@ def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]
 def render_comparison(
     title: str, other: str, compared: Sequence[Compared], terminal: Terminal
 ) -> list[str]:
-    """Figures of two revisions as rows; how they compare, and with the limits, as columns."""
+    """Return a table with figures of two revisions as rows; their ratio, and their share of the
+    limits, as columns."""
     limits = list(dict.fromkeys(limit for row in compared for limit in row.by_limit))
     headers = ["FIGURE", other.upper(), "THIS", "RATIO", "LOWEST", "HIGHEST"]
     headers += [f"BY {limit.upper()}" for limit in limits]

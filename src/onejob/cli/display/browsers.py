@@ -4,9 +4,9 @@ import webbrowser
 
 
 def open_browser(address: str) -> bool:
-    """Whether there is a browser with a window of its own that opened it."""
+    """Open an address in a graphical browser; return whether one was found and opened it."""
     try:
-        # A browser in this terminal would take it over, and cannot show the page.
+        # A text browser would take over this terminal, and cannot show the page.
         if isinstance(browser := webbrowser.get(), webbrowser.GenericBrowser) and not isinstance(
             browser, webbrowser.BackgroundBrowser
         ):

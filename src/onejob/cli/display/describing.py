@@ -1,4 +1,4 @@
-"""An object for people: kubectl's lines, from a document and its events. Pure."""
+"""Text of `onejob describe`: kubectl's layout, from a document and its events. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 _NONE: Final = "<none>"
 _UNSET: Final = "<unset>"
-#: Index texts are cut at the first comma after this many characters.
+#: Index lists are truncated at the first comma after this many characters.
 _INDEXES_SHOWN: Final = 50
 
 
@@ -26,7 +26,8 @@ def describe(
     ended: RunEnd | None = None,
     usage: Sequence[str] = (),
 ) -> list[str]:
-    """`ended` is the end of the run whose kept state this is, `usage` what a Pod uses now."""
+    """Return the lines. `ended` is the end of the run whose kept state this is; `usage` has
+    lines on a Pod's current resource usage."""
     match document["kind"]:
         case "Job":
             fields = _job(document, ended)
@@ -259,7 +260,7 @@ def _template(template: Document) -> list[str]:
 
 
 def _plain(document: Document) -> list[str]:
-    """Kinds without lines of their own: their fields as YAML."""
+    """Describe kinds without a layout of their own: their fields as YAML, Secrets hidden."""
     from onejob.cli.run.yaml_text import yaml_of
 
     head = [*_heading(document), *_labels(document["metadata"])]
@@ -316,7 +317,7 @@ def _heading(document: Document) -> list[tuple[str, str]]:
 def _labels(metadata: Document, *, bare: bool = False) -> list[tuple[str, str]]:
     fields = [("Labels", _pairs(metadata.get("labels", {})))]
     annotations = {**metadata.get("annotations", {})}
-    # The whole manifest once more, in one line; kubectl describe leaves it out, too.
+    # The whole manifest again, in one line; kubectl describe omits it, too.
     annotations.pop(LAST_APPLIED, None)
     if not bare or annotations:
         fields.append(("Annotations", _pairs(annotations, ": ")))
@@ -333,7 +334,7 @@ def _owner(document: Document) -> list[tuple[str, str]]:
 def _fields(
     fields: "Sequence[tuple[str, str]] | Iterator[tuple[str, str]]", indent: str = ""
 ) -> Iterator[str]:
-    """`Label:  value`, values in one column, further lines of a value below it."""
+    """Yield `Label:  value` lines, values in one column, further lines of a value below it."""
     listed = list(fields)
     width = max((len(label) for label, _ in listed), default=0) + 3
     for label, value in listed:

@@ -1,4 +1,4 @@
-"""Lengths of time on the command line."""
+"""Durations on the command line."""
 
 import click
 
@@ -6,7 +6,7 @@ from onejob.planning.go_duration import DurationError, parse_duration
 
 
 def duration(text: str) -> float:
-    """Seconds of `90s`, `5m`, `1h30m` or a plain number of seconds; a type for click."""
+    """Parse `90s`, `5m`, `1h30m` or a plain number into seconds; a parameter type for click."""
     try:
         if text.replace(".", "", 1).removeprefix("-").isdigit():
             return float(text)

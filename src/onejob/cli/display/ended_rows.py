@@ -1,6 +1,7 @@
-"""Rows of a run that is over: nothing of it runs, and no duration grows. Pure.
+"""Table rows of an ended run: no Pod is shown as running, and no duration grows. Pure.
 
-The stored objects say what was true when the run was stopped or killed, and stay as they are.
+The stored objects have the state of the moment at which the run was stopped or killed, and are
+never updated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ Document = Mapping[str, Any]
 def ended_cells(
     document: Document, columns: Sequence[str], cells: Sequence[Any], end: RunEnd
 ) -> list[Any]:
-    """The cells of an object's row as they are true after the run's end."""
+    """Return the cells of an object's row, corrected for the end of the run."""
     row = dict(zip(columns, cells, strict=True))
     metadata = document["metadata"]
     match document.get("kind"):

@@ -1,4 +1,4 @@
-"""Failed Jobs as annotations of a GitHub Actions workflow. Pure."""
+"""GitHub Actions workflow annotations for failed Jobs. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +8,8 @@ from onejob.cli.run.summary import SHOWN_FAILURES
 
 
 def annotations(run: RunProgress, last_lines: Mapping[str, Sequence[str]]) -> str:
-    """A line for each Job that did not succeed: `::error title=...::...`; "" if all did.
-    `last_lines` are by Pod UID."""
+    """Return a line `::error title=...::...` for each Job that did not succeed; "" if all did.
+    `last_lines` is by Pod UID."""
     return "".join(_annotation(job, last_lines) for job in run if not job.complete)
 
 

@@ -1,5 +1,5 @@
-"""A run as a JUnit report: a suite for each Job, a case for each index, or for the whole Job if it
-has none. Pure."""
+"""JUnit report of a run: a suite for each Job, a case for each index, or for the whole Job if it
+has no indexes. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,14 +10,14 @@ from onejob.cli.display.problems import job_problem, pod_problem
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.planning.job.indexes import parse_indexes
 
-#: Control characters are made visible before; XML allows neither of these.
+#: Noncharacters that XML forbids; control characters are made visible before.
 _NOT_IN_XML: Final = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
 
 LastLines: TypeAlias = Mapping[str, Sequence[str]]
 
 
 def junit_xml(run: RunProgress, now: datetime, last_lines: LastLines) -> bytes:
-    """`last_lines` are by Pod UID."""
+    """Return the report as XML. `last_lines` is by Pod UID."""
     root = Xml.Element("testsuites", name="onejob")
     for job in run:
         root.append(_suite(job, now, last_lines))

@@ -1,4 +1,4 @@
-"""Finding what `get` shows, on a server or among runs, and laying it out."""
+"""Lists and tables of `onejob get`: query a server or the kept runs, and lay out the rows."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.run.runs import RunEnd
 from onejob.wire.kinds import Kind
 
-#: What `templates.sort_key` makes of a document.
+#: Key function of a document, see `templates.sort_key`.
 SortKey: TypeAlias = Callable[[Any], tuple[int, Any]]
 
 
@@ -26,11 +26,12 @@ class Query(msgspec.Struct, frozen=True):
     labels: str = ""
     fields: str = ""
     all_namespaces: bool = False
-    #: A JSON path; "" leaves the order as it is.
+    #: JSON path; "" keeps the given order.
     sort_by: str = ""
 
     def order(self) -> "SortKey | None":
-        """The key by which documents are sorted. Raises CommandError."""
+        """Return the sort key function; None keeps the order. Raises CommandError for a bad
+        path."""
         if not self.sort_by:
             return None
         from onejob.cli.display.templates import relaxed_path, sort_key
@@ -38,7 +39,7 @@ class Query(msgspec.Struct, frozen=True):
         return partial(sort_key, relaxed_path(self.sort_by))
 
     def check_found(self, keys: "Sequence[tuple[int, Any]]") -> None:
-        """Raises CommandError if nothing has what to sort by: it is misspelt."""
+        """Raise CommandError if no object has the field to sort by, which is probably misspelt."""
         from onejob.cli.display.templates import NO_VALUE
 
         if keys and all(key == NO_VALUE for key in keys):
@@ -51,21 +52,21 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct):
-    """Rows of one kind, perhaps from several places."""
+    """Table rows of one kind, possibly from several servers or runs."""
 
     kind: Kind
     columns: list[dict[str, Any]] = msgspec.field(default_factory=list)
     #: Namespace, run (or ""), cells.
     rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
     show_namespace: bool = False
-    #: With this, rows must hold whole objects.
+    #: Sort key function; requires rows with whole objects.
     order: "SortKey | None" = None
-    #: Of each row.
+    #: Sort keys, one per row.
     keys: list[tuple[int, Any]] = msgspec.field(default_factory=list)
 
     @property
     def named_by(self) -> int:
-        """How many columns it takes to name a row."""
+        """Number of columns that identify a row."""
         return 2 if self.show_namespace else 1
 
     def sort(self) -> None:
@@ -74,7 +75,7 @@ class Rows(msgspec.Struct):
             self.rows = [self.rows[rank] for rank in ranks]
 
     def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
-        """With `ended`, the rows must hold whole objects."""
+        """Append the rows of a Table. With `ended`, they must contain whole objects."""
         self.columns = self.columns or table["columnDefinitions"]
         names = [column["name"] for column in self.columns]
         for row in table["rows"]:
@@ -90,7 +91,8 @@ class Rows(msgspec.Struct):
     def layout(
         self, *, wide: bool, prefix: bool, short_runs: bool = False
     ) -> tuple[list[str], list[list[str]]]:
-        """Headers and rows; with `short_runs` only the end of each run's id, which names it too."""
+        """Return headers and rows. `short_runs` shows only the last part of a run's id, which
+        identifies it as well."""
         kept = [i for i, column in enumerate(self.columns) if wide or not column["priority"]]
         show_run = any(run for _, run, _ in self.rows)
         headers = [self.columns[i]["name"].upper() for i in kept]
@@ -106,7 +108,7 @@ class Rows(msgspec.Struct):
 
 
 def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> list[Rows]:
-    """One for each kind."""
+    """Return one table for each kind. Raises NotFound or CommandError."""
     server = _listed_server(where, args)
     found = []
     for kind, group in groupby(args, key=lambda arg: arg.kind):
@@ -175,7 +177,7 @@ def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
 def watch_table(
     where: Sources, arg: ResourceArg, query: Query, *, wide: bool, headers: bool
 ) -> None:
-    """Print what is there, then a row for each change, until the server ends it."""
+    """Print the current rows, then a row for each change, until the server ends the watch."""
     api = where.server()
     if api is None:
         raise CommandError("only a server can be watched", "start one: onejob serve")
@@ -223,12 +225,12 @@ def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
 
 
 def _listed_server(where: Sources, args: Sequence[ResourceArg]) -> Api | None:
-    """Only asked for if something is to be listed: objects with a name are found one by one."""
+    """Return the server if there is anything to list; named objects are looked up one by one."""
     return None if all(arg.name for arg in args) else where.listed_server()
 
 
 def _included(api: Api, query: Query) -> dict[str, str]:
-    """How much of the objects their rows shall hold: by default their metadata."""
+    """Return the query for rows with whole objects if needed; the default is metadata only."""
     return {"includeObject": "Object"} if api.ended is not None or query.sort_by else {}
 
 

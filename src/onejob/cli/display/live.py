@@ -1,7 +1,7 @@
-"""A run on a terminal: log lines scroll by, and below them one line per Job stays.
+"""Live terminal display: log lines scroll by, and below them one line per Job stays.
 
-rich draws, but only once a run has lasted long enough to be worth its import; until then, and
-for what scrolls, the lines are those of the plain display.
+It uses rich, but only once a run has lasted long enough to be worth the import; until then, and for
+scrolling lines, the output is that of the plain display.
 """
 
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _LIVE_AFTER: Final = timedelta(seconds=0.4)
-#: Lines shown per redraw; more than that nobody reads, and `onejob logs` has them all.
+#: Log lines shown per redraw; more are unreadable, and `onejob logs` has them all.
 _LINES_PER_TICK: Final = 300
 _TITLE_WIDTH: Final = 28
 _BAR_WIDTH: Final = 40
@@ -80,7 +80,8 @@ class LiveDisplay(PlainDisplay):
 
 
 def draw_jobs(run: RunProgress, now: datetime, height: int) -> "RenderableType":
-    """One line per unfinished Job, as many as leave room for what scrolls."""
+    """Return one line per unfinished Job, for up to half the height, which leaves room for log
+    lines."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

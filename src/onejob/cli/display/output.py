@@ -15,7 +15,7 @@ _ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 def print_documents(
     documents: Sequence[dict[str, Any]], output: str, *, as_list: bool = False
 ) -> None:
-    """Several documents become one `List`, as kubectl has it."""
+    """Print documents; several become one `List`, as in kubectl."""
     if output == "name":
         for document in documents:
             print(resource_name(document))
@@ -24,7 +24,7 @@ def print_documents(
 
 
 def whole_document(documents: Sequence[dict[str, Any]], *, as_list: bool) -> dict[str, Any]:
-    """The only one, or a `List` of them."""
+    """Return the only document, or a `List` of them."""
     return documents[0] if len(documents) == 1 and not as_list else _list_of(documents)
 
 
@@ -34,7 +34,7 @@ def rendered(document: Any, output: str) -> str:
 
         return yaml_of(document)
     text = msgspec.json.format(msgspec.json.encode(document), indent=4).decode()
-    # JSON may hold these as they are, but terminals act upon them.
+    # JSON permits C1 control characters, but terminals interpret them.
     return text.translate(_ESCAPED) + "\n"
 
 

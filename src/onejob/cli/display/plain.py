@@ -1,4 +1,5 @@
-"""Prints a run line by line: for pipes, CI logs, `--plain`, and until the live display starts."""
+"""Line-by-line display of a run: for pipes, CI logs, `--plain`, and until the live display
+starts."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.explaining.durations import short_seconds
 from onejob.explaining.pod_waits import PodWait
 
-#: At most this often a line says how far a Job is.
+#: Minimum interval between two progress lines of a Job.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)
 #: Failures printed as they happen, per Job; the summary counts them all.
 _FAILURES_SHOWN: Final = 20
@@ -21,13 +22,17 @@ _PREFIX_COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 class LogLine(msgspec.Struct, frozen=True):
     pod: str
-    #: Empty where the Pod has only one.
+    #: "" if the Pod has only one container.
     container: str
     text: str
 
 
 class Display(Protocol):
-    """Called for everything that happens in a run, in order."""
+    """Receiver of all events of a run.
+
+    Guarantees: calls come in the order of events, from one thread. Requirements: `notice` must work
+    after `close`, and `close` may be called twice.
+    """
 
     def job_started(self, job: JobProgress) -> None: ...
 
@@ -36,7 +41,7 @@ class Display(Protocol):
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
 
     def hint(self, text: str) -> None:
-        """How to fix the problem that was shown last."""
+        """Show how to fix the problem that was shown last."""
 
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
 
@@ -45,14 +50,14 @@ class Display(Protocol):
     def notice(self, text: str) -> None: ...
 
     def tick(self, run: RunProgress, now: datetime) -> None:
-        """Time passed: redraw, or print how far the run is."""
+        """Redraw, or print progress; called regularly."""
 
     def close(self) -> None:
-        """Leave the screen as it is; nothing follows but ordinary output."""
+        """Stop drawing and leave the screen as it is; ordinary output may follow."""
 
 
 class QuietDisplay:
-    """`-q`: prints nothing; the caller prints the result at the end."""
+    """Display for `-q`: prints nothing; the caller prints the result at the end."""
 
     def job_started(self, job: JobProgress) -> None: ...
 
@@ -140,7 +145,7 @@ class PlainDisplay:
         uid = job.job.metadata.uid
         retry_at = job.retry_at(now)
         shown = self._shown_retry.get(uid)
-        # The same wait, seen again a moment later.
+        # The same retry, computed again a moment later.
         if retry_at is None or (shown is not None and abs(retry_at - shown) < timedelta(seconds=1)):
             return
         self._shown_retry[uid] = retry_at
@@ -158,8 +163,8 @@ class PlainDisplay:
         return self._terminal.paint(job.title, "bold")
 
     def _shown(self, line: LogLine) -> str:
-        """On a terminal only what is left of a progress bar that was drawn again and again: with
-        its returns it would overwrite the prefix."""
+        """Return the text after the last carriage return, if on a terminal: a progress bar's
+        redraws would overwrite the prefix."""
         if not self._terminal.interactive or "\r" not in line.text:
             return line.text
         return line.text.rstrip("\r").rpartition("\r")[2]
@@ -177,7 +182,7 @@ class PlainDisplay:
 
 
 class NotesDisplay(PlainDisplay):
-    """Everything but what containers write, for which there is another place."""
+    """Display without container output, which `-o raw` writes to stdout."""
 
     def wrote(self, lines: Sequence[LogLine]) -> None: ...
 

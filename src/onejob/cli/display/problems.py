@@ -1,4 +1,4 @@
-"""Why a Job of a run did not succeed, for reports that others read. Pure."""
+"""Failure reasons of a run's Jobs, for machine-readable reports. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from onejob.cli.run.progress import EndedPod, JobProgress
 
 
 def job_problem(job: JobProgress) -> str:
-    """In one line."""
+    """Return the reason for a Job's failure in one line."""
     condition = job.job.finished_condition
     if condition is not None:
         return visible(f"{condition.reason}: {' '.join(condition.message.split())}")
@@ -18,6 +18,6 @@ def job_problem(job: JobProgress) -> str:
 
 
 def pod_problem(pod: EndedPod, last_lines: Mapping[str, Sequence[str]]) -> list[str]:
-    """How a Pod ended, and its last lines; these are by Pod UID."""
+    """Return the end of a Pod and its last lines. `last_lines` is by Pod UID."""
     lines = [visible(f"pod {pod.name}: {pod_end_text(pod)}")]
     return [*lines, *(f"| {visible(text)}" for text in last_lines.get(pod.uid, ()))]

@@ -1,4 +1,4 @@
-"""What each index of a Job came to: parameters, outcome and result, one row each."""
+"""Results of a Job: parameters, outcome and result, one row per index."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ class Result(msgspec.Struct, frozen=True):
     #: None for Jobs without indexes.
     index: int | None
     pod: str
-    #: Of the Pods of this index, this is the last one.
+    #: Number of Pods tried for this index.
     attempts: int
     params: Mapping[str, str]
     #: Pending, Running, Succeeded or Failed.
@@ -30,7 +30,7 @@ class Result(msgspec.Struct, frozen=True):
     signal: int | None = None
     started: datetime | None = None
     finished: datetime | None = None
-    #: What the program wrote to $ONEJOB_RESULT.
+    #: Content that the program wrote to $ONEJOB_RESULT.
     text: str = ""
 
     @property
@@ -41,7 +41,7 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The result as JSON, if that is what it is; else its text."""
+        """The result decoded from JSON if possible, else its text."""
         try:
             return msgspec.json.decode(self.text)
         except msgspec.DecodeError:
@@ -49,7 +49,8 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list[Result]:
-    """Of each index the last Pod; of a Job without indexes every Pod. In order."""
+    """Return a result per index, from its succeeded or last Pod; per Pod for a Job without
+    indexes. Sorted by index."""
     groups: dict[Any, list[Document]] = {}
     for pod in sorted(pods, key=_age):
         index = _index(pod)
@@ -59,7 +60,7 @@ def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list
 
 
 def renumbered(results: Iterable[Result], origins: Sequence[int]) -> list[Result]:
-    """With the indexes that theirs stand for."""
+    """Return the results with each index replaced by the original Job's index (`origins`)."""
     return [
         replace(result, index=origins[result.index])
         for result in results
@@ -68,7 +69,8 @@ def renumbered(results: Iterable[Result], origins: Sequence[int]) -> list[Result
 
 
 def merged(parts: Iterable[Iterable[Result]]) -> list[Result]:
-    """Results of several Jobs, the oldest Job first: of each index the last one that was tried."""
+    """Merge the results of several Jobs, oldest Job first: the last attempt of each index, with
+    attempts summed."""
     newest: dict[int | str, Result] = {}
     for part in parts:
         for result in part:
@@ -94,7 +96,7 @@ def _index(pod: Document) -> int | None:
 
 
 def _result(group: Sequence[Document], rows: Sequence[Mapping[str, str]]) -> Result:
-    # A success counts, whatever was tried beside it.
+    # A success counts, even if a later Pod of the same index failed.
     pod = next((pod for pod in group if _phase(pod) == "Succeeded"), group[-1])
     index = _index(pod)
     ended = _termination(pod)
@@ -119,7 +121,8 @@ def _phase(pod: Document) -> str:
 
 
 def _termination(pod: Document) -> Document:
-    """How its container ended; of several, the first that failed, else the first with a result."""
+    """Return the terminated state of a container: the first that failed, else the first with a
+    result; {} if none has ended."""
     ends: dict[str, Document] = {
         report["name"]: end
         for report in pod.get("status", {}).get("containerStatuses", ())
@@ -137,7 +140,7 @@ def _time(end: Document, field: str) -> datetime | None:
 
 
 def as_table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Headers and rows, for people and for CSV."""
+    """Return headers and rows, for display and for CSV."""
     names = list(dict.fromkeys(name for result in results for name in result.params))
     headers = ["INDEX", *names, "STATE", "EXIT", "SECONDS", "TRIES", "RESULT"]
     rows = [
@@ -183,7 +186,8 @@ def as_json(results: Sequence[Result]) -> str:
 
 
 def as_joblog(results: Sequence[Result], command: str) -> str:
-    """As `parallel --joblog` writes it; bytes sent and received are not known."""
+    """Return the results in the format of `parallel --joblog`; bytes sent and received are
+    unknown and 0."""
     lines = ["Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"]
     for number, result in enumerate(results, 1):
         if result.started is None or result.seconds is None:

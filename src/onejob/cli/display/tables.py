@@ -1,4 +1,4 @@
-"""Columns of text in kubectl's manner, cut where the terminal would otherwise wrap them."""
+"""Text tables in kubectl's layout, truncated where the terminal would otherwise wrap them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from onejob.cli.display.terminal import visible
 
 _GAP: Final = 3
-#: A column is not cut below this: less says nothing.
+#: Minimum width of a truncated column; fewer characters are meaningless.
 _LEAST: Final = 8
 #: Cells of columns that do not apply.
 _UNSET: Final = ("", "<none>")
@@ -20,9 +20,11 @@ def render_table(
     whole: int = 1,
     at_least: Sequence[int] = (),
 ) -> list[str]:
-    """Lines without trailing spaces. Without headers give an empty sequence of them. The first
-    `whole` columns are never cut: they name what others are typed with, and half a name is none.
-    `at_least` are widths of columns that rows which follow later shall line up with."""
+    """Return the lines of a table, without trailing spaces. No header line if `headers` is empty.
+
+    The first `whole` columns are never truncated: they are names to be used in other commands.
+    `at_least` gives minimum column widths, so that rows printed later line up.
+    """
     table = [[_one_line(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
     if not table:
         return []
@@ -47,7 +49,7 @@ def column_widths(table: Sequence[Sequence[str]]) -> list[int]:
 
 
 def fits(table: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether nothing of it would be cut."""
+    """Return whether the table fits without truncation."""
     widths = column_widths(table)
     return sum(widths) + _GAP * (len(widths) - 1) <= width
 
@@ -55,13 +57,14 @@ def fits(table: Sequence[Sequence[str]], width: int) -> bool:
 def without_empty_columns(
     headers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Where there is too little room, what is nowhere set can go first."""
+    """Return the table without columns that are empty in every row: the first to go in a narrow
+    terminal."""
     kept = [i for i in range(len(headers)) if any(row[i] not in _UNSET for row in rows)]
     return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _fit(widths: list[int], available: int, whole: int) -> list[int]:
-    """Take from the widest column until all fit, or until nothing can be taken."""
+    """Shrink the widest column until all fit, or until none can shrink further."""
     fitted = list(widths)
     excess = sum(fitted) + _GAP * (len(fitted) - 1) - available
     columns = range(whole, len(fitted))
@@ -73,7 +76,7 @@ def _fit(widths: list[int], available: int, whole: int) -> list[int]:
             break
         excess -= fitted[widest] - target
         fitted[widest] = target
-    # What wraps all the same had better say all that it has to; with `whole` 0 nothing may wrap.
+    # A table that wraps anyway is better left complete; with `whole` 0 it must not wrap.
     return list(widths) if excess > 0 and whole else fitted
 
 

@@ -1,7 +1,6 @@
-"""What `get` prints of documents by JSON paths: `-o jsonpath`, `-o custom-columns`, `--sort-by`.
-Pure.
+"""JSONPath output of `onejob get`: `-o jsonpath`, `-o custom-columns`, `--sort-by`. Pure.
 
-As kubectl has it, with these steps: `.name`, `['name']`, `[0]`, `[-1]`, `[*]` and
+The syntax is kubectl's, with these steps: `.name`, `['name']`, `[0]`, `[-1]`, `[*]` and
 `[?(@.field=="text")]`.
 """
 
@@ -15,14 +14,14 @@ from onejob.api.custom.columns import BadPath, JsonPath, parse_path, printed
 from onejob.cli.errors import CommandError
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
-#: Quotes may hold braces.
+#: Quoted strings may contain braces.
 _PARTS: Final = re.compile(r"""\{((?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^{}"'])*)\}|([^{}]+)""")
-#: A comma that another column follows, not one within a path.
+#: A comma followed by another column, as opposed to one within a path.
 _NEXT_COLUMN: Final = re.compile(r",(?=[^,:\[\]]+:)")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A text, the values at a path, or what is repeated for each of them."""
+    """Literal text, the values at a path, or parts repeated for each of these values."""
 
     text: str = ""
     path: JsonPath | None = None
@@ -30,7 +29,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def parse_template(text: str) -> tuple[Part, ...]:
-    """`{.metadata.name}{"\\n"}`, `{range .items[*]}...{end}`. Raises CommandError."""
+    """Parse `{.metadata.name}{"\\n"}`, `{range .items[*]}...{end}`. Raises CommandError."""
     if "{" not in text:
         raise _bad(text, "paths stand in braces: {.metadata.name}")
     return _parse(text, _pieces(text), in_range=False)
@@ -49,7 +48,7 @@ def render_template(parts: Sequence[Part], document: Any) -> str:
 
 
 def parse_columns(text: str) -> list[tuple[str, JsonPath]]:
-    """`NAME:.metadata.name,PHASE:.status.phase`. Raises CommandError."""
+    """Parse `NAME:.metadata.name,PHASE:.status.phase`. Raises CommandError."""
     columns = []
     for item in _NEXT_COLUMN.split(text):
         header, colon, path = item.partition(":")
@@ -66,19 +65,19 @@ def column_cells(columns: Sequence[tuple[str, JsonPath]], document: Any) -> list
 
 
 def relaxed_path(text: str) -> JsonPath:
-    """Braces and the first dot may be left out. Raises CommandError."""
+    """Parse a path whose braces and first dot may be omitted. Raises CommandError."""
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
         inner = inner[1:-1].strip()
     return _path(inner if inner.startswith((".", "[", "$", "@")) else f".{inner}")
 
 
-#: Of what has none; such come first.
+#: Sort key of documents without the field; sorts first.
 NO_VALUE: Final = (0, 0)
 
 
 def sort_key(path: JsonPath, document: Any) -> tuple[int, Any]:
-    """What has no value comes first, then numbers, then all else as text."""
+    """Return a key that sorts missing values first, then numbers, then everything else as text."""
     value = path.first(document)
     if value is None:
         return NO_VALUE
@@ -88,7 +87,7 @@ def sort_key(path: JsonPath, document: Any) -> tuple[int, Any]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str | None, str]]:
-    """What stands in braces, or None and what stands between them."""
+    """Yield (content of braces, "") or (None, literal text between braces)."""
     position = 0
     while position < len(text):
         match = _PARTS.match(text, position)

@@ -1,4 +1,4 @@
-"""What we print to: how wide it is, and whether it shows colours."""
+"""Terminal capabilities (width, colours) and escaping of control characters."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO, cast
 
 import msgspec
 
-#: Used where nothing knows the width: a pipe must not wrap or cut anything.
+#: Width where none is known: output to a pipe must not be wrapped or truncated.
 UNLIMITED: Final = 1_000_000
 
 
@@ -42,7 +42,7 @@ def terminal_of(stream: TextIO | None = None) -> Terminal:
     return Terminal(interactive, colour, width)
 
 
-#: Everything that terminals act upon instead of showing it, but for line ends and tabs.
+#: Control characters that terminals interpret instead of showing, except newlines and tabs.
 _CONTROLS: Final = {
     **{code: f"^{chr(code + 64)}" for code in range(0x20) if chr(code) not in "\n\t"},
     ord("\r"): "\\r",
@@ -52,13 +52,16 @@ _CONTROLS: Final = {
 
 
 def visible(text: str) -> str:
-    """What others wrote (messages, annotations, output) may hold escape sequences that change a
-    terminal or what it seems to say. These are shown, as kubectl does, not obeyed."""
+    """Return text with control characters made visible, as kubectl does.
+
+    Text from elsewhere (messages, annotations, output) may contain escape sequences that change a
+    terminal or falsify its contents.
+    """
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 class _VisibleStream:
-    """A stream that makes everything visible that is written to it."""
+    """Stream wrapper that makes control characters visible in everything written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -83,8 +86,8 @@ def only_visible_output() -> Iterator[None]:
 
 
 def leave_unread() -> None:
-    """Nobody reads what we print any more (a closed terminal, a pipe whose reader left): from
-    now on printing goes nowhere, instead of failing at every turn and once more at exit."""
+    """Redirect stdout and stderr to /dev/null after their reader has gone (a closed terminal or
+    pipe), so that later prints, and the flush at exit, do not fail."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

@@ -1,4 +1,4 @@
-"""What containers use, in words, beside their limits. Pure."""
+"""Text on the resource usage of containers, together with their limits. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from onejob.cli.top.layout import memory_text
 
 
 def container_usage_texts(pod: Mapping[str, Any], usage: Mapping[str, Usage]) -> list[str]:
-    """A line for each container that was measured."""
+    """Return a line for each measured container."""
     containers = (*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ()))
     return [
         f"container {container['name']} uses {_amounts(usage[container['name']])}"

@@ -1,4 +1,4 @@
-"""Asks an API for what explains an object, and lays the explanation out in lines."""
+"""Data collection and text layout of `onejob why`."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,12 +15,12 @@ from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import BY_RESOURCE
 
-#: Of a Job with more Pods: onejob top shows them all.
+#: Pods measured per Job; `onejob top` shows them all.
 _PODS_MEASURED: Final = 5
 
 
 def why_lines(api: Api, resource: str, document: Document, now: datetime) -> list[str]:
-    """`resource` is one of EXPLAINED."""
+    """Return the explanation. `resource` is a key of EXPLAINED."""
     answer = EXPLAINED[resource](api, document, now)
     lines = [answer.state]
     for title, texts in (
@@ -63,7 +63,7 @@ def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
 
 
 def usage_lines(api: Api, pod: Document) -> list[str]:
-    """What the containers of a Pod use, if they run and are measured."""
+    """Return lines on the usage of a Pod's containers; [] if it is not running or not measured."""
     from onejob.cli.clients.usage import usage_of_pod
     from onejob.cli.display.usage import container_usage_texts
 
@@ -108,7 +108,7 @@ EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = 
 
 
 def _node(api: Api, pods: list[dict[str, Any]]) -> NodeView | None:
-    """The only node there is; only asked for if there are Pods that have none."""
+    """Return the only node; requested only if some Pod has no node yet. None with several nodes."""
     from onejob.explaining.pod_waits import read_node
 
     if all(pod["spec"].get("nodeName") for pod in pods):
@@ -122,6 +122,6 @@ def _last_log_lines(api: Api, namespace: str, pod: str, container: str) -> list[
     try:
         reply = api.send(Ask("GET", path, {"container": container, "tailLines": "5"}))
     except ApiError:
-        # Logs may be gone before their Pod is; the rest of the answer stands without them.
+        # Logs may be deleted before their Pod; the rest of the explanation is valid without them.
         return []
     return reply.body.decode("utf-8", "replace").splitlines()
