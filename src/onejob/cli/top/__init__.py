@@ -1,1 +1,1 @@
-"""What `onejob top` reads, how it lays that out, and the terminal that it keeps drawing on."""
+"""`onejob top`: reading of snapshots, their text layout, and the full-screen terminal loop."""

@@ -1,4 +1,4 @@
-"""A snapshot as lines of text that fit a terminal. Pure."""
+"""Text layout of a snapshot, fitted to a terminal. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,17 +14,19 @@ _NODE_HEADERS: Final = ("NODE", "CPU", "MEMORY", "PODS")
 _JOB_HEADERS: Final = ("JOB", "STATE", "PODS", "DONE", "FAILED", "CPU", "MEMORY", "AGE")
 _POD_HEADERS: Final = ("POD", "STATE", "RESTARTS", "CPU", "MEMORY", "AGE")
 _KEYS: Final = "sorted by {key}; keys: c cpu, m memory, a age, n name, q quit"
-#: Of a low terminal Jobs get no more than this part.
+#: Divisor of the remaining height: on a low terminal, Jobs get at most this part of it.
 _JOBS_PART: Final = 2
 _UNITS: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
-#: However low a terminal is.
+#: Rows shown per section, however low the terminal is.
 _LEAST_ROWS: Final = 1
 
 
 def as_lines(
     snapshot: Snapshot, key: str, width: int, height: int | None = None, title: str = ""
 ) -> list[str]:
-    """With a `height` there is a title, and rows that do not fit are counted, not shown."""
+    """Return the lines of a snapshot, sorted by `key`. Without a `height` all rows are returned;
+    with one, the number of omitted rows is shown instead of the rows. A `title` adds two header
+    lines."""
     lines: list[str] = []
     if title:
         lines += [_cut(f"{title}  {_summary(snapshot)}", width), _cut(_KEYS.format(key=key), width)]
@@ -55,11 +57,11 @@ def _section(
 ) -> list[str]:
     if not rows:
         return []
-    # A screen that is drawn over and over must not wrap: here even names are cut.
+    # A screen that is redrawn must not wrap: here even names are truncated.
     space = [""] if spaced else []
     if room is None or len(rows) <= room - len(space) - 1:
         return [*space, *render_table(headers, rows, width, whole=0)]
-    # One line for the headers, one for how many are not shown.
+    # One line for the headers, one for the number of omitted rows.
     shown = max(_LEAST_ROWS, room - len(space) - 2)
     more = _cut(f"... and {len(rows) - shown} more", width)
     return [*space, *render_table(headers, rows[:shown], width, whole=0), more]
@@ -131,7 +133,7 @@ def _usage_cells(usage: Usage | None) -> tuple[str, str]:
 
 
 def memory_text(amount: int) -> str:
-    """Three digits at least, as far as there are any: `512Ki`, `1.5Gi`, `940Mi`."""
+    """Return bytes as text with two or three digits, in binary units: `512Ki`, `1.5Gi`, `940Mi`."""
     value, power = amount / 1024, 0
     while value >= 1000 and power < len(_UNITS) - 1:
         value, power = value / 1024, power + 1

@@ -1,4 +1,4 @@
-"""Asks a server for all that a snapshot shows."""
+"""Requests for all the data of a snapshot."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -13,13 +13,16 @@ from onejob.wire.kinds import BY_RESOURCE
 
 T = TypeVar("T")
 
-#: Finished Pods may be very many, and use nothing.
+#: Excludes ended Pods: there may be very many, and they use no resources.
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> Snapshot:
-    """Of one namespace, or of all of them if it is ""; of `fallback` if those may not be listed.
-    Raises ApiError or CommandError if not even Pods can be had."""
+    """Read a snapshot of one namespace, or of all if `namespace` is "".
+
+    Falls back to the namespace `fallback` if listing all of them is forbidden. Data that cannot be
+    read otherwise becomes a note. Raises ApiError or CommandError if Pods or Jobs cannot be listed.
+    """
     notes: list[str] = []
 
     def optional(what: str, read: Callable[[], T], otherwise: T) -> T:

@@ -1,4 +1,4 @@
-"""Draws on a terminal again and again, and listens to its keys."""
+"""Full-screen terminal loop: redraws a snapshot and reads keys."""
 
 import os
 import select
@@ -20,9 +20,9 @@ from onejob.wire.errors import ApiError
 
 _SORT_BY: Final[Mapping[bytes, str]] = {b"c": "cpu", b"m": "memory", b"a": "age", b"n": "name"}
 _QUIT: Final = (b"q", b"Q", b"\x1b", b"\x04")
-#: How soon a terminal of another size is noticed.
+#: Seconds between two checks of the terminal's size.
 _LOOK_SECONDS: Final = 0.25
-#: A server that needs long to answer is asked less often.
+#: Pause between requests as a multiple of their duration, so that a slow server gets fewer of them.
 _REST: Final = 4.0
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
@@ -33,7 +33,8 @@ _END_OF_SCREEN: Final = "\x1b[J"
 
 
 def follow(read: Callable[[], Snapshot], key: str, interval: float, title: str) -> None:
-    """Until somebody presses q. A server that does not answer is said to, and asked again."""
+    """Redraw until the user presses q. Errors of a request are shown, and the request is
+    repeated."""
     snapshot: Snapshot | None = None
     problem = ""
     with _own_screen():
@@ -71,19 +72,20 @@ def _draw(
 
 
 def _key(seconds: float) -> bytes:
-    """What was pressed within that time; b"" for nothing."""
+    """Return the key pressed within `seconds`; b"" for none."""
     stdin = sys.stdin.fileno()
     readable, _, _ = select.select([stdin], [], [], seconds)
     if not readable:
         return b""
-    # A terminal that is gone reads as its end.
+    # A closed terminal reads as end of file, which counts as q.
     pressed = os.read(stdin, 64)
     return pressed[:1] if pressed and len(pressed) == 1 else pressed or b"q"
 
 
 @contextmanager
 def _own_screen() -> Iterator[None]:
-    """The other screen of the terminal, without echo; whatever ends us, it is put back."""
+    """Switch to the alternate screen without echo; restore the terminal on any exit, SIGTERM
+    included."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     handler = signal.signal(signal.SIGTERM, _interrupt)

@@ -1,4 +1,7 @@
-"""One look at node, Jobs and Pods and what they use: made from documents, sorted, as JSON. Pure."""
+"""Snapshot of nodes, Jobs and Pods with their resource usage, built from documents. Pure.
+
+Its types are sorted by `in_order` and serialised as JSON.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -23,7 +26,7 @@ class NodeLine(Struct, frozen=True, rename="camel"):
 
 
 class Line(Struct, frozen=True, rename="camel", kw_only=True):
-    """A Job or a Pod."""
+    """Row of a Job or a Pod."""
 
     namespace: str
     name: str
@@ -34,11 +37,11 @@ class Line(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class JobLine(Line, frozen=True, rename="camel", kw_only=True):
-    #: Pods that are there and have not ended.
+    #: Pods that exist and have not ended.
     active: int
     succeeded: int
     failed: int
-    #: None: any one that succeeds is enough.
+    #: None for a work queue, where one success is enough.
     completions: int | None
 
 
@@ -52,7 +55,7 @@ class Snapshot(Struct, frozen=True):
     nodes: Sequence[NodeLine] = ()
     jobs: Sequence[JobLine] = ()
     pods: Sequence[PodLine] = ()
-    #: What could not be had, in words.
+    #: Messages on data that could not be read.
     notes: Sequence[str] = ()
 
 
@@ -65,7 +68,7 @@ def take_snapshot(
     pod_usage: Mapping[tuple[str, str], Usage],
     notes: Sequence[str] = (),
 ) -> Snapshot:
-    """Of Jobs and Pods that have not ended."""
+    """Return a snapshot of the nodes and of all Jobs and Pods that have not ended."""
     pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     pod_lines = [_pod_line(pod, pod_usage, now) for pod in pods]
     used: dict[tuple[str, str], list[Usage]] = {}
@@ -85,7 +88,7 @@ L = TypeVar("L", bound=Line)
 
 
 def in_order(lines: Sequence[L], key: str) -> list[L]:
-    """By cpu, memory or age, the most first; or by name."""
+    """Sort by cpu, memory or age in descending order; or by namespace and name."""
     ordered = sorted(lines, key=lambda line: (line.namespace, line.name))
     if key != "name":
         ordered.sort(key=_AMOUNTS[key], reverse=True)
@@ -154,6 +157,6 @@ def _amount(capacity: Mapping[str, str], name: str, *, milli: bool = False) -> i
 
 
 def _age(metadata: Document, now: datetime) -> float:
-    """Never below zero: clocks of servers differ."""
+    """Return the age in seconds; never negative, because clocks of servers differ."""
     created: datetime = datetime.fromisoformat(metadata["creationTimestamp"])
     return max(0.0, (now - created).total_seconds())
