@@ -1,1 +1,1 @@
-"""`onejob queue`: reads the queue from a server or a kept run, and shows it."""
+"""`onejob queue`: reading the queue from a server or a kept run, and its text."""

@@ -1,4 +1,4 @@
-"""The queue of a server or of a kept run, read from its objects."""
+"""Queue of a server or of a kept run, computed from its objects."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 def read_queue(
     api: "Api", now: datetime, note: "Callable[[str], None]"
 ) -> "tuple[Limits, Sequence[Entry]]":
-    """Over all namespaces, since one limit may apply to all. `note` is called with what is not
-    to be had."""
+    """Return limits and forecast over all namespaces, because one limit may apply to all of them.
+
+    `note` receives a message for each object that cannot be read.
+    """
     limits = _limits(api, note)
     jobs = [
         read_job(msgspec.json.encode(document)) for document in list_all(api, BY_RESOURCE[JOBS], "")

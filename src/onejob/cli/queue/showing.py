@@ -1,4 +1,4 @@
-"""`onejob queue` as text: the limits and how far they are used, then the Jobs in order. Pure."""
+"""Text of `onejob queue`: limits with their usage, then the Jobs in order. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
