@@ -1,6 +1,6 @@
-"""What envtest starts as etcd: it says that it is healthy, stores nothing and ends on SIGTERM.
+"""etcd stand-in for envtest: reports itself healthy, stores nothing and exits on SIGTERM.
 
-onejob keeps its state itself. Imports little, as every test suite waits for it to start.
+onejob keeps its state itself. Imports little, because every test suite waits for it to start.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Final
 
 from onejob.cli.envtest.flags import UnusableFlag, read_flags
 
-#: envtest looks here for --unsafe-no-fsync, and passes that flag if it finds it.
+#: envtest searches this text for --unsafe-no-fsync, and passes that flag if it finds it.
 _HELP: Final = """\
 etcd for envtest, by onejob: it answers /health and stores nothing
 
@@ -29,7 +29,7 @@ _KNOWN: Final = frozenset(
     }
 )
 _MOST_BYTES: Final = 16_384
-#: How long a client may take to send its request; others wait for it.
+#: Seconds for a client to send its request; other clients wait meanwhile.
 _PATIENCE: Final = 1.0
 
 
@@ -73,7 +73,7 @@ def _serve_one(listener: socket.socket) -> None:
             connection.settimeout(_PATIENCE)
             connection.sendall(_answer(_read_head(connection)))
     except OSError:
-        # The client went away, or sent nothing: only its own connection is lost.
+        # The client disconnected or sent nothing: only its own connection is lost.
         return
 
 

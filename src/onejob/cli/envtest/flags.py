@@ -1,9 +1,9 @@
-"""Flags as kube-apiserver and etcd take them, and what they mean for `onejob serve`."""
+"""Parser of kube-apiserver and etcd flags, and their translation to `onejob serve` options."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
-#: envtest passes these; what they ask for is so anyway, or has no meaning here.
+#: Flags passed by envtest that get no note: their effect is the default here, or meaningless.
 _NO_NOTE: Final = frozenset(
     {
         *("advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers"),
@@ -14,21 +14,21 @@ _NO_NOTE: Final = frozenset(
 
 
 class UnusableFlag(ValueError):
-    """The message is one line that names the flag and the way out."""
+    """Unsupported flag. The message is one line that names the flag and a remedy."""
 
 
 class ServeOptions(NamedTuple):
     listen: str
-    #: Where kube-apiserver would keep certificates that it makes; "" if that was not said.
+    #: Folder in which kube-apiserver would generate certificates; "" without --cert-dir.
     cert_dir: str
-    #: Of `onejob serve`, without the address.
+    #: Options of `onejob serve`, without the address.
     options: tuple[str, ...]
-    #: What was asked for and is not done.
+    #: Messages on flags that have no effect.
     notes: tuple[str, ...]
 
 
 def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
-    """`--name=value`, `--name value` and `--name`, which means true; in their order."""
+    """Parse `--name=value`, `--name value` and `--name` (true), in order. Raises UnusableFlag."""
     flags: list[tuple[str, str]] = []
     expects_value = False
     for word in words:
@@ -47,7 +47,8 @@ def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
 def serve_options(
     flags: Sequence[tuple[str, str]], known_gates: Set[str], files: Set[str] = frozenset()
 ) -> ServeOptions:
-    """What kube-apiserver's flags mean for `onejob serve`. `files` are those of --cert-dir."""
+    """Translate kube-apiserver's flags to `onejob serve` options. `files` is the content of
+    --cert-dir. Raises UnusableFlag."""
     given = dict(flags)
     notes = [
         f"--{name} is not known here and has no effect"
@@ -88,14 +89,14 @@ _HANDLED: Final = frozenset(
 def _tls_options(given: Mapping[str, str], files: Set[str]) -> list[str]:
     chosen = {name: given[name] for name in _TLS if given.get(name)}
     if "tls-cert-file" not in chosen and {"apiserver.crt", "apiserver.key"} <= files:
-        # As kube-apiserver has it: a pair of these names is used, envtest puts one there.
+        # As in kube-apiserver: a pair with these names is used; envtest provides one.
         chosen["tls-cert-file"] = f"{given['cert-dir']}/apiserver.crt"
         chosen["tls-private-key-file"] = f"{given['cert-dir']}/apiserver.key"
     return [f"--{name}={path}" for name, path in chosen.items()]
 
 
 def _gates(flags: Sequence[tuple[str, str]], known: Set[str]) -> tuple[list[str], list[str]]:
-    """Those that exist here and those that do not. The flag may be repeated."""
+    """Return the feature gates that onejob has, and the unknown ones. The flag may be repeated."""
     items = [
         item.strip()
         for name, value in flags

@@ -1,6 +1,6 @@
-"""What envtest starts as kube-apiserver: `onejob serve` with state that goes when it ends.
+"""kube-apiserver stand-in for envtest: `onejob serve` with state that is deleted at exit.
 
-Called by the launcher that `onejob envtest-assets` writes, with options of `onejob serve`, `--`
+Started by the launcher that `onejob envtest-assets` writes, with options of `onejob serve`, `--`
 and then kube-apiserver's flags.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from onejob.cli.envtest.flags import ServeOptions, UnusableFlag, read_flags, serve_options
 
-#: envtest looks here for --insecure-port, and passes that flag if it finds it.
+#: envtest searches this text for --insecure-port, and passes that flag if it finds it.
 _HELP: Final = """\
 kube-apiserver for envtest, by onejob
 
@@ -53,7 +53,7 @@ def _files(folder: str) -> frozenset[str]:
     try:
         return frozenset(os.listdir(folder)) if folder else frozenset()
     except OSError:
-        # kube-apiserver makes a folder that is not there; here nothing would be put into it.
+        # kube-apiserver creates a missing folder; here nothing would be written to it.
         return frozenset()
 
 
@@ -73,8 +73,8 @@ def _serve(own: Sequence[str], chosen: ServeOptions) -> int:
 
 
 def _place_for_state(cert_dir: str) -> str | None:
-    """In --cert-dir if nobody else can write there: envtest removes that folder at the end, also
-    after a kill -9. Else where temporary files are."""
+    """Return --cert-dir if no other user can write there: envtest removes that folder at the
+    end, also after a kill -9. Else None, for the default temporary folder."""
     from onejob.trusted_paths import NotTrusted, require_trusted_folder
 
     if not cert_dir or not os.access(cert_dir, os.W_OK):
@@ -90,5 +90,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # As `onejob` itself leaves: nothing is open any more, and no thread must keep us.
+    # As in `cli.main`: everything is closed already, and a hanging thread must not delay the exit.
     os._exit(code)
