@@ -1,5 +1,5 @@
-"""The command line: one click command per module in `commands`, what they share beside them.
+"""Command line: one click command per module in `commands`, with shared code in the other modules.
 
-`main` is the entry point. `run` is what `onejob run` does, `clients` where other commands get their
-objects from, `display` how results are printed. Nothing imports from here.
+`main` is the entry point. `run` implements `onejob run`, `clients` gives other commands access to
+objects, `display` prints results. No other package imports this one.
 """

@@ -1,9 +1,10 @@
-"""The state of a server in one file, and back.
+"""Backup and restore of a server's state as a single file.
 
-A backup is a tar archive: a manifest, a copy of the database as it was at one moment, and the small
-files beside it (certificates and their keys, tokens). Logs and what runs are not in it: Pods that
-ran when it was made are reported as disrupted by a server that is started on it. Nor are the keys
-that Secrets are encrypted with, wherever their file is: who finds a backup shall not read them.
+A backup is a tar archive: a manifest, a consistent copy of the database, and the small files next
+to it (certificates and their keys, tokens). Logs and runtime state are not included: Pods that ran
+at the time of the backup are reported as disrupted by a server started from it. Neither are the
+keys that Secrets are encrypted with, wherever their file is: a stolen backup must not reveal
+Secrets.
 """
 
 import fcntl
@@ -25,17 +26,17 @@ from onejob.store.base import CannotOpen, StoreLocked
 from onejob.store.checking.copies import copy_database, require_whole
 from onejob.store.lock_file import LockFile
 
-#: Goes up when an older onejob could not restore it any more.
+#: Incremented when older versions of onejob can no longer restore the archive.
 FORMAT = 1
 DATABASE = "onejob.db"
 _MANIFEST = "backup.json"
-#: What belongs to processes and Pods, and is of no use elsewhere.
+#: Folders of processes and Pods, useless on another machine.
 _LEFT_OUT = frozenset({"supervisor", "pods"})
 _MANIFEST_BYTES = 64 * 1024
-#: More is in no file of keys.
+#: Maximum size of an encryption key file; larger files are not checked for keys.
 _KEY_FILE_BYTES = 64 * 1024
 
-#: Linux' own numbers.
+#: Constants of Linux' renameat2(2).
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -74,8 +75,11 @@ def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
 
 
 def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Path | None]:
-    """Make a backup the state of the server in this folder, which must not run. Returns what is in
-    it, and where the state that was there before is now. Raises CommandError."""
+    """Restore a backup into the folder of a server, which must not be running.
+
+    Return the backup's manifest, and the new path of the previous state, if there was any. Raises
+    CommandError.
+    """
     there = server.exists() and any(server.iterdir())
     if there and not replace:
         raise CommandError(
@@ -93,7 +97,7 @@ def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Pat
                 before: Path | None = _replace(server, place)
             else:
                 before = None
-                # An empty folder gives way.
+                # rename(2) replaces an empty folder.
                 place.rename(server)
         _sync_folder(server.parent)
     except (CannotOpen, OSError, tarfile.TarError) as error:
@@ -115,7 +119,7 @@ def _small_files(server: Path) -> Iterator[Path]:
 
 
 def _is_key_file(path: Path) -> bool:
-    """Of --encryption-key-file, which may be anywhere."""
+    """Return whether this is the file of --encryption-key-file, which may be anywhere."""
     if path.lstat().st_size > _KEY_FILE_BYTES:
         return False
     from onejob.store.encryption import holds_key
@@ -130,7 +134,7 @@ def _add_text(tar: tarfile.TarFile, name: str, text: bytes) -> None:
 
 
 def _unpack(source: Path, place: Path) -> Manifest:
-    """Raises CommandError, OSError, TarError."""
+    """Unpack into `place` and return the manifest. Raises CommandError, OSError, TarError."""
     with tarfile.open(source, mode="r:") as tar:
         manifest = _read_manifest(tar, source)
         for member in tar:
@@ -154,7 +158,7 @@ def _unpack(source: Path, place: Path) -> Manifest:
 
 
 def _read_manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
-    """The first member, which is not one of the server's files."""
+    """Read the manifest, which is the first member and not one of the server's files."""
     member = tar.next()
     content = None
     if member is not None and member.name == _MANIFEST and member.size <= _MANIFEST_BYTES:
@@ -176,7 +180,8 @@ def _read_manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
 
 @contextmanager
 def _nothing_running(server: Path) -> Iterator[None]:
-    """Neither the server nor its Pods. Raises CommandError."""
+    """Hold the server's lock, which requires that neither the server nor its Pods run. Raises
+    CommandError."""
     with ExitStack() as undo:
         if (server / DATABASE).exists():
             try:
@@ -194,7 +199,7 @@ def _nothing_running(server: Path) -> Iterator[None]:
 
 
 def _supervised(folder: Path) -> bool:
-    """Whether there is a supervisor, by the lock that it holds for as long as it lives."""
+    """Return whether a supervisor is alive, by the lock that it holds for its whole lifetime."""
     try:
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -209,8 +214,11 @@ def _supervised(folder: Path) -> bool:
 
 
 def _replace(server: Path, new: Path) -> Path:
-    """Put a folder in the place of another; where that is now. At no moment is there none: a server
-    that is started on nothing begins anew."""
+    """Replace the server's folder by `new`; return the new path of the old one.
+
+    Done atomically where possible, because a server started without the folder would begin with
+    empty state.
+    """
     number = 1
     while (target := server.with_name(f"{server.name}.replaced-{number}")).exists():
         number += 1
@@ -218,7 +226,7 @@ def _replace(server: Path, new: Path) -> Path:
     if _exchange(target, server):
         return target
     target.rename(new)
-    # A file system that cannot do it in one step.
+    # The file system does not support the exchange: rename in two steps.
     server.rename(target)
     try:
         new.rename(server)
@@ -229,7 +237,7 @@ def _replace(server: Path, new: Path) -> Path:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Give each the name of the other, at once. Whether that was done."""
+    """Exchange two names atomically (renameat2); return whether that succeeded."""
     import ctypes
 
     try:

@@ -1,6 +1,6 @@
-"""What the shell offers when Tab is pressed: files, kinds, and names of objects that there are.
+"""Shell completion: files, kinds, and names of existing objects.
 
-Nothing is printed and nothing waits for long: whatever cannot be had is not offered.
+Prints nothing and never blocks for long: candidates that cannot be read are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ import click
 from onejob.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    # Few commands are completed, and all others would wait for its import.
+    # Imported only for completion; all other commands would pay for the import.
     from click.shell_completion import CompletionItem
 
     from onejob.cli.clients.base import Api
 
-#: Kinds whose objects are offered by commands that take any.
+#: Kinds whose objects are offered by commands that accept any kind.
 _COMMON: Final = ("job", "cronjob", "pod")
 _MOST: Final = 200
 
@@ -32,7 +32,7 @@ def complete_file(
 def complete_object(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> "list[CompletionItem]":
-    """`job/NAME`; after a word that is a kind, names of that kind."""
+    """Complete `job/NAME`; after a word that is a kind, names of that kind."""
     before = [word for word in context.params.get(parameter.name or "") or () if word]
     if before and "/" not in before[0]:
         return _items(_names(context, before[0]), incomplete)
@@ -45,7 +45,7 @@ def complete_object(
 def complete_kind_or_object(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> "list[CompletionItem]":
-    """The first word is a kind, or `KIND/NAME`."""
+    """Complete the first word as a kind or `KIND/NAME`, later words as objects."""
     before = context.params.get(parameter.name or "") or ()
     if before or "/" in incomplete:
         return complete_object(context, parameter, incomplete)

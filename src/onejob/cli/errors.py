@@ -1,11 +1,11 @@
-"""What a user did or met that ends a command: one line on stderr and an exit code."""
+"""User errors that end a command: one line on stderr and an exit code."""
 
 from typing import Final
 
 from onejob.planning.bad_input import BadInput
 
 EXIT_OK: Final = 0
-#: A Job failed, or what was waited for did not come.
+#: A Job failed, or an awaited condition did not occur.
 EXIT_FAILED: Final = 1
 #: Bad input, no server, nothing started.
 EXIT_USAGE: Final = 2
@@ -13,7 +13,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class CommandError(BadInput):
-    """Printed as `error: MESSAGE (NEXT STEP)`. Say what is wrong, then what helps."""
+    """User error, printed as `error: MESSAGE (NEXT STEP)`. State the problem, then the remedy."""
 
     def __init__(self, message: str, next_step: str = "", *, exit_code: int = EXIT_USAGE) -> None:
         super().__init__(message, next_step)

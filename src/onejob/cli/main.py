@@ -1,7 +1,6 @@
-"""The `onejob` command: a table of subcommands, each imported only when it is called.
+"""Entry point of `onejob`: a table of subcommands, each imported only when it is called.
 
-Whatever goes wrong ends here as one line on stderr and an exit code; a user never sees a
-traceback.
+All errors end here as one line on stderr and an exit code; a user never sees a traceback.
 """
 
 import errno
@@ -19,7 +18,7 @@ from onejob.planning.bad_input import BadInput
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 
-#: Name -> (module that defines `command`, what it does in one line).
+#: Name -> (module that defines `command`, one-line help).
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("onejob.cli.commands.run", "Run manifests or one command to the end, right here"),
     "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run what it is given"),
@@ -66,8 +65,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "help": ("onejob.cli.commands.help", "Show how to use onejob, or one of its commands"),
 }
 
-#: These paint, or pass on what containers write; what else they say of others they make visible
-#: themselves.
+#: Commands exempt from escaping of control characters: they use colours or pass container output
+#: on, and escape other untrusted text themselves.
 _RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top"})
 
 _EPILOG: Final = """\b
@@ -79,7 +78,8 @@ Examples:
 
 
 class LazyGroup(click.Group):
-    """Help is printed from the table, so it imports no command either."""
+    """Command group with lazy imports. Help is printed from `COMMANDS`, so it imports no command
+    either."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -109,7 +109,8 @@ class LazyGroup(click.Group):
 
 
 def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError:
-    """`whole` is all that was typed, of which `name` is the last word."""
+    """Return the error for an unknown command. `whole` is the full text typed, and `name` its
+    last word."""
     from difflib import get_close_matches
 
     from onejob.cli.other_words import meant_by
@@ -142,10 +143,14 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Leaves at once: everything that must be closed is closed by now, taking the interpreter
-    apart takes longer than many a command, and a thread that hangs must not keep us."""
-    # What imports make stays. Python would look through it for garbage a hundred times, which takes
-    # a sixteenth of a short run; servers choose their own intervals later (`own_process.settle`).
+    """Run a command and exit the process without interpreter shutdown.
+
+    Everything that must be closed is closed already; shutdown would take longer than many commands,
+    and a hanging thread must not delay the exit.
+    """
+    # Imported objects live until exit. Default garbage collection would traverse them a hundred
+    # times, which takes a sixteenth of a short run; servers set their own thresholds later
+    # (`own_process.settle`).
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
     _prepare_streams()
     exit_code = run_command(arguments)
@@ -161,8 +166,8 @@ def _prepare_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            # Whoever closed it (`>&-`) wants nothing of it. Left closed, the first file that we
-            # open would take its place, and what a library or a child prints would end in that.
+            # Closed by the caller (`>&-`). Left closed, the first file that we open would get this
+            # descriptor, and output of a library or a child would be written into that file.
             nowhere = os.open(os.devnull, os.O_RDWR)
             if nowhere != number:
                 os.dup2(nowhere, number)
@@ -170,12 +175,13 @@ def _prepare_streams() -> None:
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
         elif number and stream.encoding != "utf-8":
-            # What the terminal cannot show, a bar for instance, must not end a run.
+            # A character that the terminal cannot encode (a progress bar has some) must not end a
+            # run.
             stream.reconfigure(errors="backslashreplace")
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; returns its exit code."""
+    """Run one command line and return its exit code."""
     if not sys.platform.startswith("linux"):
         return _complain(
             CommandError("onejob runs on Linux only for now", "use a Linux machine or container")
@@ -186,14 +192,14 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
             prog_name="onejob",
             standalone_mode=False,
         )
-        # Flushed here, where a closed pipe can still be told from a crash at exit.
+        # Flushed here, where a closed pipe can still be distinguished from a crash at exit.
         sys.stdout.flush()
     except BadInput as error:
         return _complain(error)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        # `onejob` alone, or a command that is a group: nothing is wrong, somebody looks around.
+        # `onejob` alone, or a bare command group: print its help without an error.
         print(error.format_message())
         return 0
     except click.ClickException as error:
@@ -204,7 +210,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except SystemExit as end:
-        # After a completion; otherwise how click reports a pipe whose reader left: `... | head`.
+        # Raised after a completion (code 0), and by click for a pipe whose reader left: `... |
+        # head`.
         return 0 if end.code == 0 else _unread()
     except Exception as error:
         return _unexpected(error)
@@ -212,7 +219,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_named(arguments: Sequence[str] | None) -> str:
-    """For errors that click raises before it knows whose they are, such as a missing value."""
+    """Return the command for errors that click raises without a context, such as a missing
+    value."""
     words = sys.argv[1:] if arguments is None else arguments
     return f"onejob {words[0]}" if words and words[0] in COMMANDS else "onejob"
 
@@ -229,10 +237,11 @@ def _unexpected(error: Exception) -> int:
         try:
             return _complain(CommandError(f"{place}{error.strerror}"))
         except OSError:
-            # A terminal that is gone answers as a broken disk does.
+            # A closed terminal fails with the same error as a broken disk.
             return _unread()
     if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":
-        # Only words of a command line can hold what is none: all else is decoded when it is read.
+        # Only command-line words can contain invalid UTF-8: all other input is decoded when it is
+        # read.
         return _complain(
             CommandError(f"{error.object!r} is not text in UTF-8", "objects can hold nothing else")
         )

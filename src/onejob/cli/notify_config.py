@@ -1,4 +1,4 @@
-"""The configuration of notifications, for `serve` and `notify`."""
+"""Notification configuration for `serve` and `notify`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,10 @@ _CONFIG_FILE = "notify.yaml"
 
 
 def find_notify_config(chosen: str | None, place: DataDir) -> "NotifyConfig | None":
-    """Of the file that was chosen, else of the data dir's; None if there is neither. Most servers
-    have none and import nothing for it."""
+    """Load the chosen file, else the data dir's; None if there is neither. Raises CommandError.
+
+    The import is local, because most servers have no notifications.
+    """
     path = Path(chosen) if chosen else place.path / _CONFIG_FILE
     if not chosen and not path.exists():
         return None

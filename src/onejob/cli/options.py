@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Command-line options shared by several commands."""
 
 import fnmatch
 import functools
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     _Choice = click.Choice[str]
 else:
-    # click 8.1 has no generic ones.
+    # click 8.1 has no generic types.
     _Choice = click.Choice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandAfterDashes(click.Command):
-    """Hands what follows `--` to the command as `after_dashes`: None if there is no `--`."""
+    """Command that receives the words after `--` as `after_dashes`: None if there is no `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         after: tuple[str, ...] | None = None
@@ -145,7 +145,7 @@ _NODE_OPTIONS = (
 
 
 def node_options(function: F) -> F:
-    """How Pods run on this machine; the command gets it as `node: NodeOptions`."""
+    """Add the options of the node that runs Pods; the command receives `node: NodeOptions`."""
 
     @functools.wraps(function)
     def with_node(
@@ -204,8 +204,8 @@ _CONTROLLER_OPTIONS = (
 
 
 def controller_options(function: F) -> F:
-    """How Jobs are run; the command gets `gates: FeatureGates`, `queue_limits: Limits | None` and
-    `default_failed_pods_limit`."""
+    """Add the controllers' options; the command receives `gates: FeatureGates`, `queue_limits:
+    Limits | None` and `default_failed_pods_limit`."""
 
     @functools.wraps(function)
     def with_gates(
@@ -224,7 +224,7 @@ def controller_options(function: F) -> F:
 
 
 def require_runtime(node: NodeOptions) -> None:
-    """Raises CommandError if this machine lacks what the runtime needs."""
+    """Raise CommandError if this machine lacks a requirement of the runtime."""
     from onejob.node.runtimes import RUNTIMES
 
     if problem := RUNTIMES[node.runtime].problem(node):
@@ -232,14 +232,15 @@ def require_runtime(node: NodeOptions) -> None:
 
 
 def _with_options(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
-    """With these options, in this order in the help."""
+    """Apply click options so that the help lists them in the given order."""
     for option in reversed(options):
         function = option(function)
     return function
 
 
 def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tuple[str, ...]:
-    """What `--host-fs ro` excepts, by real paths."""
+    """Return the real paths of --writable, the exceptions from `--host-fs ro`. Raises
+    CommandError."""
     if paths and host_fs != "ro":
         raise CommandError("--writable is an exception from --host-fs ro", "give both")
     if host_fs == "ro" and pid_namespace == "off":
@@ -267,7 +268,8 @@ def parse_kept_logs(age: str, size: str) -> LogRetention | None:
 
 
 def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of variables that are set; a pattern may stand for any number of them."""
+    """Return the names of set variables that match; each item may be a glob pattern. Raises
+    CommandError for a name that is not set."""
     found: list[str] = []
     for name in names:
         if "=" in name:
@@ -298,7 +300,7 @@ def parse_engine(text: str) -> tuple[str, ...]:
 
 
 def parse_capacity(text: str) -> Mapping[str, str]:
-    """`cpu=4,memory=8Gi`: amounts as in manifests, by resource."""
+    """Parse `cpu=4,memory=8Gi` into Kubernetes quantities by resource name. Raises CommandError."""
     from onejob.wire.quantity import BadQuantity, parse_quantity
 
     capacity: dict[str, str] = {}
@@ -315,7 +317,7 @@ def parse_capacity(text: str) -> Mapping[str, str]:
 
 
 def parse_queue(items: Sequence[str]) -> "Limits | None":
-    """None where nothing was said, which leaves the limits of a server as they are."""
+    """Parse --queue options; None without any, which leaves a server's limits unchanged."""
     if not items:
         return None
     from onejob.planning.queue.limits import BadLimits, parse_limits
@@ -341,7 +343,7 @@ def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 def client_options(function: F) -> F:
-    """Where to look; the command gets it as `where: Sources`."""
+    """Add the options that select a server or kept runs; the command receives `where: Sources`."""
 
     @functools.wraps(function)
     def with_sources(
@@ -412,7 +414,7 @@ def output_option(*choices: str) -> Callable[[F], F]:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, `[V6]:PORT` or `:PORT`."""
+    """Parse `HOST:PORT`, `[V6]:PORT` or `:PORT`. Raises CommandError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise CommandError(f"--listen {text}: expected HOST:PORT", "for instance 127.0.0.1:7443")
@@ -420,7 +422,8 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def require_manager_name(name: str) -> None:
-    """Whether Jobs may ask for it in managedBy, and nobody else answers to it."""
+    """Raise CommandError unless managedBy may have this value and it is not the built-in
+    controller's."""
     from onejob.planning.names import BUILT_IN_MANAGER
 
     domain, slash, path = name.partition("/")

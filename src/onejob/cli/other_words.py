@@ -1,4 +1,4 @@
-"""What people type who know other programs: the command that does it here."""
+"""Suggestions for commands of other programs: the equivalent onejob or kubectl command."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ OF_KUBECTL: Final = frozenset(
 
 
 def meant_by(name: str) -> str:
-    """What helps whoever typed that; "" if nothing is known to."""
+    """Return advice for an unknown command name; "" if there is none."""
     if name in HERE:
         return f"did you mean `onejob {HERE[name]}`?"
     if name not in OF_KUBECTL:

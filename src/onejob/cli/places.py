@@ -1,9 +1,9 @@
-"""Where onejob keeps things between commands: one data dir, private to its user.
+"""Data dir: onejob's persistent files, private to one user.
 
 <data dir>/kubeconfig     written by `serve`, read by the client commands
 <data dir>/server/        the state of `serve`
 <data dir>/runs/<id>/     the state of each `run`
-<data dir>/run-pki/       the authority behind the pages of `run --ui`
+<data dir>/run-pki/       the CA of the dashboards of `run --ui`
 """
 
 import os
@@ -38,11 +38,13 @@ class DataDir(msgspec.Struct, frozen=True):
         return self.path / "runs"
 
     def prepare(self) -> None:
-        """Make sure that it is there and that nobody else can have put anything into it."""
+        """Create the folder, or verify that no other user can have written to it. Raises
+        CommandError."""
         _keep_state_in(self.path, make_trusted_folder)
 
     def require_trusted(self) -> None:
-        """For those who only read: what is there must be ours. Nothing there is fine."""
+        """Verify, for readers, that the data dir belongs to this user; it need not exist. Raises
+        CommandError."""
         try:
             if os.path.lexists(self.path):
                 require_trusted_folder(self.path)
@@ -50,7 +52,8 @@ class DataDir(msgspec.Struct, frozen=True):
             raise CommandError(str(error), "or name a server with --kubeconfig") from None
 
     def has_kubeconfig(self) -> bool:
-        """Whether `serve` wrote one, and nobody else did."""
+        """Return whether `serve` has written a kubeconfig. Raises CommandError if it is not this
+        user's."""
         try:
             read_own_file(self.kubeconfig)
         except FileNotFoundError:
@@ -61,17 +64,17 @@ class DataDir(msgspec.Struct, frozen=True):
 
 
 def data_dir(chosen: str | None) -> DataDir:
-    """The one that was asked for, else `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`."""
+    """Return the chosen data dir, else `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`."""
     if chosen:
         return DataDir(Path(chosen).absolute())
     state_home = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification requires relative paths to be ignored.
     base = Path(state_home) if os.path.isabs(state_home) else Path.home() / ".local" / "state"
     return DataDir(base / "onejob")
 
 
 def make_private(folder: Path) -> None:
-    """A folder inside of a data dir that was prepared."""
+    """Create a private folder inside a prepared data dir. Raises CommandError."""
     _keep_state_in(folder, make_own_folder)
 
 

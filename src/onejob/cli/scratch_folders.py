@@ -1,8 +1,9 @@
-"""Folders for what is not complete yet, beside where it will be, so that it only has to be renamed.
+"""Scratch folders for incomplete output, next to the final path, so that a rename completes it.
 
-Each is locked by the process that fills it. The kernel lets go of the lock when that process ends,
-however it does, so a folder that can be locked was left behind by a kill, and the next one who
-needs such a folder removes it. A file system on which folders cannot be locked keeps what is left.
+Each is locked by the process that fills it. The kernel releases the lock when that process ends,
+however it does, so a folder that can be locked was left behind by a killed process, and the next
+process that needs a scratch folder removes it. On a file system that cannot lock folders, leftovers
+stay.
 """
 
 import fcntl
@@ -14,15 +15,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-#: What their names begin with: beside the file of a backup, and in the data dir.
+#: Name prefixes: next to the file of a backup, and in the data dir.
 BACKUP_PREFIX: Final = ".onejob-backup-"
 RESTORE_PREFIX: Final = "restoring-"
 
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A private folder that is removed in the end, if it is still there by then. Those that others
-    have left are removed first. Raises OSError."""
+    """Create a private folder; remove it at exit, unless it was renamed. Raises OSError.
+
+    Leftovers of killed processes are removed first.
+    """
     remove_left_folders(parent, prefix)
     folder, lock = _made(parent, prefix)
     try:
@@ -33,7 +36,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_left_folders(parent: Path, prefix: str) -> None:
-    """Those of this user whose process is gone."""
+    """Remove this user's scratch folders whose process has ended."""
     with suppress(OSError):
         for folder in parent.iterdir():
             if folder.name.startswith(prefix):
@@ -48,11 +51,11 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int]:
         except FileNotFoundError:
             continue
         with suppress(OSError):
-            # Who looks for what was left may have it for a moment.
+            # A process that searches for leftovers may hold the lock for a moment.
             fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_at(folder, lock):
             return folder, lock
-        # It was taken for one that was left, before it was locked.
+        # Another process took it for a leftover, and removed it before it was locked.
         os.close(lock)
 
 

@@ -1,4 +1,4 @@
-"""Files with secrets that options name: Pods that see the host's files do not see these."""
+"""Files with secrets named by options, hidden from Pods that see the host's files."""
 
 from collections.abc import Iterable, Iterator
 from glob import escape
@@ -6,14 +6,15 @@ from pathlib import Path
 
 
 def patterns_of(names: Iterable[str | None]) -> Iterator[str]:
-    """Return patterns of `fnmatch` for files, by the names given and by those that they lead to."""
+    """Yield `fnmatch` patterns for the files, by the given names and by the targets of their
+    links."""
     for name in names:
         if name:
             yield from (escape(str(path)) for path in _paths(name))
 
 
 def patterns_of_rotated(name: str | None) -> Iterator[str]:
-    """Return the same for a log file and its earlier versions."""
+    """Yield patterns for a log file and its rotated versions."""
     if name and name != "-":
         for path in _paths(name):
             yield escape(str(path))

@@ -1,4 +1,4 @@
-"""What servers log on stderr: lines for people, or JSON for programs."""
+"""Logging of servers to stderr: as text or as JSON lines."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_options(function: F) -> F:
-    """The command gets `verbose` and `log_format`."""
+    """Add logging options; the command receives `verbose` and `log_format`."""
     for option in (
         click.option(
             "--log-format",
@@ -37,7 +37,8 @@ def log_to_stderr(verbose: int, log_format: str) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """One object per record; a traceback is part of it, so that each line stands for itself."""
+    """JSON formatter: one object per record, including its traceback, so that each line is
+    complete."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -46,7 +47,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # The id of a request, as its answer has it in the header Audit-Id.
+        # Id of the request; its response has the same in the Audit-Id header.
         if request := getattr(record, "request", ""):
             line["request"] = request
         if record.exc_info:

@@ -1,4 +1,4 @@
-"""Traces of a server, where somebody collects them."""
+"""OpenTelemetry traces of a server, sent to an OTLP collector."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,8 @@ from onejob.cli.errors import CommandError
 
 @contextmanager
 def traces_sent_to(endpoint: str | None) -> Iterator[None]:
-    """While this lasts; without an endpoint nothing is imported and nothing traced."""
+    """Send traces to `endpoint` within this context. Without an endpoint nothing is imported or
+    traced. Raises CommandError."""
     if endpoint is None:
         yield
         return

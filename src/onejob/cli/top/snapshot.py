@@ -1,7 +1,5 @@
-"""Snapshot of nodes, Jobs and Pods with their resource usage, built from documents. Pure.
-
-Its types are sorted by `in_order` and serialised as JSON.
-"""
+"""Snapshot of nodes, Jobs and Pods with their resource usage: built from documents, sortable,
+and serialised as JSON. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
