@@ -180,8 +180,7 @@ def _read_manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
 
 @contextmanager
 def _nothing_running(server: Path) -> Iterator[None]:
-    """Hold the server's lock, which requires that neither the server nor its Pods run. Raises
-    CommandError."""
+    """Hold the server's lock. Raises CommandError if the server or one of its Pods is running."""
     with ExitStack() as undo:
         if (server / DATABASE).exists():
             try:

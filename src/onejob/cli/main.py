@@ -78,8 +78,7 @@ Examples:
 
 
 class LazyGroup(click.Group):
-    """Command group with lazy imports. Help is printed from `COMMANDS`, so it imports no command
-    either."""
+    """Command group with lazy imports. Its help comes from `COMMANDS` and imports no command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -109,8 +108,10 @@ class LazyGroup(click.Group):
 
 
 def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError:
-    """Return the error for an unknown command. `whole` is the full text typed, and `name` its
-    last word."""
+    """Return the error for an unknown command.
+
+    `whole` is the full text typed, and `name` its last word.
+    """
     from difflib import get_close_matches
 
     from onejob.cli.other_words import meant_by
@@ -219,8 +220,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_named(arguments: Sequence[str] | None) -> str:
-    """Return the command for errors that click raises without a context, such as a missing
-    value."""
+    """Return the command for errors that click raises without a context (a missing value)."""
     words = sys.argv[1:] if arguments is None else arguments
     return f"onejob {words[0]}" if words and words[0] in COMMANDS else "onejob"
 

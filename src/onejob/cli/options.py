@@ -204,8 +204,11 @@ _CONTROLLER_OPTIONS = (
 
 
 def controller_options(function: F) -> F:
-    """Add the controllers' options; the command receives `gates: FeatureGates`, `queue_limits:
-    Limits | None` and `default_failed_pods_limit`."""
+    """Add the controllers' options.
+
+    The command receives `gates: FeatureGates`, `queue_limits: Limits | None` and
+    `default_failed_pods_limit`.
+    """
 
     @functools.wraps(function)
     def with_gates(
@@ -239,8 +242,10 @@ def _with_options(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any
 
 
 def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tuple[str, ...]:
-    """Return the real paths of --writable, the exceptions from `--host-fs ro`. Raises
-    CommandError."""
+    """Return the real paths of --writable, which are exceptions from `--host-fs ro`.
+
+    Raises CommandError for a missing path or contradictory options.
+    """
     if paths and host_fs != "ro":
         raise CommandError("--writable is an exception from --host-fs ro", "give both")
     if host_fs == "ro" and pid_namespace == "off":
@@ -268,8 +273,10 @@ def parse_kept_logs(age: str, size: str) -> LogRetention | None:
 
 
 def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of set variables that match; each item may be a glob pattern. Raises
-    CommandError for a name that is not set."""
+    """Return the names of set variables that match; each item may be a glob pattern.
+
+    Raises CommandError for a name that is not set.
+    """
     found: list[str] = []
     for name in names:
         if "=" in name:
@@ -422,8 +429,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def require_manager_name(name: str) -> None:
-    """Raise CommandError unless managedBy may have this value and it is not the built-in
-    controller's."""
+    """Raise CommandError unless managedBy may have this value, and it is not the built-in one."""
     from onejob.planning.names import BUILT_IN_MANAGER
 
     domain, slash, path = name.partition("/")

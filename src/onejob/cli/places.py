@@ -38,13 +38,14 @@ class DataDir(msgspec.Struct, frozen=True):
         return self.path / "runs"
 
     def prepare(self) -> None:
-        """Create the folder, or verify that no other user can have written to it. Raises
-        CommandError."""
+        """Create the folder, or verify that no other user can have written to it.
+
+        Raises CommandError.
+        """
         _keep_state_in(self.path, make_trusted_folder)
 
     def require_trusted(self) -> None:
-        """Verify, for readers, that the data dir belongs to this user; it need not exist. Raises
-        CommandError."""
+        """Raise CommandError if the data dir exists and may have been written by another user."""
         try:
             if os.path.lexists(self.path):
                 require_trusted_folder(self.path)
@@ -52,8 +53,10 @@ class DataDir(msgspec.Struct, frozen=True):
             raise CommandError(str(error), "or name a server with --kubeconfig") from None
 
     def has_kubeconfig(self) -> bool:
-        """Return whether `serve` has written a kubeconfig. Raises CommandError if it is not this
-        user's."""
+        """Return whether `serve` has written a kubeconfig.
+
+        Raises CommandError if the file may be another user's.
+        """
         try:
             read_own_file(self.kubeconfig)
         except FileNotFoundError:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 
 def patterns_of(names: Iterable[str | None]) -> Iterator[str]:
-    """Yield `fnmatch` patterns for the files, by the given names and by the targets of their
-    links."""
+    """Yield `fnmatch` patterns for the files, by the given names and by their link targets."""
     for name in names:
         if name:
             yield from (escape(str(path)) for path in _paths(name))

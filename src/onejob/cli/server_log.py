@@ -37,8 +37,7 @@ def log_to_stderr(verbose: int, log_format: str) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """JSON formatter: one object per record, including its traceback, so that each line is
-    complete."""
+    """JSON formatter: one object per record, with its traceback, so that each line is complete."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -10,8 +10,10 @@ from onejob.cli.errors import CommandError
 
 @contextmanager
 def traces_sent_to(endpoint: str | None) -> Iterator[None]:
-    """Send traces to `endpoint` within this context. Without an endpoint nothing is imported or
-    traced. Raises CommandError."""
+    """Send traces to `endpoint` within this context. Raises CommandError.
+
+    Without an endpoint nothing is imported or traced.
+    """
     if endpoint is None:
         yield
         return

@@ -57,8 +57,10 @@ class Condition(msgspec.Struct, frozen=True):
                 return f"{self.type}={self.status}"
 
     def judge(self, document: dict[str, Any] | None) -> Verdict | None:
-        """Evaluate the condition; None while it does not hold. `document` is None for a deleted
-        object."""
+        """Evaluate the condition; None while it does not hold.
+
+        `document` is None for a deleted object.
+        """
         if document is None:
             if self.type == "delete":
                 return Verdict(True, "deleted")

@@ -1,5 +1,4 @@
-"""HTTPS client for API servers, on the standard library's `http.client` for the shortest start-up
-time."""
+"""HTTPS client for API servers, on the standard library's `http.client`: nothing starts faster."""
 
 import http.client
 import socket

@@ -67,8 +67,10 @@ def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
 
 
 def has_kept(where: Sources, arg: ResourceArg) -> bool:
-    """Return whether logs of this object are kept; False with --kubeconfig, because the data dir of
-    a remote server cannot be read."""
+    """Return whether logs of this object are kept.
+
+    False with --kubeconfig, because the data dir of a remote server cannot be read.
+    """
     return where.kubeconfig is None and any(_belongs(kept.pod, arg) for kept in _all_kept(where))
 
 

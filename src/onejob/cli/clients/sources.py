@@ -92,8 +92,11 @@ class Sources(msgspec.Struct, frozen=True):
         return self._keep(StoredApi(*find_run(self.data_dir.runs, self.run)))
 
     def listed_server(self) -> Api | None:
-        """Return `server()` for commands that list objects; the error of a server that is down
-        points to --runs. Kept runs are no substitute for a server here."""
+        """Return `server()` for commands that list objects.
+
+        If the server is down, the error points to --runs: kept runs are no substitute for a server
+        here.
+        """
         try:
             return self.server()
         except ServerDown as down:
@@ -208,8 +211,11 @@ class Sources(msgspec.Struct, frozen=True):
         return self.kubeconfig is None and self._kept(arg) is not None
 
     def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
-        """Return the server. Raises CommandError, with `instead` as advice, if only a kept run has
-        the object."""
+        """Return the server.
+
+        Raises CommandError, with `instead` as advice, if there is no server but a kept run has the
+        object.
+        """
         if self.server() is None and self._kept(arg) is not None:
             raise CommandError(f"there is no server: {arg} is in a kept run", instead)
         return self.require_server()

@@ -86,8 +86,7 @@ def _next_step(error: ApiError) -> str:
 
 
 def _misspelt(manifest: Manifest) -> list[Problem]:
-    """Return the fields that the server rejects, with line numbers, which the server cannot
-    provide."""
+    """Return the schema errors with line numbers, which the server's response cannot contain."""
     key = manifest.kind.api_version, manifest.kind.kind
     if not manifest.text or key not in BY_KIND:
         return []

@@ -1,2 +1,1 @@
-"""One module per command: its options, its help text and a few lines that call the
-implementation."""
+"""One module per command: options, help text and a few lines that call the implementation."""

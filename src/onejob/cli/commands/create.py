@@ -100,8 +100,7 @@ def command(
 def _check(
     what: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
 ) -> None:
-    """Validate the arguments before contacting the server, so that usage errors are reported
-    first."""
+    """Validate the arguments. Called first, so that usage errors precede errors of the server."""
     if len(what) != 2:
         raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
     kind, _ = what
@@ -154,10 +153,10 @@ def _described(
 
 
 def _default_folder(where: "Sources", api: "Api | None") -> str:
-    """Return the caller's working directory for the command, as with `onejob run`; "" if the server
-    would not have that folder.
+    """Return the caller's working directory for the command, as with `onejob run`; "" if unusable.
 
-    It has it if it is on this machine and runs Pods as processes, without an image of their own.
+    It is usable if the server is on this machine and runs Pods as processes, without an image of
+    their own.
     """
     from onejob.cli.clients.base import list_all
     from onejob.objects.meta import NODES

@@ -176,8 +176,10 @@ def _journal_problems(folder: Path) -> list[str]:
 
 
 def _export(found: "Examination", target: Path) -> None:
-    """Write the objects as a List for `onejob create`. Objects that a server creates by itself
-    are omitted."""
+    """Write the objects as a List for `onejob create`.
+
+    Objects that a server creates by itself are omitted.
+    """
     from onejob.store.encryption import is_encrypted
 
     items = [

@@ -1,5 +1,4 @@
-"""`onejob envtest-assets`: etcd and kube-apiserver stand-ins that run operators' envtest suites
-on onejob."""
+"""`onejob envtest-assets`: stand-ins for etcd and kube-apiserver in operators' envtest suites."""
 
 import sys
 from pathlib import Path

@@ -128,10 +128,10 @@ def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: boo
 
 
 def _shown_as(output: str) -> Callable[[list[dict[str, Any]], bool, bool], None]:
-    """Return a function that prints documents in this format; it takes them with two flags: as a
-    list, and with headers.
+    """Return a function that prints documents in this format.
 
-    Templates are parsed here, so that errors in them are raised before any request.
+    Its flags are "as a list" and "with headers". Templates are parsed here, so that errors in them
+    are raised before any request.
     """
     from onejob.cli.display.output import print_documents, whole_document
 

@@ -98,8 +98,7 @@ def command(
 def _run_again(
     run: str, failed_only: bool, settings: tuple[str, ...], where: "Sources"
 ) -> NoReturn:
-    """Replace this process by `onejob run`, which needs the terminal, signals and folder to
-    itself."""
+    """Replace this process by `onejob run`, which needs terminal, signals and folder to itself."""
     if not run:
         raise CommandError("run/: an id is missing", "onejob runs shows them")
     words = ["run", "--resume" if failed_only else "--again", run]

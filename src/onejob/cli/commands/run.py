@@ -294,8 +294,10 @@ def _with_caller_env(
     *,
     clean: bool,
 ) -> "NodeOptions":
-    """Return node options whose commands inherit our environment; a resumed run uses that of its
-    first run."""
+    """Return node options whose commands inherit our environment.
+
+    The commands of a resumed run inherit that of its first run instead.
+    """
     if clean or node.runtime != "process":
         return node
     from msgspec.structs import replace
@@ -308,8 +310,7 @@ def _with_caller_env(
 
 
 def _require_folder() -> None:
-    """Raise CommandError unless the working directory, in which commands start, exists and is
-    UTF-8."""
+    """Raise CommandError unless the working directory of the commands exists and is UTF-8."""
     try:
         os.getcwd().encode()
     except FileNotFoundError:
@@ -330,8 +331,7 @@ def _stand_ins(node: "NodeOptions") -> "Images | None":
 
 
 def _refuse_programs(files: tuple[str, ...]) -> None:
-    """Raise CommandError if a program, perhaps with its arguments, was given as a file without
-    `--`."""
+    """Raise CommandError if a program was given as a file: `--` is missing before the command."""
     import shlex
     import shutil
 

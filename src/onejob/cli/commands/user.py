@@ -202,8 +202,10 @@ def _expiry(time: Any, *, expired: bool) -> str:
 
 
 def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, str]:
-    """Bind the role and return namespace and name of the binding; one left by an earlier user of
-    this name is reused."""
+    """Bind the role to the user; return namespace and name of the binding.
+
+    A binding left by an earlier user of this name is reused.
+    """
     from onejob.cli.clients.base import get
     from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
@@ -255,8 +257,7 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
 def _rights(
     where: "Sources", user: str, groups: tuple[str, ...], made: tuple[str, str] | None
 ) -> "Iterator[str]":
-    """Yield a line for each binding of this user, including those left by an earlier user of the
-    name."""
+    """Yield a line for each binding of the user, also those left by an earlier user of the name."""
     from onejob.cli.clients.base import list_all
     from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, MASTERS, ROLE_BINDINGS
     from onejob.wire.kinds import BY_RESOURCE

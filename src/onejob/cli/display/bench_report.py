@@ -67,8 +67,10 @@ def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]
 def render_comparison(
     title: str, other: str, compared: Sequence[Compared], terminal: Terminal
 ) -> list[str]:
-    """Return a table with figures of two revisions as rows; their ratio, and their share of the
-    limits, as columns."""
+    """Return a table that compares two revisions, with figures as rows.
+
+    Columns are their ratio, and their share of each limit.
+    """
     limits = list(dict.fromkeys(limit for row in compared for limit in row.by_limit))
     headers = ["FIGURE", other.upper(), "THIS", "RATIO", "LOWEST", "HIGHEST"]
     headers += [f"BY {limit.upper()}" for limit in limits]

@@ -26,8 +26,11 @@ def describe(
     ended: RunEnd | None = None,
     usage: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines. `ended` is the end of the run whose kept state this is; `usage` has
-    lines on a Pod's current resource usage."""
+    """Return the description of an object.
+
+    `ended` is the end of the run whose kept state this is; `usage` has lines on a Pod's current
+    resource usage.
+    """
     match document["kind"]:
         case "Job":
             fields = _job(document, ended)

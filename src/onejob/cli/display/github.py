@@ -8,8 +8,10 @@ from onejob.cli.run.summary import SHOWN_FAILURES
 
 
 def annotations(run: RunProgress, last_lines: Mapping[str, Sequence[str]]) -> str:
-    """Return a line `::error title=...::...` for each Job that did not succeed; "" if all did.
-    `last_lines` is by Pod UID."""
+    """Return `::error title=...::...` for each Job that did not succeed; "" if all did.
+
+    `last_lines` is by Pod UID.
+    """
     return "".join(_annotation(job, last_lines) for job in run if not job.complete)
 
 

@@ -1,5 +1,7 @@
-"""JUnit report of a run: a suite for each Job, a case for each index, or for the whole Job if it
-has no indexes. Pure."""
+"""JUnit report of a run: a test suite for each Job, with a test case for each index. Pure.
+
+A Job without indexes is a single test case.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

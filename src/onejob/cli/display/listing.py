@@ -30,8 +30,7 @@ class Query(msgspec.Struct, frozen=True):
     sort_by: str = ""
 
     def order(self) -> "SortKey | None":
-        """Return the sort key function; None keeps the order. Raises CommandError for a bad
-        path."""
+        """Return the sort key function; None keeps the order. Raises CommandError."""
         if not self.sort_by:
             return None
         from onejob.cli.display.templates import relaxed_path, sort_key
@@ -91,8 +90,10 @@ class Rows(msgspec.Struct):
     def layout(
         self, *, wide: bool, prefix: bool, short_runs: bool = False
     ) -> tuple[list[str], list[list[str]]]:
-        """Return headers and rows. `short_runs` shows only the last part of a run's id, which
-        identifies it as well."""
+        """Return headers and rows.
+
+        `short_runs` shows only the last part of a run's id, which identifies it as well.
+        """
         kept = [i for i, column in enumerate(self.columns) if wide or not column["priority"]]
         show_run = any(run for _, run, _ in self.rows)
         headers = [self.columns[i]["name"].upper() for i in kept]

@@ -80,8 +80,7 @@ class LiveDisplay(PlainDisplay):
 
 
 def draw_jobs(run: RunProgress, now: datetime, height: int) -> "RenderableType":
-    """Return one line per unfinished Job, for up to half the height, which leaves room for log
-    lines."""
+    """Return one line per unfinished Job, for half the height at most; log lines get the rest."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,5 +1,4 @@
-"""Line-by-line display of a run: for pipes, CI logs, `--plain`, and until the live display
-starts."""
+"""Line-by-line display of a run: for pipes, CI logs, `--plain`, and before the live display."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -163,8 +162,10 @@ class PlainDisplay:
         return self._terminal.paint(job.title, "bold")
 
     def _shown(self, line: LogLine) -> str:
-        """Return the text after the last carriage return, if on a terminal: a progress bar's
-        redraws would overwrite the prefix."""
+        """Return the line's text; on a terminal, only the part after the last carriage return.
+
+        The redraws of a progress bar would overwrite the prefix.
+        """
         if not self._terminal.interactive or "\r" not in line.text:
             return line.text
         return line.text.rstrip("\r").rpartition("\r")[2]

@@ -49,8 +49,10 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list[Result]:
-    """Return a result per index, from its succeeded or last Pod; per Pod for a Job without
-    indexes. Sorted by index."""
+    """Return a result per index, from its succeeded or last Pod, sorted by index.
+
+    A Job without indexes has a result per Pod.
+    """
     groups: dict[Any, list[Document]] = {}
     for pod in sorted(pods, key=_age):
         index = _index(pod)
@@ -69,8 +71,10 @@ def renumbered(results: Iterable[Result], origins: Sequence[int]) -> list[Result
 
 
 def merged(parts: Iterable[Iterable[Result]]) -> list[Result]:
-    """Merge the results of several Jobs, oldest Job first: the last attempt of each index, with
-    attempts summed."""
+    """Merge the results of several Jobs, oldest Job first.
+
+    The last result of each index is kept, with attempts summed.
+    """
     newest: dict[int | str, Result] = {}
     for part in parts:
         for result in part:
@@ -121,8 +125,10 @@ def _phase(pod: Document) -> str:
 
 
 def _termination(pod: Document) -> Document:
-    """Return the terminated state of a container: the first that failed, else the first with a
-    result; {} if none has ended."""
+    """Return the terminated state of a container; {} if none has ended.
+
+    Of several it is the first that failed, else the first with a result.
+    """
     ends: dict[str, Document] = {
         report["name"]: end
         for report in pod.get("status", {}).get("containerStatuses", ())
@@ -186,8 +192,10 @@ def as_json(results: Sequence[Result]) -> str:
 
 
 def as_joblog(results: Sequence[Result], command: str) -> str:
-    """Return the results in the format of `parallel --joblog`; bytes sent and received are
-    unknown and 0."""
+    """Return the results in the format of `parallel --joblog`.
+
+    Bytes sent and received are unknown, and written as 0.
+    """
     lines = ["Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"]
     for number, result in enumerate(results, 1):
         if result.started is None or result.seconds is None:

@@ -57,8 +57,7 @@ def fits(table: Sequence[Sequence[str]], width: int) -> bool:
 def without_empty_columns(
     headers: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the table without columns that are empty in every row: the first to go in a narrow
-    terminal."""
+    """Return the table without columns that are empty in every row, to save width."""
     kept = [i for i in range(len(headers)) if any(row[i] not in _UNSET for row in rows)]
     return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
 

@@ -86,8 +86,10 @@ def only_visible_output() -> Iterator[None]:
 
 
 def leave_unread() -> None:
-    """Redirect stdout and stderr to /dev/null after their reader has gone (a closed terminal or
-    pipe), so that later prints, and the flush at exit, do not fail."""
+    """Redirect stdout and stderr to /dev/null after their reader has gone.
+
+    After a closed terminal or pipe, later prints, and the flush at exit, would fail.
+    """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

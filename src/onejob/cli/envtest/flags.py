@@ -47,8 +47,10 @@ def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
 def serve_options(
     flags: Sequence[tuple[str, str]], known_gates: Set[str], files: Set[str] = frozenset()
 ) -> ServeOptions:
-    """Translate kube-apiserver's flags to `onejob serve` options. `files` is the content of
-    --cert-dir. Raises UnusableFlag."""
+    """Translate kube-apiserver's flags to `onejob serve` options. Raises UnusableFlag.
+
+    `files` is the content of --cert-dir.
+    """
     given = dict(flags)
     notes = [
         f"--{name} is not known here and has no effect"

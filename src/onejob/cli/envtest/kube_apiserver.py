@@ -73,8 +73,11 @@ def _serve(own: Sequence[str], chosen: ServeOptions) -> int:
 
 
 def _place_for_state(cert_dir: str) -> str | None:
-    """Return --cert-dir if no other user can write there: envtest removes that folder at the
-    end, also after a kill -9. Else None, for the default temporary folder."""
+    """Return the parent folder of the state: --cert-dir, or None for the temporary folder.
+
+    envtest removes --cert-dir at the end, also after a kill -9. It is used if no other user can
+    write there.
+    """
     from onejob.trusted_paths import NotTrusted, require_trusted_folder
 
     if not cert_dir or not os.access(cert_dir, os.W_OK):

@@ -1,5 +1,5 @@
-"""Implementation of `onejob run`: read manifests, start a local control plane, follow the Jobs,
-print a summary.
+"""Implementation of `onejob run`.
 
-`session` is the entry point; `runs` keeps the records of past runs.
+Reads manifests, starts a local control plane, follows the Jobs and prints a summary. `session` is
+the entry point; `runs` keeps the records of past runs.
 """

@@ -1,5 +1,4 @@
-"""Watch loop of a run: updates its progress from Job, Pod and Event watches and drives a
-display."""
+"""Watch loop of a run: updates progress from Job, Pod and Event watches, and drives a display."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -65,9 +64,12 @@ class Follower:
         keep_waiting: bool = False,
         outputs: Sequence[Output] = (),
     ) -> None:
-        """`folder` is the working directory of commands. With `keep_waiting`, Pods that can
-        never start are waited for nevertheless. `outputs` receive the complete output, however
-        long that takes."""
+        """Set up a follower; `until_done` starts it.
+
+        `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
+        start are waited for nevertheless. `outputs` receive the complete output, however long that
+        takes.
+        """
         self._outputs = outputs
         self._client = client
         self._run = run
@@ -120,8 +122,7 @@ class Follower:
             done.cancel()
 
     async def close(self) -> None:
-        """Wait `_LAST_OUTPUT_SECONDS` at most for the last output of ended containers, then
-        cancel all tasks."""
+        """Cancel all tasks, after waiting `_LAST_OUTPUT_SECONDS` at most for the last output."""
         if self._log_tasks:
             await asyncio.wait(self._log_tasks, timeout=_LAST_OUTPUT_SECONDS)
         tasks = [*self._tasks, *self._log_tasks]
@@ -339,8 +340,7 @@ class _ContainerStatus(View, frozen=True):
 
     @property
     def ended(self) -> int:
-        """Number of attempts that have ended; includes the last one while the next one is
-        awaited."""
+        """Number of attempts that have ended, also while the container waits for a restart."""
         waits = "waiting" in self.state and self.last_state.terminated is not None
         return self.restart_count + (self.has_ended or waits)
 

@@ -9,7 +9,8 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 
-#: Image name of the process runtime, which runs the command on this machine and pulls no image.
+#: Image name for the process runtime, which runs the command on this machine: the image is only a
+#: label there.
 HOST_IMAGE: Final = "host"
 _MAX_NAME: Final = 52
 
@@ -62,8 +63,7 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a command can inherit: valid UTF-8 only, because start requests
-    are JSON."""
+    """Return the variables that a command can inherit: UTF-8 only, as start requests are JSON."""
     from onejob.node.runtimes import is_text
 
     return {name: value for name, value in environment.items() if is_text(name) and is_text(value)}

@@ -93,8 +93,10 @@ def made_manifest(document: dict[str, Any], *, source: str = "", number: int = 1
 
 
 def placed(text: str, source: str, number: int, line: int = 0) -> str:
-    """Return a message prefixed with the position of the object; unchanged without a source,
-    because a command line has no lines."""
+    """Return a message prefixed with the position of the object.
+
+    Unchanged without a source: an object made from a command line has no position.
+    """
     if not source:
         return text
     place = f"{'<stdin>' if source == STDIN else source}: document {number}"
@@ -130,8 +132,10 @@ def read_kustomized(folder: str) -> list[Manifest]:
 def scan_manifests(
     sources: Sequence[str], known: KnownKinds = BUILT_IN
 ) -> tuple[list[Manifest], list[Problem]]:
-    """Return the readable objects, and the errors of the other documents. Raises CommandError
-    for a source that cannot be read at all."""
+    """Return the readable objects, and the errors of the other documents.
+
+    Raises CommandError for a source that cannot be read at all.
+    """
     return _scan(((source, _read(source)) for source in _files(sources)), known)
 
 
@@ -241,8 +245,10 @@ def _completed(item: Any, parent: dict[str, Any]) -> Any:
 
 
 def _duplicate(source: str, number: int, text: str) -> Problem:
-    """Return the problem for a duplicate key. The YAML reader's message starts with the line:
-    `line 7: key "a" already set in map`."""
+    """Return the problem for a duplicate key.
+
+    The YAML reader's message starts with the line: `line 7: key "a" already set in map`.
+    """
     line, _, message = text.removeprefix("line ").partition(": ")
     return Problem(source, number, int(line), "", message)
 

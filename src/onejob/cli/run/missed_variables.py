@@ -1,5 +1,4 @@
-"""Detection of environment variables that a Pod's program lacks, from its last output lines.
-Pure."""
+"""Detection of environment variables that a failed program lacked, from its output. Pure."""
 
 import re
 from collections.abc import Container, Iterable
@@ -14,8 +13,7 @@ _MISSED: Final = re.compile(
 
 
 def missed_variable(lines: Iterable[str], unpassed: Container[str]) -> str:
-    """Return the first variable of `unpassed` that these lines report as unset; "" if there is
-    none."""
+    """Return the first variable of `unpassed` that the lines report as unset; "" if none."""
     for line in lines:
         for found in _MISSED.finditer(line):
             name = next(filter(None, found.groups()), "")

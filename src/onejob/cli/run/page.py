@@ -55,8 +55,10 @@ class RunPage:
     async def start(
         cls, settings: Settings, data_dir: DataDir | None, clock: Clock, options: PageOptions
     ) -> "RunPage":
-        """Start the HTTPS server together with the control plane. Raises CommandError, and the
-        errors of `ControlPlane.start`."""
+        """Start the HTTPS server together with the control plane.
+
+        Raises CommandError, and the errors of `ControlPlane.start`.
+        """
         if not Files().built:
             message, remedy = MISSING
             raise CommandError(f"--ui: {message}", remedy)
@@ -113,8 +115,7 @@ def _first_page(jobs: Sequence[JobProgress]) -> str:
 
 
 def _shared_authority(data_dir: DataDir, clock: Clock) -> Path:
-    """Return the PKI folder shared by the dashboards of all runs, so that browsers have to trust
-    its CA only once."""
+    """Return the PKI folder shared by all runs, so that browsers have to trust its CA only once."""
     folder = data_dir.path / "run-pki"
     make_private(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -37,8 +37,10 @@ _FILE: Final = f"{_FILE_FOLDER}/params.json"
 
 
 def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
-    """Return the rows of a file, each combined with all combinations of `axes` (`name=v1,v2`).
-    Raises CommandError for names that cannot be variables."""
+    """Return the rows of a file, each with all combinations of `axes` (`name=v1,v2`).
+
+    Raises CommandError for an unreadable file, and for names that cannot be variables.
+    """
     rows = _read_file(file) if file else [{}]
     named = [_axis(text) for text in axes]
     combinations: list[Row] = [

@@ -140,8 +140,7 @@ def _problems(
 
 
 def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
-    """Return containers that no retry could start, because neither command nor image mapping
-    exists."""
+    """Return containers that no retry could start: they have neither command nor image mapping."""
     from onejob.node.images import NoStandIn
     from onejob.objects.pod_spec import Container
 
@@ -165,8 +164,10 @@ def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
 
 
 def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
-    """Return reasons why a Job would wait forever for another client: a run serves no API to
-    others."""
+    """Return reasons why a Job would wait forever.
+
+    It needs a change by another client, and a run serves no API to others.
+    """
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
         text = "a suspended Job would never end here (set it to false, or use onejob serve)"

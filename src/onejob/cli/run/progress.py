@@ -67,8 +67,10 @@ class RunningPod(msgspec.Struct):
         self.wait_since = None if wait is None else now
 
     def stands_still(self, now: datetime) -> bool:
-        """Return whether the Pod neither runs nor is about to: it waits for resources, or for a
-        dependency that never appears."""
+        """Return whether the Pod neither runs nor is about to.
+
+        It waits for resources, or for a dependency that never appears.
+        """
         if self.wait is None or self.wait_since is None:
             return False
         if self.running and not (self.wait.lasting and self.wait.idle):
@@ -189,8 +191,7 @@ class JobProgress(msgspec.Struct):
         return len(self.running) < min(parallelism, spec.completions - self.job.status.succeeded)
 
     def standstill(self, now: datetime) -> bool:
-        """Return whether no Pod of the Job runs or is about to start, and none is about to be
-        created."""
+        """Return whether no Pod of the Job runs, is about to start or is about to be created."""
         if self.done or not self.running or self.retry_at(now) is not None:
             return False
         if self.moved_at is not None and now - self.moved_at < _STANDSTILL:
@@ -250,8 +251,10 @@ class JobProgress(msgspec.Struct):
         return None
 
     def _count_retry(self, pod: Pod) -> None:
-        """Count a new Pod as a retry if it replaces a failed one: of its own index, or of any
-        Pod if it has no index."""
+        """Count a new Pod as a retry if it replaces a failed one.
+
+        That is one of the same index, or any Pod if the Job has no indexes.
+        """
         if self.job.indexed:
             self.retries += pod.metadata.annotations.get(INDEX_ANNOTATION, "") in self._failed
         elif self._unanswered_failures:

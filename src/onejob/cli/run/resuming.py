@@ -98,8 +98,7 @@ def _never_created(
     jobs: Sequence[dict[str, Any]],
     stored: Mapping[Kind, Sequence[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Return the planned objects that a killed run did not get to create; [] if no Job is
-    missing."""
+    """Return the planned objects that a killed run did not create; [] if no Job is missing."""
     created = {("Job", *_place(job)) for job in jobs}
     created.update((kind.kind, *_place(found)) for kind, many in stored.items() for found in many)
     generated = Counter(job["metadata"].get("generateName") for job in jobs)

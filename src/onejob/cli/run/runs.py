@@ -65,8 +65,10 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class RunEnd(msgspec.Struct, frozen=True):
-    """End of a run, as it applies to objects that had not ended by themselves. Nothing of the
-    run is executing any more."""
+    """End of a run, as it applies to objects that had not ended by themselves.
+
+    Nothing of the run is executing any more.
+    """
 
     #: Stopped; Blocked if its Pods could not start; Lost if its process was killed.
     word: str
@@ -93,8 +95,7 @@ class RunFolder:
         _write_record(self.path, run)
 
     def keep_plan(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write the objects about to be created, so that a run killed meanwhile can still be
-        resumed."""
+        """Write the objects about to be created, so that a run killed meanwhile can be resumed."""
         _replace_file(self.path / _PLANNED, msgspec.json.encode(documents))
 
     def keep_environment(self, variables: Mapping[str, str]) -> None:
@@ -105,8 +106,7 @@ class RunFolder:
         (self.path / _PLANNED).unlink(missing_ok=True)
 
     async def heartbeat(self) -> None:
-        """Touch the lock file regularly until cancelled. Its mtime shows later when a run was
-        killed."""
+        """Touch the lock file until cancelled. Its mtime shows later when a run was killed."""
         while True:
             os.utime(self._lock)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -124,8 +124,10 @@ class RunClaim:
         self._lock = lock
 
     def record_successor(self, run_id: str) -> None:
-        """Record the run that resumes this one, so that later resumes continue with it. Raises
-        OSError."""
+        """Record the run that resumes this one. Raises OSError.
+
+        Later resumes continue with that run instead.
+        """
         self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
         _write_record(self.folder, self.run)
 
@@ -137,8 +139,7 @@ class RunClaim:
         _write_record(self.folder, self.run)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that the commands of the run inherited; empty if none was
-        recorded."""
+        """Return the environment that the run's commands inherited; {} if none was recorded."""
         try:
             content = read_own_file(self.folder / _ENVIRONMENT)
         except FileNotFoundError:
@@ -206,8 +207,7 @@ def claim_newest(runs: Path, wanted: str) -> RunClaim:
 
 
 def planned_documents(folder: Path) -> list[dict[str, Any]]:
-    """Return the objects that a killed run may have left uncreated; [] if it created all of
-    them."""
+    """Return the objects that a killed run may not have created; [] if it created all."""
     try:
         content = read_own_file(folder / _PLANNED)
     except FileNotFoundError:
@@ -257,8 +257,10 @@ def read_record(folder: Path) -> Run:
 
 
 def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
-    """Return the run whose id begins or ends with `wanted`; None if there is none. Raises
-    CommandError if there are several."""
+    """Return the run whose id begins or ends with `wanted`; None if there is none.
+
+    Raises CommandError if there are several.
+    """
     found = [
         (folder, run)
         for folder, run in kept_runs(runs)
@@ -271,8 +273,10 @@ def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
 
 
 def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
-    """Return the run with this id, or the newest run of the Job of this name. Raises
-    CommandError."""
+    """Return the run with this id, or the newest run of the Job of this name.
+
+    Raises CommandError if there is none.
+    """
     if (found := run_with_id(runs, wanted)) is not None:
         return found
     name = wanted.removeprefix("job/")
@@ -286,10 +290,10 @@ def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
 
 
 def delete_run(folder: Path, run: Run) -> None:
-    """Delete a run. Raises CommandError while it is under way, resumed, or its Pods are being
-    stopped.
+    """Delete an ended run.
 
-    An ended run never starts again, so the check cannot become stale.
+    Raises CommandError while it is under way, resumed, or its Pods are being stopped. An ended run
+    never starts again, so the check cannot become stale.
     """
     if is_under_way(folder):
         raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
@@ -318,14 +322,15 @@ def run_state(folder: Path) -> tuple[str, Run]:
 
 
 def is_under_way(folder: Path) -> bool:
-    """Return whether the process that executes the run is alive. Its Pods may outlive it: see
-    `has_supervisor`."""
+    """Return whether the process that executes the run is alive.
+
+    Its Pods may outlive it: see `has_supervisor`.
+    """
     return _is_locked(folder / _LOCK)
 
 
 def has_supervisor(folder: Path) -> bool:
-    """Return whether the supervisor of the run's Pods is alive: it exits after stopping all of
-    them."""
+    """Return whether the supervisor of the run's Pods is alive. It exits after stopping them."""
     return any(_is_locked(folder / name) for name in _SUPERVISOR)
 
 
@@ -351,8 +356,10 @@ def _is_locked(path: Path) -> bool:
 
 
 def run_end(folder: Path) -> RunEnd | None:
-    """Return the end of the run; None while it is under way. Otherwise, later reads of the
-    folder are final."""
+    """Return the end of the run; None while it is under way.
+
+    Unless it is None, later reads of the folder see the final state.
+    """
     if is_under_way(folder):
         return None
     run = read_record(folder)

@@ -387,8 +387,10 @@ class _Session:
             await asyncio.sleep(_DISK_LOOK_SECONDS)
 
     def _hurry(self, plane: ControlPlane) -> None:
-        """Kill the Pods after the second signal, without waiting until their ends are recorded
-        (the disk may be full)."""
+        """Kill the Pods after the second signal.
+
+        Does not wait until their ends are recorded: the disk may be full.
+        """
         self._hurried = True
         plane.node.kill_pods()
         if self._stop_limit is not None and not self._stop_limit.expired():
@@ -541,8 +543,11 @@ class _RuntimeLogs:
 
 
 class _StopRequest:
-    """Signal handler: the first signal requests an orderly stop, the second a quick one, and the
-    third exits at once; the supervisor then stops the Pods on its own."""
+    """Handler of stop signals.
+
+    The first signal requests an orderly stop, the second a quick one, and the third exits at once;
+    the supervisor then stops the Pods on its own.
+    """
 
     def __init__(self) -> None:
         self.signal = signal.SIGINT
@@ -578,13 +583,14 @@ class _StopRequest:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore the error. Most likely the disk is full: the run goes on, and `_watch_disk`
-        reports it."""
+        """Ignore the error: the disk is probably full, which `_watch_disk` reports.
+
+        The run goes on.
+        """
 
 
 def log_to(path: Path) -> None:
-    """Log to a file, because the screen shows the run. The file is created with the first
-    record."""
+    """Log to a file, as the screen shows the run. The first record creates the file."""
     handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
@@ -603,7 +609,7 @@ def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Dis
 
 
 def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
-    """Return the Jobs with a fixed name, without those that use generateName."""
+    """Return the Jobs that have a name, as opposed to a generateName."""
     return tuple(
         RanJob(wanted.namespace, wanted.document["metadata"]["name"])
         for wanted in plan.jobs

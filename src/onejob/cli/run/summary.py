@@ -26,8 +26,10 @@ def render_summary(
     last_lines: Mapping[str, Sequence[str]],
     terminal: Terminal,
 ) -> str:
-    """Return the summary as text. `cpu_seconds` covers the whole run; `last_lines` is by Pod
-    UID."""
+    """Return the summary as text.
+
+    `cpu_seconds` covers the whole run; `last_lines` is by Pod UID.
+    """
     lines = [""]
     rows = [_row(job, now, cpu_seconds if len(run.jobs) == 1 else None) for job in run]
     headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU"]

@@ -47,10 +47,9 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def why_not_yaml(text: str, error: str) -> tuple[int, str]:
-    """Return the line and the reason of a YAML parse error; `error` is the message of the YAML
-    reader.
+    """Return line and reason of a YAML parse error. The line counts from 1; 0 if unknown.
 
-    The line counts from 1; 0 if it is unknown.
+    `error` is the message of the YAML reader, for errors that PyYAML does not find.
     """
     try:
         for _ in yaml.parse(text, Loader=yaml.CSafeLoader):

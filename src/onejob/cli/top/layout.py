@@ -24,9 +24,11 @@ _LEAST_ROWS: Final = 1
 def as_lines(
     snapshot: Snapshot, key: str, width: int, height: int | None = None, title: str = ""
 ) -> list[str]:
-    """Return the lines of a snapshot, sorted by `key`. Without a `height` all rows are returned;
-    with one, the number of omitted rows is shown instead of the rows. A `title` adds two header
-    lines."""
+    """Return the lines of a snapshot, sorted by `key`.
+
+    Without a `height` all rows are returned; with one, rows that do not fit are counted instead of
+    shown. A `title` adds two header lines.
+    """
     lines: list[str] = []
     if title:
         lines += [_cut(f"{title}  {_summary(snapshot)}", width), _cut(_KEYS.format(key=key), width)]

@@ -33,8 +33,7 @@ _END_OF_SCREEN: Final = "\x1b[J"
 
 
 def follow(read: Callable[[], Snapshot], key: str, interval: float, title: str) -> None:
-    """Redraw until the user presses q. Errors of a request are shown, and the request is
-    repeated."""
+    """Redraw until the user presses q. A failed request is shown and repeated."""
     snapshot: Snapshot | None = None
     problem = ""
     with _own_screen():
@@ -84,8 +83,7 @@ def _key(seconds: float) -> bytes:
 
 @contextmanager
 def _own_screen() -> Iterator[None]:
-    """Switch to the alternate screen without echo; restore the terminal on any exit, SIGTERM
-    included."""
+    """Switch to the alternate screen without echo; restore the terminal on exit and SIGTERM."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     handler = signal.signal(signal.SIGTERM, _interrupt)

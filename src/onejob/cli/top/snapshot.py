@@ -1,5 +1,7 @@
-"""Snapshot of nodes, Jobs and Pods with their resource usage: built from documents, sortable,
-and serialised as JSON. Pure."""
+"""Snapshot of nodes, Jobs and Pods with their resource usage, built from documents. Pure.
+
+Rows are sorted by `in_order`; `onejob top -o json` prints the snapshot as it is.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
