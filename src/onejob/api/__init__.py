@@ -1,6 +1,7 @@
-"""A Kubernetes API server: verbs, validation, patches, watches, discovery.
+"""Kubernetes API server: verbs, validation, patches, watches, discovery.
 
-`service` has the verbs; `http` and `sessions` put them on connections, `writing` and `reading`
-carry them out, `strategies` holds what each kind decides, `access` who may do what. Uses the store
-and nothing above itself.
+`service` implements the verbs; `http` and `sessions` expose them on connections; `writing` and
+`reading` execute them; `strategies` holds the validation and defaulting rules of each kind;
+`access` holds authentication and authorization. This package depends on the store and on nothing
+above itself.
 """

@@ -1,7 +1,14 @@
-"""The verbs of the Kubernetes API, without transport.
+"""Transport-independent Kubernetes API verbs: create, get, list, watch, update, patch, delete.
 
-HTTP (`onejob.api.http.app`) and the in-process client (`onejob.client.local`) both call this.
-Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is on disk.
+Called by the HTTP server (`onejob.api.http.app`) and by the in-process client
+(`onejob.client.local`).
+
+Guarantees:
+    A write returns only after it is durable on disk.
+    A rejection is raised only after every write it depended on is durable.
+
+Errors:
+    Failures are raised as `onejob.wire.errors.ApiError`.
 """
 
 import asyncio
@@ -64,15 +71,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DEFINITIONS_PER_PAGE = 100
-#: Kinds whose DELETE answers with the object even when it is gone at once.
+#: Kinds whose DELETE returns the object even if it is removed immediately.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
 
 class Service:
-    """`body` arguments are decoded documents (dicts) that the service may change; `problems`
-    are what decoding already found (duplicate fields), to be reported with unknown fields
-    according to field_validation; `size` is what a document takes as bytes, about: large ones
-    are worked on by another thread."""
+    """Entry point for all API verbs on stored objects.
+
+    Arguments shared by the write methods:
+
+    - `body`: decoded document (dict). The service may modify it.
+    - `problems`: decoding problems such as duplicate fields. They are reported together with
+      unknown fields according to `options.field_validation`.
+    - `size`: approximate size of the document in bytes. Large documents are processed in a worker
+      thread.
+    """
 
     def __init__(
         self,
@@ -85,9 +98,12 @@ class Service:
         means: Means | None = None,
         kinds: KindRegistry | None = None,
     ) -> None:
-        """`tracking` is the name written where Jobs are marked as tracked; `means` is how the node
-        enforces a securityContext, if there is one to warn of; `kinds` are those to serve, if not
-        only the ones that all servers have."""
+        """Build the write and read paths on top of `store`.
+
+        `tracking` is the name with which tracked Jobs are marked. `means` describes how the node
+        enforces a securityContext, for warnings about unenforced fields. `kinds` defaults to the
+        built-in kinds that every server serves.
+        """
         self.kinds = kinds or KindRegistry()
         self._strategy_for = partial(strategy_for, gates=gates, tracking=tracking)
         strategies = Strategies(
@@ -98,12 +114,12 @@ class Service:
             strategies[DEFINITIONS] = definitions
         self.store = store
         self.clock = clock
-        #: By the resource's name; follows the registry of kinds.
+        #: Strategies by resource name; updated when the kind registry changes.
         self.strategies: dict[str, Strategy] = strategies
         self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True)
-        #: Filled by whoever knows what users may do: see `Guard`.
+        #: Checks of user rights per resource, registered by the authorization setup: see `Guard`.
         self.guards: dict[str, Guard] = {}
         self.admission = Admission(
             store,
@@ -124,7 +140,7 @@ class Service:
             self.admission,
         )
         self.worker = Worker()
-        #: Of all watches that are sent to clients.
+        #: Yield budget shared by all watches that are streamed to clients.
         self.watch_turns = SharedTurns()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)
@@ -133,13 +149,16 @@ class Service:
 
     @cached_property
     def definitions(self) -> "Definitions":
-        """Has custom resources served. Most servers have none and never import this."""
+        """Return the registrar of custom resources.
+
+        Imported lazily: most servers have no custom resources.
+        """
         from onejob.api.custom.serving import Definitions
 
         return Definitions(self)
 
     def install_definitions(self) -> None:
-        """Serve the custom resources that were served before this server was started."""
+        """Serve the custom resources that were established before this server started."""
         after = None
         while True:
             page = self.store.list(DEFINITIONS, "", limit=_DEFINITIONS_PER_PAGE, after=after)
@@ -156,7 +175,8 @@ class Service:
         try:
             self.definitions.install(document, terminating=terminating)
         except ValueError as error:
-            # Of a data dir that is older than a kind of the server. Its status will say so, too.
+            # The data dir predates a built-in kind of this server that claims the same names. The
+            # definition's status will report it, too.
             log.warning("%s is not served any more: %s", document["metadata"]["name"], error)
 
     def _kinds_changed(self, change: KindsChanged) -> None:
@@ -186,7 +206,7 @@ class Service:
         problems: Sequence[str] = (),
         size: int = 0,
     ) -> Outcome:
-        """POST. `name` and `subresource` for pods/binding and pods/eviction."""
+        """Handle POST. `name` and `subresource` are set for pods/binding and pods/eviction only."""
         size = self._expanded(kind, body, size)
         if kind.stored_as:
             return await self._other_names.create(kind, namespace, body, options, problems, size)
@@ -206,11 +226,15 @@ class Service:
         return await self._write(create, body, size, (Key(NAMESPACES, "", namespace),))
 
     def budgets_in(self, namespace: str) -> Sequence[Key]:
-        """The disruption budgets of a namespace, which evictions are charged to."""
+        """Return the keys of the PodDisruptionBudgets of a namespace; evictions are charged to
+        them."""
         return [stored.key for stored in self.store.list(BUDGETS, namespace).items]
 
     def require_reached(self, resource_version: str) -> None:
-        """Reads are always of the newest state; raises Timeout for one that is yet to come."""
+        """Raise Timeout if `resource_version` is in the future.
+
+        Reads always return the newest state.
+        """
         self._reading.require_reached(resource_version)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
@@ -225,14 +249,15 @@ class Service:
         return stored
 
     async def get_for_client(self, kind: Kind, namespace: str, name: str) -> bytes:
-        """With the managedFields that are not stored: see `status_entries`."""
+        """Return the stored object including the managedFields entries that are computed on read
+        (see `status_entries`). Raises NotFound."""
         if (kind.api_version, kind.kind) not in STATUS_WRITERS:
             return await self.get(kind, namespace, name)
         stored = self._stored(kind, namespace, name)
         return self._status_entries.shown(stored, kind)
 
     def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
-        """Return the outcome of a write with the managedFields that a GET returns."""
+        """Return `outcome` with the managedFields that a GET would return."""
         if (kind.api_version, kind.kind) not in STATUS_WRITERS:
             return outcome
         document = self._status_entries.written(outcome.document, outcome.revision, kind)
@@ -246,8 +271,11 @@ class Service:
     def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Batches of events. Raises Expired (before or between events) when the revision is
-        too old; ends when the time is over. Close the iterator to end it early."""
+        """Yield batches of watch events until the watch's timeout.
+
+        Raises Expired, before or between events, when the requested revision is too old. Close the
+        generator to end the watch early.
+        """
         served = self._other_names if kind.stored_as else self._reading
         batches = served.watch(kind, namespace, options)
         return self._while_served(kind, batches) if kind.custom else batches
@@ -255,7 +283,8 @@ class Service:
     async def _while_served(
         self, kind: Kind, batches: AsyncGenerator[Sequence[WatchEvent], None]
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """A watch ends when its definition goes or changes: who comes back finds the new one."""
+        """End a custom resource's watch when its definition is removed or changed, so that clients
+        reconnect to the new definition."""
         changed = asyncio.get_running_loop().create_future()
 
         def note(change: KindsChanged) -> None:
@@ -316,7 +345,10 @@ class Service:
         problems: Sequence[str] = (),
         size: int = 0,
     ) -> Outcome:
-        """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
+        """Handle PATCH.
+
+        `patch_type` is json, merge, strategic or apply; `body` is the decoded patch.
+        """
         size = self._expanded(kind, body, size)
         if kind.stored_as:
             target = Target(kind, namespace, name, subresource)
@@ -332,8 +364,11 @@ class Service:
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
     ) -> Outcome:
-        """The document is the object if it stays (finalizers, grace) or for Pods and
-        ServiceAccounts, else a Status."""
+        """Delete one object.
+
+        The outcome's document is the object if it remains (finalizers, grace period) or if it is a
+        Pod or ServiceAccount; otherwise it is a Status.
+        """
         target = Target(kind, namespace, name)
         outcome = await self.decided(lambda: self.writes.delete(target, options))
         metadata = read_metadata(outcome.document)
@@ -351,14 +386,14 @@ class Service:
         gone_already = False
         turns = Turns()
         for document in found.documents:
-            # Deleting reads and writes the whole document.
+            # Factor 8: a deletion reads and rewrites the whole document.
             await turns.spend(8 * (len(document) + DOCUMENT_COST))
             metadata = read_metadata(document)
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
             try:
                 outcome = self.writes.delete(target, options)
             except NotFound:
-                # Somebody else was faster; the collection is without it, as was asked.
+                # A concurrent request deleted it; the result is the requested one.
                 gone_already = True
                 continue
             newest = max(newest, outcome.revision)
@@ -370,7 +405,7 @@ class Service:
         return self._other_names.listing(kind, deleted) if kind.stored_as else deleted
 
     def _expanded(self, kind: Kind, body: Any, size: int) -> int:
-        """Return the size of a body with the defaults that its kind adds."""
+        """Return the size of `body` in bytes including the defaults that its kind adds."""
         if not kind.custom or size > INLINE_BYTES:
             return size
         return size + self.strategies[kind.strategy].expansion(body)
@@ -382,14 +417,18 @@ class Service:
         size: int,
         keys: Iterable[Key],
     ) -> Outcome:
-        """Decide a write and wait until it is on disk; `keys` are objects it is known to read."""
+        """Execute a write and wait until it is durable.
+
+        `keys` are the objects that the write is known to read; their sizes count towards the
+        decision to use the worker thread.
+        """
         held = (self.store.newest(key) for key in keys)
         size += sum(len(stored.value) for stored in held if stored is not None)
         if size <= INLINE_BYTES:
             return await self.decided(lambda: decide(self.writes, body))
         try:
             outcome = await rehearsed(
-                # A copy for each try: deciding changes the body.
+                # `decide` modifies the body, so every attempt gets its own copy.
                 self.writes, self.worker, keys, lambda writes: decide(writes, copied(body))
             )  # fmt: skip
         except ApiError:
@@ -399,7 +438,8 @@ class Service:
         return outcome
 
     async def decided(self, decide: Callable[[], Outcome]) -> Outcome:
-        """What was decided, or its refusal, once nobody can take it back."""
+        """Run `decide` and return its outcome, or raise its ApiError, once the result can no longer
+        be rolled back."""
         try:
             outcome = decide()
         except ApiError:
@@ -409,13 +449,18 @@ class Service:
         return outcome
 
     async def settled(self) -> None:
-        """Wait until all that is staged is on disk: before a refusal is told, for it was decided by
-        what may not be written in the end. An object whose deletion is rolled back was never
-        gone."""
+        """Wait until all staged writes are durable.
+
+        Required before reporting a rejection: it may have been based on a staged write that is
+        rolled back later. If a deletion is rolled back, for example, its object never disappeared.
+        """
         await self.durable(self.store.pending_revision)
 
     async def durable(self, revision: int) -> None:
-        """Wait until a staged write is on disk."""
+        """Wait until the staged write `revision` is durable.
+
+        Raises InsufficientStorage if the commit failed, InternalError for other store errors.
+        """
         try:
             await self.store.durable(revision)
         except CommitFailed as error:

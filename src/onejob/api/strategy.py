@@ -1,8 +1,14 @@
-"""What each kind decides about its own documents; the verbs in `service` are the same for all.
+"""Strategy interface: defaulting, validation and presentation rules of one kind.
 
-Documents are plain dicts here, already normalised: null dropped, unknown fields pruned, types
-checked against the schema. Strategies change `doc`/`new` in place and never touch `old`.
-Implementations live in `onejob.api.strategies`.
+The verbs in `service` are the same for all kinds and call these hooks, as the registry strategies
+of Kubernetes are called. Implementations live in `onejob.api.strategies`.
+
+Guarantees:
+    Documents are plain dicts and already normalised: nulls dropped, unknown fields pruned, types
+        checked against the schema.
+
+Requirements:
+    Strategies modify `doc` or `new` in place and never modify `old`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,93 +21,104 @@ from onejob.wire.requests import User
 
 Document: TypeAlias = dict[str, Any]
 
-#: (user, kind, namespace, new, old) before a write: raises Forbidden if the user may not make
-#: such an object, although the verb is allowed, or notes in it whose it is. `old` is None for a new
-#: object.
+#: Authorization hook (user, kind, namespace, new, old) that runs before a write. It raises
+#: Forbidden if the user may not create this particular object although the verb is allowed, or
+#: records the requesting user in `new`. `old` is None for a new object.
 Guard: TypeAlias = Callable[[User, Kind, str, Document, Document | None], None]
 
 
 class Strategy(Protocol):
-    #: What a DELETE without a policy does to dependents.
+    #: Treatment of dependents by a DELETE that specifies no propagation policy.
     default_propagation: Literal["Background", "Orphan"]
     #: Whether a PUT without resourceVersion is accepted.
     unconditional_update: bool
-    #: Whether documents leave as they are stored, which costs nothing.
+    #: Whether documents are returned to clients exactly as stored, which saves re-encoding.
     shows_as_stored: bool
-    #: Whether the rules about the spec read nothing else of the document, and nothing but these
-    #: and the rules of metadata judges an update of the main endpoint. Then what becomes of a new
-    #: object's spec can be remembered (`writing/created_spec.py`), and a write that leaves the spec
-    #: alone needs none of them.
+    #: Whether the rules for the spec read no other part of the document, and an update of the main
+    #: endpoint is subject to no rules other than these and those for metadata. If so, the defaulted
+    #: and validated spec of a new object can be cached (`writing/created_spec.py`), and a write
+    #: that does not change the spec skips the rules for it.
     judges_spec_alone: bool
-    #: Whether no rule changes in place what a new document shares with the stored one, other than
-    #: in metadata. Then a document is kept for the next write (`writing/recent_documents.py`);
-    #: others are split anew, so that what is shared is encoded.
+    #: Whether no rule modifies in place, outside metadata, the parts that a new document shares
+    #: with the stored one. If so, the document is cached for the next write
+    #: (`writing/recent_documents.py`). Documents of other kinds are split anew each time, so that
+    #: shared parts are encoded.
     keeps_documents: bool
-    #: A field of the spec that is each object's own, judged by `validate_own_spec_field` alone.
+    #: Spec field that differs per object and is validated by `validate_own_spec_field` alone.
     own_spec_field: str
 
     def default(self, doc: Document, old: Document | None = None) -> None:
-        """Fill in defaults; idempotent. Runs on every create and update, before validation. What
-        is the same in `old` was given its defaults when it came in."""
+        """Fill in defaults. Must be idempotent.
+
+        Runs on every create and update, before validation. Parts that are equal in `old` already
+        have their defaults.
+        """
 
     def expansion(self, body: Any) -> int:
-        """Return how many bytes `default` may add to a body or patch. Writes that become large by
-        it are worked on by another thread, as large ones are."""
+        """Return the number of bytes that `default` may add to a body or patch.
+
+        Writes that become large through defaults run in the worker thread, like other large writes.
+        """
 
     def prepare_create(self, doc: Document) -> None:
-        """Set what the server owns: status, generation, generated selectors. metadata.uid,
-        name, namespace and creationTimestamp are already set."""
+        """Set the server-owned fields: status, generation, generated selectors.
+
+        metadata.uid, name, namespace and creationTimestamp are already set.
+        """
 
     def validate_create(self, doc: Document) -> list[FieldError]: ...
 
     def validate_new_metadata(self, doc: Document) -> list[FieldError]:
-        """The part of `validate_create` that is about metadata."""
+        """Return the errors of `validate_create` that concern metadata."""
 
     def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        """The part of `validate_create` that is about the spec. Only asked of kinds that judge it
-        alone."""
+        """Return the errors of `validate_create` that concern the spec.
+
+        Called only for kinds with `judges_spec_alone`.
+        """
 
     def validate_own_spec_field(self, value: str) -> list[FieldError]: ...
 
     def name_warnings(self, name: str) -> list[str]:
-        """The part of `warnings_on_create` that is about the name."""
+        """Return the warnings of `warnings_on_create` that concern the name."""
 
     def spec_warnings(self, spec: Document) -> list[str]: ...
 
     def warnings_on_create(self, doc: Document) -> list[str]: ...
 
     def prepare_update(self, new: Document, old: Document) -> None:
-        """Keep status from `old`, drop gated fields, bump generation."""
+        """Copy status from `old`, drop fields of disabled feature gates, bump generation."""
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]: ...
 
     def validate_changed_metadata(self, new: Document, old: Document) -> list[FieldError]:
-        """The part of `validate_update` that is about metadata."""
+        """Return the errors of `validate_update` that concern metadata."""
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]: ...
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
-        """Keep everything but status (and metadata) from `old`."""
+        """Copy everything except status and metadata from `old`."""
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]: ...
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
-        """Field selector label -> value, beyond metadata.name and metadata.namespace."""
+        """Return field selector values by label, beyond metadata.name and metadata.namespace."""
 
     def field_label_error(self, label: str) -> str | None:
-        """The text of the 400 for an unsupported field label; None if it is supported."""
+        """Return the message of the 400 for an unsupported field label; None if it is supported."""
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
-        """How long a deleted object stays with deletionTimestamp set; 0 for all but Pods."""
+        """Return the seconds for which a deleted object remains with deletionTimestamp set; 0 for
+        all kinds except Pods."""
 
     def shown(self, document: bytes) -> bytes:
-        """A stored document as clients see it. Only called if not `shows_as_stored`."""
+        """Return the client's view of a stored document. Called only if not `shows_as_stored`."""
 
     def columns(self) -> list[dict[str, Any]]:
-        """Table columnDefinitions (name, type, format, description, priority)."""
+        """Return the Table columnDefinitions (name, type, format, description, priority)."""
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
-        """One Table row's cells, in the order of `columns`."""
+        """Return the cells of one Table row, in the order of `columns`."""
 
     def row_conditions(self, doc: Document) -> list[dict[str, str]]:
-        """Conditions of the Table row itself, which tell clients that the object has ended."""
+        """Return the conditions of the Table row, which mark a completed object for clients."""
