@@ -1,4 +1,4 @@
-"""Who somebody is, what they may do, and the secrets and certificates that prove it.
+"""Authentication and authorization: credentials, certificates, tokens, RBAC decisions.
 
-`api.http` asks for each request; nothing here knows of documents or of the store.
+`api.http` calls this package once per request. Nothing here depends on documents or the store.
 """

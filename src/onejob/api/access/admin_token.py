@@ -1,4 +1,4 @@
-"""The token of the server's owner, in a private file of the data dir."""
+"""Admin token: bearer token of the server's owner, in a private file of the data dir."""
 
 import hmac
 import logging
@@ -13,13 +13,15 @@ from onejob.wire.requests import User
 
 log = logging.getLogger(__name__)
 
-#: In the data dir of a server.
+#: File name in the server's data dir.
 TOKEN_FILE: Final = "admin.token"
 
 
 def admin_token(path: Path) -> str:
-    """The token in the file, made on first use. Only the owner may read it, and nobody else may
-    have written it: raises NotTrusted."""
+    """Return the token in the file; create it on first use.
+
+    Raises NotTrusted if another user can read or could have written the file.
+    """
     try:
         if token := _read(path):
             return token
@@ -29,14 +31,20 @@ def admin_token(path: Path) -> str:
 
 
 def rotate_admin_token(path: Path) -> str:
-    """Another token, from the next request on."""
+    """Replace the token and return the new one.
+
+    The old one is rejected from the next request on.
+    """
     token = secrets.token_urlsafe(32)
     write_private(path, f"{token}\n".encode())
     return token
 
 
 class AdminTokenAuthenticator:
-    """Follows the file. One that cannot be read lets nobody in."""
+    """Authenticator for the admin token.
+
+    Rereads the file when it changes; an unreadable file rejects all tokens.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

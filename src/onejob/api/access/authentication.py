@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens and client certificates become Users."""
+"""Request authentication: map bearer tokens and client certificates to Users."""
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,35 +16,41 @@ UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
 ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
 ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
-#: For whom tokens are that are meant for the API server, by the name that kubeadm gives it.
+#: Audience of tokens meant for the API server; the value is kubeadm's default.
 API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
 API_AUDIENCES: Final = (API_AUDIENCE,)
 
 
 class UnusableToken(Exception):
-    """A token of ours that is not, or no longer, good for this; the text says why."""
+    """A token issued by this server that is invalid, expired or meant for another audience.
+
+    The text gives the reason.
+    """
 
 
 class Credentials(Struct, frozen=True):
-    """What a request brings to prove who sends it."""
+    """Credentials of one request."""
 
     bearer_token: str = ""
     #: The verified peer certificate's subject as (attribute, value) pairs.
     certificate_subject: Sequence[tuple[str, str]] = ()
-    #: When the certificate expires, in seconds since 1970.
+    #: Expiry of the certificate, in seconds since 1970.
     certificate_ends: float = 0.0
-    #: One of these must be whom a token is for.
+    #: Accepted audiences; a token must be issued for at least one of them.
     audiences: tuple[str, ...] = API_AUDIENCES
 
 
 class Authenticator(Protocol):
     def authenticate(self, credentials: Credentials) -> User | None:
-        """None means: these credentials are not known here. May raise UnusableToken."""
+        """Return the user, or None if this authenticator does not recognise the credentials.
+
+        Raises UnusableToken if it recognises them but must reject them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAuthenticator:
-    """Fixed tokens, compared in constant time."""
+    """Authenticator for a fixed set of tokens, compared in constant time."""
 
     users: Mapping[str, User]
 
@@ -53,7 +59,7 @@ class TokenAuthenticator:
             return None
         given = credentials.bearer_token.encode()
         found = None
-        # Every token is compared, so the time taken tells nothing about which was close.
+        # Compare every token, so that timing reveals nothing about near matches.
         for token, user in self.users.items():
             if hmac.compare_digest(token.encode(), given):
                 found = user
@@ -61,8 +67,12 @@ class TokenAuthenticator:
 
 
 class CertificateAuthenticator:
-    """A certificate that TLS has verified: common name is the user, organisations the groups. TLS
-    looks at it once, when a connection begins, and connections and sessions may outlast it."""
+    """Authenticator for client certificates that TLS has verified.
+
+    The common name is the user, organisations are the groups. TLS verifies a certificate only once,
+    when the connection opens; connections and sessions may outlive it, so expiry is checked here
+    again.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -80,7 +90,7 @@ class CertificateAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """The first authenticator that knows the credentials decides."""
+    """Chain of authenticators; the first one that recognises the credentials decides."""
 
     authenticators: Sequence[Authenticator]
 
@@ -92,16 +102,19 @@ class AnyOf:
         return None
 
 
-#: Knows nobody.
+#: Authenticator that recognises no credentials.
 NO_AUTHENTICATOR: Final = AnyOf(())
 
 
 def identify(authenticator: Authenticator, credentials: Credentials) -> User:
-    """The user, or ANONYMOUS if no credentials were given. Wrong ones raise Unauthorized."""
+    """Return the authenticated user, or ANONYMOUS if the request has no credentials.
+
+    Raises Unauthorized for a token that is not accepted.
+    """
     try:
         user = authenticator.authenticate(credentials)
     except UnusableToken:
-        # Why is for whoever may review tokens.
+        # The reason is disclosed only to users who may create TokenReviews.
         raise Unauthorized("Unauthorized") from None
     if user is not None:
         return user
@@ -112,7 +125,7 @@ def identify(authenticator: Authenticator, credentials: Credentials) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Whom a request asks to be instead (`kubectl --as`)."""
+    """User, uid and groups requested by impersonation headers (`kubectl --as`)."""
 
     user: str
     uid: str = ""
@@ -124,7 +137,8 @@ class Impersonation:
 
 
 def all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
-    """With the one that everybody is in who is somebody, unless it is said who is what."""
+    """Return `groups` plus system:authenticated (or system:unauthenticated for the anonymous user),
+    unless they already contain one of the two."""
     found = dict.fromkeys(groups)
     if not {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & found.keys():
         found[UNAUTHENTICATED_GROUP if user == ANONYMOUS.name else AUTHENTICATED_GROUP] = None
@@ -140,13 +154,19 @@ def _groups_of_service_account(user: str) -> tuple[str, ...]:
 
 
 def holder_of(user: str) -> str:
-    """Who is behind a name, for sharing what there is between them. Whoever may make one service
-    account of a namespace may make any number: these are one."""
+    """Return the party that a user name is attributed to when capacity is shared fairly.
+
+    All service accounts of a namespace count as one party: a user who may create one of them may
+    create any number.
+    """
     return user.rpartition(":")[0] if user.startswith(_SERVICE_ACCOUNT) else user
 
 
 def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
-    """None if nobody is named. Naming a group without a user is a BadRequest."""
+    """Return the impersonation that the headers request, or None.
+
+    Raises BadRequest for a group or uid without a user.
+    """
     found = [
         (name, value.decode("utf-8", "replace"))
         for name, value in headers
@@ -166,24 +186,26 @@ def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation 
 
 def read_bearer_token(header: bytes) -> str:
     if header.startswith(b"Bearer "):
-        # As everybody writes it.
+        # Fast path: the usual capitalisation.
         return header[7:].decode("latin-1").strip()
     scheme, _, token = header.decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def peer_end(certificate: Mapping[str, Any] | None) -> float:
-    """When what `ssl.SSLObject.getpeercert()` returns expires."""
+    """Return the expiry of a certificate from `ssl.SSLObject.getpeercert()`, in seconds since 1970;
+    0.0 for None."""
     if not certificate:
         return 0.0
-    # Who has one has imported this: others need not.
+    # Imported lazily: a process that holds a peer certificate has imported it already.
     import ssl
 
     return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
 
 def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
-    """The subject of what `ssl.SSLObject.getpeercert()` returns, flattened."""
+    """Return the subject of a certificate from `ssl.SSLObject.getpeercert()` as a flat tuple of
+    (attribute, value) pairs."""
     if not certificate:
         return ()
     return tuple(

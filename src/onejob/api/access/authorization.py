@@ -1,4 +1,4 @@
-"""Who may do what: by roles on a server, everything for whoever reads a kept run."""
+"""Request authorization: RBAC on a server, full access for readers of a kept run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
@@ -14,7 +14,7 @@ from onejob.wire.requests import User
 
 
 class Attributes(Struct, frozen=True):
-    """One thing that somebody wants to do: to a resource, or to a path that is none."""
+    """Authorization attributes of one request: a verb on a resource or on a non-resource path."""
 
     verb: str
     group: str = ""
@@ -35,7 +35,7 @@ class Authorizer(Protocol):
     def authorize(self, user: User, attributes: Attributes) -> Decision: ...
 
     def rules(self, user: User, namespace: str) -> Sequence[Rule]:
-        """All that somebody may do in a namespace."""
+        """Return all rules that apply to the user in a namespace."""
 
 
 EVERYTHING: Sequence[Rule] = (
@@ -45,7 +45,7 @@ EVERYTHING: Sequence[Rule] = (
 
 
 class AllowAuthenticated:
-    """Known users are operators."""
+    """Authorizer that grants everything to every authenticated user."""
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         return Decision(bool(self.rules(user, "")))
@@ -57,23 +57,28 @@ class AllowAuthenticated:
 
 _ALLOWED: Final = Decision(True)
 _NOT_ALLOWED: Final = Decision(False)
-#: Whoever asks for ever new things, or long ones, has each of them worked out.
+#: Limits of the decision cache in entries and characters per key: a client that sends ever new or
+#: very long requests pays for an evaluation each time.
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 512
 
 
 class RbacAuthorizer:
-    """What roles and bindings say. Whoever is in `system:masters` may do everything, so that
-    nobody can lock everybody out."""
+    """RBAC authorizer: evaluates Roles and RoleBindings.
+
+    Members of `system:masters` may do everything, so that a bad policy cannot lock out all users.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        #: Most requests ask what was asked before; names of objects are compared each time.
+        #: Cache of rules by request attributes. Object names are not part of the key; they are
+        #: compared on every request.
         self._concerning: dict[tuple[object, ...], tuple[Granted, ...]] = {}
         policy.listeners.append(self._forget)
 
     def _forget(self) -> None:
-        # Another one: another thread, which works on a large role, may be about to add to the old.
+        # Replace rather than clear: the worker thread, which evaluates large roles, may be about to
+        # add to the old dict.
         self._concerning = {}
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
@@ -122,7 +127,8 @@ def _is_short(user: User, wanted: Attributes) -> bool:
 
 
 def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:
-    """Each name that somebody takes on is a right of its own."""
+    """Yield the attributes to authorize for an impersonation: one for the user, one per group, and
+    one for the uid."""
     match other.user.split(":"):
         case ["system", "serviceaccount", namespace, name] if namespace and name:
             yield Attributes(

@@ -1,4 +1,6 @@
-"""Who asks for a certificate. Nothing here signs one, but others may, and they go by this."""
+"""Requester identity of CertificateSigningRequests. onejob signs none, but external signers rely on
+these fields.
+"""
 
 from typing import Final
 
@@ -14,7 +16,8 @@ _WHO: Final = ("username", "uid", "groups", "extra")
 def note_requester(
     user: User, kind: Kind, namespace: str, new: Document, old: Document | None
 ) -> None:
-    """A new request says who made it, whatever its body said. Later nothing of it changes."""
+    """Write the requesting user into a new CertificateSigningRequest, replacing any identity in the
+    body. The fields are immutable afterwards."""
     if old is None:
         asked = {name: value for name, value in new["spec"].items() if name not in _WHO}
         new["spec"] = {**asked, **user_info(user)}

@@ -1,8 +1,9 @@
-"""The server's own certificate authority and certificate, kept in the data directory.
+"""The server's certificate authority and serving certificate, kept in the data directory.
 
-Keys are ECDSA P-256: made in a millisecond. The authority is made once; the certificate is
-made again, at start, when it is about to expire, when the server gets another name, or when it is
-of no use: a server that was killed between two writes, or had a wrong clock, mends that by itself.
+Keys are ECDSA P-256, generated within a millisecond. The authority is created once. The serving
+certificate is replaced at start when it is about to expire, when the server gets another name, or
+when it is unusable: a server that was killed between two writes or had a wrong clock recovers
+without manual repair.
 """
 
 import ipaddress
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
-#: Renewed by itself at start only, so it must outlive the longest run of a server.
+#: Renewed automatically only at start, so it must outlive the longest run of a server.
 _SERVER_LIFE: Final = timedelta(days=1825)
 _RENEW_BEFORE: Final = timedelta(days=30)
-#: Clocks differ, and are set back: certificates are valid from before they are made. The authority
-#: is valid from the beginning, so that it outlives having been made by a clock ahead of the time.
+#: Certificates are backdated because clocks differ and are set back. The authority is valid from
+#: 1970, so that it stays usable if the clock was ahead when it was created.
 _BACKDATED: Final = timedelta(days=1)
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,13 +35,18 @@ log = logging.getLogger(__name__)
 
 
 class BadAuthority(Exception):
-    """What is there is no usable authority, and replacing it would cut off all clients. The
-    message is one line with the way out."""
+    """The existing authority is unusable, and replacing it would cut off all clients.
+
+    The message is one line with a remedy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where everything is. `authority` is what clients need to trust."""
+    """Paths of the authority, the serving certificate and their keys.
+
+    Clients must trust `authority`.
+    """
 
     authority: Path
     authority_key: Path
@@ -52,10 +58,13 @@ class Certificates:
         return self.authority.read_bytes()
 
     def server_context(self, client_authority: Path | None = None) -> ssl.SSLContext:
-        """`client_authority` makes client certificates welcome; they are never required."""
+        """Return a TLS context for the server.
+
+        With `client_authority`, client certificates are accepted but not required.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Without a password OpenSSL would ask for that of an encrypted key on the terminal.
+        # Without a password, OpenSSL would prompt on the terminal for an encrypted key.
         context.load_cert_chain(self.certificate, self.key, password="")
         if client_authority is not None:
             context.verify_mode = ssl.CERT_OPTIONAL
@@ -64,7 +73,10 @@ class Certificates:
 
 
 def ensure_certificates(directory: Path, names: Iterable[str], now: datetime) -> Certificates:
-    """The certificates in `directory`, made or renewed where needed. Raises BadAuthority."""
+    """Return the certificates in `directory`, creating or renewing them as needed.
+
+    Raises BadAuthority.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     paths = _paths(directory)
     wanted = tuple(dict.fromkeys(names))
@@ -80,8 +92,10 @@ def ensure_certificates(directory: Path, names: Iterable[str], now: datetime) ->
 
 
 def renew_server_certificate(directory: Path, now: datetime) -> None:
-    """Another key and certificate for the same names. Raises BadAuthority, and OSError or
-    ValueError if there is no certificate yet."""
+    """Replace the serving key and certificate, keeping the names.
+
+    Raises BadAuthority, or OSError or ValueError if no certificate exists yet.
+    """
     from cryptography import x509
 
     paths = _paths(directory)
@@ -94,7 +108,7 @@ def renew_server_certificate(directory: Path, now: datetime) -> None:
 
 
 def server_names(listen_host: str) -> tuple[str, ...]:
-    """All names and addresses under which clients on this machine may reach the server."""
+    """Return all names and addresses under which clients on this machine may reach the server."""
     names = ["127.0.0.1", "::1", "localhost", socket.gethostname()]
     if listen_host not in ("", "0.0.0.0", "::"):
         names.append(listen_host)
@@ -116,9 +130,12 @@ class _Authority(NamedTuple):
 
 
 def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
-    """None if there is none yet, or if it is about to expire. Raises BadAuthority."""
+    """Return the authority, or None if it does not exist or is about to expire.
+
+    Raises BadAuthority.
+    """
     if not (paths.authority.exists() and paths.authority_key.exists()):
-        # Not both: it was about to be made, and nobody has seen it.
+        # Only one of the two files: creation was interrupted, and no client has seen the authority.
         return None
     way_out = (
         f"restore {paths.authority.parent}, or remove it to have a new authority made (all clients "
@@ -160,7 +177,7 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    # Whoever is killed in between leaves one of the two, never two that do not belong together.
+    # Remove the old certificate first: a crash in between leaves one file, never a mismatched pair.
     paths.authority.unlink(missing_ok=True)
     write_private(paths.authority_key, key_pem(key))
     write_private(paths.authority, _pem(certificate))
@@ -195,7 +212,7 @@ def _make_server_certificate(
 def _problem(
     paths: Certificates, authority: _Authority, names: Sequence[str], now: datetime
 ) -> str:
-    """Why the server cannot use the certificate that it has; "" if it can."""
+    """Return the reason why the serving certificate cannot be used; "" if it can."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 

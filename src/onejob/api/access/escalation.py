@@ -1,4 +1,4 @@
-"""Nobody gives anybody, themselves included, rights that they do not have."""
+"""RBAC privilege-escalation check: users grant only rights that they hold themselves."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -21,12 +21,16 @@ from onejob.wire.errors import Forbidden, not_found
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import User
 
-#: Changed by whoever deletes objects; nobody gains a right by them.
+#: Metadata fields ignored in the comparison: the garbage collector changes them, and they grant no
+#: rights.
 _HARMLESS: Final = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
 
 
 class EscalationCheck:
-    """Asked before a role or a binding is written. Raises Forbidden."""
+    """Guard that runs before a role or binding is written.
+
+    Raises Forbidden if it would grant rights that the user lacks.
+    """
 
     resources = RBAC_RESOURCES
 
@@ -48,7 +52,7 @@ class EscalationCheck:
     def _check_role(
         self, user: User, kind: Kind, namespace: str, role: Document, *, gathers: bool
     ) -> None:
-        """`gathers`: it has, or had, an aggregation rule."""
+        """Check a Role or ClusterRole. `gathers` is true if it has, or had, an aggregation rule."""
         name = role["metadata"].get("name", "")
         wanted = Attributes("escalate", GROUP, "*", kind.plural, namespace=namespace, name=name)
         if self._authorizer.authorize(user, wanted).allowed:
@@ -57,8 +61,9 @@ class EscalationCheck:
         self._require_held(user, kind, namespace, name, rules)
         gathers = gathers and kind.resource == CLUSTER_ROLES
         if gathers and not_covered(self._authorizer.rules(user, ""), EVERYTHING):
-            # Such a role gathers whatever others allow, and loses what they allow no more: to end
-            # that keeps rights that somebody means to take back.
+            # An aggregated role gains and loses rules as other roles change. Ending the aggregation
+            # would preserve rights that an administrator means to withdraw, so both directions need
+            # full rights.
             text = "must have cluster-admin privileges to use the aggregationRule"
             raise _forbidden(kind, name, text)
 
@@ -70,7 +75,7 @@ class EscalationCheck:
             return
         home = "" if ref.kind == "ClusterRole" else namespace
         if (home, ref.name) not in self._policy.roles:
-            # What it will allow cannot be known.
+            # The rights that the binding will grant are unknown until the role exists.
             raise not_found(f"{plural}.{GROUP}", ref.name)
         home = "" if kind.resource == CLUSTER_ROLE_BINDINGS else namespace
         rules = self._policy.rules_of(ref, namespace)

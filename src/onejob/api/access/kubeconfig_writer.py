@@ -1,4 +1,4 @@
-"""A kubeconfig: everything kubectl needs to reach this server, in one private file."""
+"""Kubeconfig generation: the settings with which kubectl reaches this server, in a private file."""
 
 import base64
 import os
@@ -19,12 +19,15 @@ def write_kubeconfig(
     user: str = "onejob-admin",
     namespace: str = "default",
 ) -> None:
-    """`server` is the URL, `authority` the CA certificate in PEM. Replaces the file at once, unless
-    it is right as it is: a server has to start on a full disk, too."""
+    """Write a kubeconfig atomically.
+
+    `server` is the URL, `authority` the CA certificate in PEM. A file that is already correct is
+    not rewritten, because a server must be able to start on a full disk.
+    """
     cluster = {
         "server": server,
         "certificate-authority-data": base64.b64encode(authority).decode(),
-        # Client and server are on the same machine: compressing costs more than it saves.
+        # Client and server share the machine: compression costs more than it saves.
         "disable-compression": True,
     }
     config = {
@@ -40,7 +43,7 @@ def write_kubeconfig(
         ],
         "current-context": "onejob",
     }
-    # JSON is YAML, and needs no YAML library to write.
+    # JSON is a subset of YAML and needs no YAML library.
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     content = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
     if not _is_right(path, content):

@@ -1,4 +1,4 @@
-"""Files that only their owner may read: keys, tokens, kubeconfigs."""
+"""Private files (mode 0600) for keys, tokens and kubeconfigs: atomic writes, locks, watching."""
 
 import fcntl
 import os
@@ -8,10 +8,13 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write all of it or nothing, mode 0600, on disk when this returns. A link of that name is
-    replaced, never followed."""
+    """Write `content` atomically with mode 0600; durable on return.
+
+    A symbolic link at `path` is replaced, never followed.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # A leftover of a process that had our number, or somebody's trap: never written to.
+    # Never write into an existing file: it may be a leftover of a process with the same PID, or a
+    # trap set by another user.
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
@@ -38,7 +41,8 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One change of a file at a time: two commands at once must not undo each other's."""
+    """Hold an exclusive lock for changing the file, so that concurrent commands do not overwrite
+    each other's changes."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
     try:
@@ -49,15 +53,16 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class FollowedFile:
-    """A file that commands replace while a server reads it."""
+    """Change detection for a file that commands replace while a server uses it."""
 
     def __init__(self, path: Path) -> None:
-        # Asked with every request: a text is not turned into one again.
+        # A str rather than a Path: it is used by every request and need not be converted again.
         self._path = os.fspath(path)
         self._seen: tuple[int, int, int] | None = None
 
     def changed(self) -> bool:
-        """Whether there is another file than when this was asked last."""
+        """Return whether the file has been replaced, changed, created or removed since the last
+        call."""
         mark: tuple[int, int, int] | None = None
         try:
             found = os.lstat(self._path)

@@ -1,4 +1,4 @@
-"""Reviews: questions about who one is and what one may do. Nothing is stored."""
+"""Review APIs: SelfSubjectReview, SubjectAccessReview, TokenReview and variants. Not stored."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def review(
     authorizer: Authorizer,
     authenticator: Authenticator = NO_AUTHENTICATOR,
 ) -> Document:
-    """The review with its status filled in."""
+    """Return the review with its status filled in. Raises BadRequest, Invalid."""
     given = body.get("kind") or kind.kind
     if given != kind.kind:
         raise BadRequest(
@@ -58,7 +58,7 @@ def review(
 
 
 def user_info(user: User) -> Document:
-    """Somebody, as documents describe them."""
+    """Return a user as a UserInfo document."""
     info: Document = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
@@ -77,7 +77,7 @@ def _token(spec: Document, authenticator: Authenticator) -> Document:
     if not isinstance(audiences, list | tuple) or not all(isinstance(a, str) for a in audiences):
         raise BadRequest("cannot unmarshal a review: audiences must be strings")
     user, problem = None, ""
-    # One by one: the answer says for which of them the token is.
+    # Authenticate once per audience: the response lists the audiences that the token is valid for.
     accepted = []
     for audience in dict.fromkeys(audiences):
         try:

@@ -1,4 +1,6 @@
-"""Certificates that the user gives the server, instead of or beside its own."""
+"""User-provided TLS files: serving certificate and client CA, replacing or adding to the server's
+own.
+"""
 
 import logging
 import re
@@ -19,20 +21,22 @@ _CERTIFICATE: Final = re.compile(
 
 
 class BadTlsFile(Exception):
-    """A file that was given cannot be used. The message is one line that names it."""
+    """A TLS file given by the user cannot be used. The message is one line that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    #: Shown to clients, with its chain, and the key that belongs to it: both or none.
+    #: Serving certificate with its chain, and its key: both or none.
     certificate: Path | None = None
     key: Path | None = None
-    #: Whoever has a certificate that this authority signed is the user whom it names.
+    #: CA for client certificates; a client authenticates as the user named in its certificate.
     client_authority: Path | None = None
 
     def server_context(self, own: Certificates) -> ssl.SSLContext:
-        """Shows the certificate that is in its file at the time of each connection. Raises
-        BadTlsFile."""
+        """Return a TLS context that rereads a changed certificate file at the next handshake.
+
+        Raises BadTlsFile.
+        """
         shown = self.certificate if self.certificate is not None else own.certificate
         return _following(shown, lambda: self._load(own))
 
@@ -59,8 +63,12 @@ class TlsFiles:
         return context
 
     def trusted_by_clients(self, own: Certificates) -> bytes:
-        """What kubeconfigs name as the authority: of a certificate that was given only its file is
-        known. That may hold its key too, which must not get any further."""
+        """Return the PEM certificates that kubeconfigs name as the authority.
+
+        For a certificate given by the user, these are the certificates in its file, since nothing
+        else is known about its issuer. The file may also contain the private key, which must not be
+        copied.
+        """
         if self.certificate is None:
             return own.authority_data
         found = _CERTIFICATE.findall(self.certificate.read_bytes())
@@ -84,7 +92,7 @@ def _following(certificate: Path, load: Callable[[], ssl.SSLContext]) -> ssl.SSL
         if newest is not first:
             connection.context = newest
 
-    # Called for every connection, whether or not the client names a server.
+    # Called for every connection, even if the client sends no server name.
     first.sni_callback = at_handshake
     return first
 

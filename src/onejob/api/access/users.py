@@ -1,8 +1,8 @@
-"""Users with tokens of their own, kept in one private file of the data dir.
+"""Users with their own bearer tokens, in one private file of the data dir.
 
-Only a hash of each token is kept, so that whoever reads the file, or a copy of it, cannot log in.
-The file is changed by `onejob user` and read by the server whenever it has changed: a user who is
-revoked is out with the next request.
+Only a hash of each token is stored, so that the file or a copy of it does not allow a login.
+`onejob user` changes the file and the server rereads it when it changes: a revoked user is rejected
+from the next request on.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from onejob.wire.requests import User
 
 log = logging.getLogger(__name__)
 
-#: In the data dir of a server.
+#: File name in the server's data dir.
 USERS_FILE: Final = "users.json"
-#: Marks what is ours, for people and programs that look for secrets in the wrong place.
+#: Prefix that makes a leaked token recognisable to people and secret scanners.
 _PREFIX: Final = "onejob_"
-#: Names that mean something to Kubernetes.
+#: Prefix of names that Kubernetes reserves.
 _RESERVED: Final = "system:"
 
 
 class BadUsers(ValueError):
-    """The file, or what somebody wants to put into it, is no good; the text is one line."""
+    """The users file, or a change requested for it, is invalid. The text is one line."""
 
 
 class UserExists(BadUsers):
@@ -41,7 +41,7 @@ class UserExists(BadUsers):
 
 class KeptUser(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
-    #: SHA-256 of the token, in hex. Tokens are random and long, so they need no slow hash.
+    #: SHA-256 of the token, in hex. Tokens are long and random, so no slow hash is needed.
     token_hash: str
     created_at: datetime
     groups: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class _File(msgspec.Struct):
 
 
 def read_users(path: Path) -> tuple[KeptUser, ...]:
-    """Nobody if there is no file. Raises BadUsers and NotTrusted."""
+    """Return the users in the file; none if it does not exist. Raises BadUsers and NotTrusted."""
     try:
         return msgspec.json.decode(read_own_file(path), type=_File).users
     except FileNotFoundError:
@@ -68,7 +68,10 @@ def read_users(path: Path) -> tuple[KeptUser, ...]:
 def add_user(
     path: Path, name: str, groups: tuple[str, ...], now: datetime, expires_at: datetime | None
 ) -> str:
-    """Returns the token, which is nowhere else. Raises BadUsers if there is such a user."""
+    """Add a user and return the token, which is stored nowhere.
+
+    Raises UserExists for an existing name, BadUsers for an invalid name or group.
+    """
     if not name or name.startswith(_RESERVED) or any(not text.isprintable() for text in name):
         raise BadUsers(f"{name!r} cannot be the name of a user")
     for group in groups:
@@ -85,7 +88,7 @@ def add_user(
 
 
 def revoke_user(path: Path, name: str) -> None:
-    """Raises BadUsers if there is no such user."""
+    """Remove a user. Raises BadUsers if it does not exist."""
     with locked(path):
         users = read_users(path)
         kept = tuple(user for user in users if user.name != name)
@@ -95,7 +98,10 @@ def revoke_user(path: Path, name: str) -> None:
 
 
 class UserTokenAuthenticator:
-    """Follows the file. A file that cannot be read lets nobody in."""
+    """Authenticator for user tokens.
+
+    Rereads the file when it changes; an unreadable file rejects all users.
+    """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -109,7 +115,7 @@ class UserTokenAuthenticator:
         if not credentials.bearer_token.startswith(_PREFIX):
             return None
         self._follow()
-        # Looked up by a hash: the time it takes tells nothing about tokens that are close.
+        # Lookup by hash: timing reveals nothing about near matches.
         found = self._users.get(_hash(credentials.bearer_token))
         if found is None or found.expired(self._clock.now()):
             return None

@@ -1,4 +1,4 @@
-"""What a server has of service accounts, put together."""
+"""Facade over service-account tokens: signing keys, issuer, authenticator, OIDC discovery."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from onejob.store.base import Store
 
 
 class TokenWanted(Protocol):
-    """What the volume of a Pod asks for."""
+    """Token request of a Pod's projected volume."""
 
     @property
     def account(self) -> str: ...
@@ -24,17 +24,20 @@ class TokenWanted(Protocol):
     def uid(self) -> str: ...
     @property
     def audience(self) -> str:
-        """ "" for the API server."""
+        """Audience of the token; "" for the API server."""
 
     @property
     def seconds(self) -> int: ...
 
 
 class ServiceAccounts:
-    """All that a server does with service-account tokens."""
+    """Service-account token support of one server."""
 
     def __init__(self, keys_file: Path, store: Store, clock: Clock, url: Callable[[], str]) -> None:
-        """`url` is where this server is reached. Raises BadKeys and NotTrusted."""
+        """Load the signing keys, creating the first one if needed.
+
+        `url` returns the address of this server. Raises BadKeys and NotTrusted.
+        """
         ensure_keys(keys_file, clock.now())
         self._keys = SigningKeys(keys_file)
         self._url = url
@@ -43,7 +46,7 @@ class ServiceAccounts:
         self.requests = TokenRequests(Issuer(self._keys, clock), find)
 
     def issue_for_pod(self, namespace: str, wanted: TokenWanted) -> str:
-        """A token that ends with its Pod. Raises ApiError."""
+        """Return a token that becomes invalid when its Pod is deleted. Raises ApiError."""
         reference = {"kind": "Pod", "apiVersion": "v1", "name": wanted.pod, "uid": wanted.uid}
         spec: dict[str, Any] = {
             "expirationSeconds": wanted.seconds,
@@ -56,7 +59,7 @@ class ServiceAccounts:
         return token
 
     def configuration(self) -> dict[str, Any]:
-        """The discovery document of OpenID Connect."""
+        """Return the OpenID Connect discovery document."""
         return {
             "issuer": ISSUER,
             "jwks_uri": f"{self._url()}/openid/v1/jwks",
@@ -66,5 +69,5 @@ class ServiceAccounts:
         }
 
     def key_set(self) -> dict[str, Any]:
-        """The public keys."""
+        """Return the JSON Web Key Set (public keys)."""
         return {"keys": self._keys.documents()}

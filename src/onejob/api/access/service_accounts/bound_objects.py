@@ -1,4 +1,4 @@
-"""Objects of the store, as far as tokens depend on them."""
+"""Lookup of the stored objects that tokens are bound to."""
 
 from datetime import datetime
 

@@ -1,7 +1,7 @@
-"""JSON Web Tokens in their compact form, signed with ECDSA P-256 (ES256). Nothing else is read.
+"""JSON Web Tokens in compact serialization, signed with ECDSA P-256 (ES256 only).
 
-A library would bring every algorithm that a token may name; that choice is what attacks use. Here
-the key decides, and the header only has to agree.
+A library would support every algorithm that a token can name, and attacks exploit that choice
+(algorithm confusion). Here the key determines the algorithm, and the header only has to agree.
 """
 
 import base64
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     )
 
 ALGORITHM: Final = "ES256"
-#: Longer ones are refused unread; ours take about a kilobyte.
+#: Maximum length; longer tokens are rejected unparsed. Tokens of this server take about a kilobyte.
 _LONGEST: Final = 16 * 1024
 _NUMBER_BYTES: Final = 32
 
 
 class InvalidToken(Exception):
-    """The text says why, without anything of the token."""
+    """The token is malformed or its signature is invalid.
+
+    The text contains nothing from the token.
+    """
 
 
 class _Header(msgspec.Struct):
@@ -52,13 +55,16 @@ def looks_like_token(text: str) -> bool:
 
 
 def unverified_claims(token: str) -> dict[str, Any]:
-    """What a token says, true or not: to find out who should judge it. Raises InvalidToken."""
+    """Return the claims without verifying the signature, to find the responsible authenticator.
+
+    Raises InvalidToken.
+    """
     claims: dict[str, Any] = _part(token.split(".")[1], _read_claims)
     return claims
 
 
 def verified_claims(token: str, keys: Mapping[str, "EllipticCurvePublicKey"]) -> dict[str, Any]:
-    """What one of the keys has signed. Raises InvalidToken."""
+    """Return the claims if one of `keys` signed them. Raises InvalidToken."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, utils
@@ -83,7 +89,7 @@ def verified_claims(token: str, keys: Mapping[str, "EllipticCurvePublicKey"]) ->
 
 
 def key_id(key: "EllipticCurvePublicKey") -> str:
-    """As Kubernetes names its keys: a hash of the public one."""
+    """Return the key id in Kubernetes' format: a hash of the public key."""
     from cryptography.hazmat.primitives import serialization
 
     der = key.public_bytes(
@@ -93,7 +99,7 @@ def key_id(key: "EllipticCurvePublicKey") -> str:
 
 
 def public_key_document(key: "EllipticCurvePublicKey") -> dict[str, str]:
-    """A key as a JSON Web Key."""
+    """Return the key as a JSON Web Key."""
     numbers = key.public_numbers()
     return {
         "use": "sig",
@@ -123,7 +129,7 @@ def _decode(text: str) -> bytes:
     except (binascii.Error, ValueError):
         raise InvalidToken("the token cannot be read") from None
     if _encode(data) != text:
-        # Two texts for the same bytes would be two tokens where one was issued.
+        # Reject non-canonical encodings, so that each issued token has exactly one text form.
         raise InvalidToken("the token cannot be read")
     return data
 

@@ -1,8 +1,8 @@
-"""The keys that sign service-account tokens, in one private file of the data dir.
+"""Signing keys of service-account tokens, in one private file of the data dir.
 
-The first key signs. The ones after it were replaced, and verify what they signed until the last of
-those tokens has expired. The file is changed by `onejob rotate token-key` and read by the server
-whenever it has changed.
+The first key signs. The keys after it were rotated out and still verify tokens until the last one
+that they signed has expired. `onejob rotate token-key` changes the file; the server rereads it when
+it changes.
 """
 
 import logging
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: In the folder of certificates.
+#: File name in the certificate folder.
 KEYS_FILE: Final = "service-account-keys.json"
-#: No token is valid for longer, so no key is needed for longer after it was replaced.
+#: Maximum lifetime of a token, and thus the time for which a rotated key is kept.
 LONGEST_TOKEN_LIFE: Final = timedelta(days=365)
 
 
 class BadKeys(ValueError):
-    """The file is no good; the text is one line with the way out."""
+    """The key file is invalid; the text is one line with a remedy."""
 
 
 class KeptKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     #: PKCS #8, in PEM.
     key: str
     created_at: datetime
-    #: When another one took over; None for the one that signs.
+    #: Time of rotation; None for the key that signs.
     replaced_at: datetime | None = None
 
 
@@ -47,14 +47,17 @@ class _File(msgspec.Struct):
 
 
 def ensure_keys(path: Path, now: datetime) -> None:
-    """Make the first key where there is none. Raises BadKeys and NotTrusted."""
+    """Create the first key if the file has none. Raises BadKeys and NotTrusted."""
     with locked(path):
         if not _read(path):
             _write(path, (KeptKey(_new_key(), now),))
 
 
 def rotate_keys(path: Path, now: datetime) -> None:
-    """From now on another key signs. Raises BadKeys and NotTrusted."""
+    """Create a new signing key; keep the old ones for verification while needed.
+
+    Raises BadKeys and NotTrusted.
+    """
     with locked(path):
         before = tuple(
             kept if kept.replaced_at else msgspec.structs.replace(kept, replaced_at=now)
@@ -69,14 +72,17 @@ def rotate_keys(path: Path, now: datetime) -> None:
 
 
 class SigningKeys:
-    """Follows the file. While that cannot be read, the keys that were known stay."""
+    """Keys loaded from the file.
+
+    Rereads it when it changes; if it is unreadable, the last loaded keys stay in use.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises BadKeys and NotTrusted."""
+        """Load the keys. Raises BadKeys and NotTrusted."""
         self._path = path
         self._file = FollowedFile(path)
         self._file.changed()
-        #: Grows with every change of the keys.
+        #: Incremented with every change of the keys.
         self.version = 0
         self._use(_load(path))
 
@@ -91,7 +97,7 @@ class SigningKeys:
         return self._verifying
 
     def documents(self) -> list[dict[str, str]]:
-        """The public keys, as JSON Web Keys."""
+        """Return the public keys as JSON Web Keys."""
         return [public_key_document(key) for key in self.verifying.values()]
 
     def _use(self, keys: tuple["EllipticCurvePrivateKey", ...]) -> None:

@@ -1,4 +1,4 @@
-"""TokenRequests: who may have which token is decided before; here it is checked and made."""
+"""TokenRequest API: validate a request and issue its token. Authorization happens before."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -49,7 +49,10 @@ class TokenRequests:
     def create(
         self, namespace: str, name: str, body: Document, *, dry_run: bool = False
     ) -> Document:
-        """The request with its token. Raises what the client gets as its answer."""
+        """Return the request with the issued token in its status.
+
+        Raises the ApiError that the client receives.
+        """
         _require_same_object(body, namespace, name)
         spec = _read_spec(body.get("spec"))
         if errors := _problems(spec):

@@ -1,4 +1,4 @@
-"""Service-account tokens: made for an account and an object, and believed while both exist."""
+"""Service-account tokens: issued for an account and an optional object, valid while both exist."""
 
 import hashlib
 import uuid
@@ -27,16 +27,16 @@ from onejob.clock import Clock
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.wire.requests import User
 
-#: As kubeadm names the API server, which is also its own audience.
+#: Issuer URL; kubeadm uses the API server's name, which is also its audience.
 ISSUER: Final = API_AUDIENCE
 ACCOUNTS: Final = "serviceaccounts"
 SECRETS: Final = "secrets"
 
 _CLAIMS: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
-#: Clocks differ, and what was deleted just now may still have to say goodbye.
+#: Tolerance for clock skew, and for deleted objects that still need to shut down cleanly.
 _LEEWAY: Final = timedelta(minutes=1)
-#: Tokens whose signature need not be verified again.
+#: Number of tokens whose verified claims are cached.
 _REMEMBERED: Final = 1024
 
 
@@ -64,7 +64,7 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What must be known of an object that a token is bound to."""
+    """Properties of a stored object that token validity depends on."""
 
     uid: str
     deleted_at: datetime | None = None
@@ -72,22 +72,22 @@ class Known(msgspec.Struct, frozen=True):
     node: str = ""
 
 
-#: What the server has under a key; None if there is nothing.
+#: Lookup of an object by key; returns None if it does not exist.
 Find = Callable[[Key], Known | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The object with which a token ends."""
+    """Object that a token is bound to; the token becomes invalid when it is deleted."""
 
     resource: str
     object: Named
-    #: Where a Pod runs, for whoever asks who it is.
+    #: Node of a bound Pod, recorded as a claim.
     node: Named | None = None
 
 
 class Issuer:
-    """Makes tokens."""
+    """Issuer of signed tokens."""
 
     def __init__(self, keys: SigningKeys, clock: Clock) -> None:
         self._keys = keys
@@ -101,7 +101,7 @@ class Issuer:
         life: timedelta,
         bound: Bound | None = None,
     ) -> tuple[str, datetime]:
-        """The token and when it ends."""
+        """Return a signed token and its expiry time."""
         now = int(self._clock.now().timestamp())
         end = now + int(life.total_seconds())
         about: dict[str, Any] = {"namespace": namespace, "serviceaccount": account}
@@ -123,7 +123,7 @@ class Issuer:
 
 
 class ServiceAccountAuthenticator:
-    """Believes tokens that we have signed, for as long as their objects exist."""
+    """Authenticator for tokens signed by this server, valid while their bound objects exist."""
 
     def __init__(self, keys: SigningKeys, find: Find, clock: Clock) -> None:
         self._keys = keys
@@ -133,7 +133,10 @@ class ServiceAccountAuthenticator:
         self._version = 0
 
     def authenticate(self, credentials: Credentials) -> User | None:
-        """None for what is no token of ours at all. Raises UnusableToken."""
+        """Return the service account's user, or None if the token was not issued here.
+
+        Raises UnusableToken.
+        """
         token = credentials.bearer_token
         if not looks_like_token(token):
             return None
@@ -150,7 +153,10 @@ class ServiceAccountAuthenticator:
         return _user(claims)
 
     def _claims(self, token: str) -> _Claims | None:
-        """Verified; signatures take longer than all the rest. Raises InvalidToken."""
+        """Return the verified claims, or None for another issuer.
+
+        Cached, because verification dominates the cost. Raises InvalidToken.
+        """
         keys = self._keys.verifying
         if self._version != self._keys.version:
             self._version = self._keys.version
@@ -185,7 +191,7 @@ class ServiceAccountAuthenticator:
         if about.pod is not None:
             self._require(Key(PODS, about.namespace, about.pod.name), about.pod, "pod")
         elif about.node is not None:
-            # With a Pod, it is only said where that runs.
+            # For a Pod-bound token, the node claim is informative and not checked.
             self._require(Key(NODES, "", about.node.name), about.node, "node")
 
     def _require(self, key: Key, named: Named, what: str) -> None:
