@@ -1,4 +1,5 @@
-"""What a namespace says about objects that come into it, beyond the rules of their kind.
+"""Admission control: policy of a namespace for its objects, beyond the rules of their kind.
 
-`admission` is the entry point: `writing` asks it about every write. Decisions are in `planning`.
+`admission` is the entry point, called by `writing` for every write. Decisions are pure functions in
+`planning`.
 """

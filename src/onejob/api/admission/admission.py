@@ -1,7 +1,7 @@
-"""Asked about every write: may such an object be in this namespace, and as what?
+"""Admission control: validate and mutate writes by namespace policy.
 
-A namespace that says nothing costs a look at three dicts. What a Namespace or a PriorityClass says
-is read once per version of it.
+A namespace without policy costs three dict lookups. The policy of a Namespace or PriorityClass is
+parsed once per version.
 """
 
 import re
@@ -42,21 +42,21 @@ from onejob.wire.requests import Target
 if TYPE_CHECKING:
     from onejob.api.admission.pod_accounts import PodAccounts
 
-#: A Namespace without any of these bytes says nothing that is read here.
+#: Markers of policy in an encoded Namespace; without them it is not parsed.
 _LABELS: Final = PREFIX.encode()
 _ANNOTATIONS: Final = confinement.PREFIX.encode()
-#: What a Pod may say that somebody has to look at.
+#: Markers of Pod fields that need review even in a namespace without policy.
 _MARKED: Final = re.compile(
     b'"priority|"preemptionPolicy"|"serviceAccount|"automountServiceAccountToken"|"hostPath"'
 ).search
-#: Changes of these may have a namespace say something else.
+#: Writes to these resources invalidate cached policy.
 _SPEAKING: Final = frozenset(
     (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, PRIORITY_CLASSES, "serviceaccounts")
 )
 
 
 class FollowedStore(Store, Protocol):
-    """A store that says what is staged."""
+    """Store that reports staged writes and rollbacks."""
 
     def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]: ...
 
@@ -66,7 +66,7 @@ class FollowedStore(Store, Protocol):
 
 
 class NamespaceRules(msgspec.Struct, frozen=True):
-    """What one version of a Namespace says about what comes into it."""
+    """Admission policy parsed from one version of a Namespace."""
 
     revision: int
     pod_security: Policy
@@ -86,19 +86,22 @@ class Admission:
         *,
         can_change_user: bool = True,
     ) -> None:
-        """`resources` are all that are served in namespaces; `can_change_user` says whether Pods
-        can run as anybody but the server's user."""
+        """`resources` returns all namespaced resources that are served.
+
+        `can_change_user` is true if Pods can run as users other than the server's.
+        """
         self._store = store
         self._can_change_user = can_change_user
-        #: The folders of the host that Pods of any namespace may have; None for all.
+        #: Host folders that Pods of any namespace may mount; None for all.
         self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
-        #: How often each part of this refused something, by upstream's names for those that it has.
+        #: Number of rejections by plugin; plugins that exist upstream have their upstream names.
         self.denied: Counter[str] = Counter(dict.fromkeys(PLUGINS, 0))
-        #: Counts changes of what namespaces say, and of namespaces themselves.
+        #: Incremented with every change of policy or of a namespace.
         self.generation = 0
-        #: Namespaces that were found to say nothing about Pods, and at which count that was:
-        #: another thread may have looked before a change, and add one after it.
+        #: Namespaces without policy for Pods, with the generation at which this was determined. The
+        #: generation is needed because the worker thread may evaluate before a change and store its
+        #: result after it.
         self._silent: dict[str, int] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
@@ -108,7 +111,7 @@ class Admission:
 
     @property
     def accounts(self) -> "PodAccounts | None":
-        """Of a server that issues tokens."""
+        """ServiceAccount admission; None on a server that issues no tokens."""
         return self._accounts
 
     @accounts.setter
@@ -136,7 +139,10 @@ class Admission:
         self.quotas.reload()
 
     def confines_pods(self, namespace: str, pod: bytes) -> bool:
-        """Whether there is anything to be said about such a Pod that is created there."""
+        """Return whether admission may reject or change a Pod created in the namespace.
+
+        `pod` is its encoded document.
+        """
         if _MARKED(pod) is None and self._is_silent(namespace):
             return False
         return (
@@ -149,7 +155,7 @@ class Admission:
         )
 
     def changes_pods(self, namespace: str) -> bool:
-        """Whether a Pod that is created there may become another one."""
+        """Return whether `mutate` may change a Pod created in the namespace."""
         if self._silent.get(namespace) == self.generation:
             return False
         if self._limit_ranges.of(namespace):
@@ -158,7 +164,10 @@ class Admission:
         return rules is not None and bool(rules.confinement)
 
     def _is_silent(self, namespace: str) -> bool:
-        """Whether nothing in the namespace speaks about Pods that say nothing special."""
+        """Return whether the namespace has no policy for Pods without special fields.
+
+        Cached per generation.
+        """
         generation = self.generation
         if self._silent.get(namespace) == generation:
             return True
@@ -174,7 +183,7 @@ class Admission:
         return silent
 
     def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
-        """Give a new object, which has its defaults, what its namespace adds."""
+        """Apply the namespace's defaults to a new object, after the defaults of its kind."""
         if kind.resource != PODS:
             return
         rules = self._rules_of(namespace)
@@ -185,8 +194,11 @@ class Admission:
                 doc["metadata"].setdefault("annotations", {})[limit_range.ANNOTATION] = said
 
     def review_create(self, kind: Kind, namespace: str, doc: Document) -> list[str]:
-        """A new object with its defaults, found valid. A Pod gets its priority and the
-        volume with its token. Returns warnings, raises Forbidden or Invalid."""
+        """Validate a new object that has its defaults and is valid by the rules of its kind.
+
+        Sets a Pod's priority and adds the volume with its token. Returns warnings. Raises Forbidden
+        or Invalid.
+        """
         resource = kind.resource
         if resource == PODS:
             if refusal := self._priorities.admit(doc):
@@ -226,7 +238,8 @@ class Admission:
         return self._review_pods(rules, kind, new)
 
     def host_paths_of(self, namespace: str) -> tuple[str, ...] | None:
-        """The folders that its Pods may have as volumes, as it is now; None for all."""
+        """Return the host folders that Pods of the namespace may mount, by its current policy; None
+        for all."""
         rules = self._rules_of(namespace)
         return self._host_paths(Confinement() if rules is None else rules.confinement)
 
@@ -234,7 +247,8 @@ class Admission:
         return confinement.host_paths(said, self.host_paths)
 
     def _confine(self, rules: NamespaceRules | None, kind: Kind, doc: Document) -> list[str]:
-        """Refuse a Pod, or warn of a template for Pods that would be refused."""
+        """Raise Forbidden for a Pod that violates the confinement policy; return a warning for a
+        template whose Pods would violate it."""
         if rules is None and self.host_paths is None:
             return []
         said = Confinement() if rules is None else rules.confinement
@@ -258,7 +272,10 @@ class Admission:
             raise self._refused("Priority", kind, doc, refusal)
 
     def require_quota(self, key: Key, doc: Document, *, created: bool) -> None:
-        """Right before an object is staged, on the loop's thread. Raises Forbidden."""
+        """Raise Forbidden if the object exceeds a quota.
+
+        Call on the event loop's thread, directly before staging.
+        """
         if not self.quotas.has_quota(key.namespace):
             return
         if refusal := self.quotas.refusal(key, doc, created=created):
@@ -309,7 +326,7 @@ class Admission:
 
 
 def _note_violations(policy: Policy, kind: Kind, doc: Document) -> None:
-    """For the audit log."""
+    """Record Pod Security violations as audit annotations."""
     if kind.resource == PODS:
         note(f"{PREFIX}enforce-policy", str(policy.enforce))
     pod = doc if kind.resource == PODS else template_of(kind.resource, doc)
@@ -318,7 +335,10 @@ def _note_violations(policy: Policy, kind: Kind, doc: Document) -> None:
 
 
 def annotation_errors(new: Document, old: Document | None) -> list[FieldError]:
-    """Annotations about users and folders that cannot be read; those that were wrong may stay."""
+    """Return errors for invalid confinement annotations.
+
+    Errors that `old` has as well are tolerated.
+    """
     errors = confinement.read_confinement(new["metadata"].get("annotations") or {})[1]
     if not errors or old is None:
         return errors

@@ -1,4 +1,4 @@
-"""The LimitRanges of each namespace, as they were last written."""
+"""LimitRanges by namespace, including staged writes."""
 
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ class LimitRanges:
         self.reload()
 
     def of(self, namespace: str) -> tuple[tuple[Limit, ...], ...]:
-        """The limits of each range; they are applied one after the other."""
+        """Return the limits of each LimitRange in the namespace, to be applied in order."""
         found = self._ranges.get(namespace)
         return () if found is None else tuple(found.values())
 
@@ -29,7 +29,7 @@ class LimitRanges:
         key = written.key
         if key.resource != LIMIT_RANGES:
             return
-        # Replaced, not changed: another thread may be reading.
+        # Replace rather than modify: the worker thread may be reading the dict.
         ranges = dict(self._ranges.get(key.namespace, {}))
         ranges.pop(key.name, None)
         if written.value is not None:

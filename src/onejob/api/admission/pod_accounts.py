@@ -1,4 +1,4 @@
-"""Service accounts of Pods: they must exist, and a Pod may get a volume with the token of its."""
+"""ServiceAccount admission: require a Pod's account to exist, and mount its token."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -18,7 +18,7 @@ from onejob.store.base import Store
 Raw = msgspec.Raw
 
 _ACCOUNTS: Final = "serviceaccounts"
-#: A Pod without these bytes uses the default account and leaves the rest to that.
+#: Markers of account fields; a Pod without them uses the default account and its automount setting.
 _MARKS: Final = (b'"serviceAccountName"', b'"serviceAccount"', b'"automountServiceAccountToken"')
 _REMEMBERED: Final = 256
 
@@ -39,17 +39,20 @@ _read_spec = lru_cache(maxsize=_REMEMBERED)(msgspec.json.Decoder(_Spec).decode)
 class PodAccounts:
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: What the default accounts of namespaces say, by their revision.
+        #: Revision and automount setting of each namespace's default account.
         self._defaults: dict[str, tuple[int, bool | None]] = {}
 
     def concern(self, namespace: str, document: bytes) -> bool:
-        """Whether there may be anything to do about a Pod, or to refuse."""
+        """Return whether `admit` may change or reject a Pod with this encoded document."""
         if any(mark in document for mark in _MARKS):
             return True
         return bool(self._default_says(namespace))
 
     def admit(self, namespace: str, pod: Document) -> str:
-        """A new Pod, found valid, gets its volume. Returns why it is refused, if it is."""
+        """Add the token volume to a new, valid Pod if its account requires it.
+
+        Returns the reason for a rejection, or "".
+        """
         spec = held(pod, "spec")
         text = bytes(spec) if isinstance(spec, Raw) else msgspec.json.encode(spec)
         wanted = _read_spec(text)
@@ -71,7 +74,7 @@ class PodAccounts:
     def _default_says(self, namespace: str) -> bool | None:
         stored = self._store.newest(Key(_ACCOUNTS, namespace, DEFAULT_ACCOUNT))
         if stored is None:
-            # It is made with its namespace, a moment later.
+            # A controller creates it shortly after its namespace.
             return None
         known = self._defaults.get(namespace)
         if known is None or known[0] != stored.revision:
@@ -82,5 +85,5 @@ class PodAccounts:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _completed(spec: bytes) -> Any:
-    """Remembered: all Pods of a Job have the same spec."""
+    """Return the spec with the token volume. Cached: all Pods of a Job have the same spec."""
     return Raw(msgspec.json.encode(with_account_volume(msgspec.json.decode(spec), spec)))

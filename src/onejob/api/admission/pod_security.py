@@ -1,5 +1,4 @@
-"""Pod Security levels: Pods that a namespace does not allow are refused, templates of such Pods
-get a warning."""
+"""Pod Security admission: reject Pods that violate the namespace's level; warn about templates."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -27,7 +26,7 @@ def pod_refusal(policy: Policy, pod: Document) -> str:
 
 
 def pod_warning(policy: Policy, pod: Document) -> str:
-    """Of a Pod, or of a template for Pods."""
+    """Return the warning for a Pod or Pod template; "" for none."""
     return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[1]
 
 
@@ -39,8 +38,8 @@ def pod_audit(policy: Policy, pod: Document) -> str:
 def _judged(
     policy: Policy, annotations: tuple[tuple[str, str], ...], spec: bytes
 ) -> tuple[str, str, str]:
-    """Remembered: all Pods of a Job have the same spec."""
-    # Most servers have no namespace with a level, and never import the rules.
+    """Return (refusal, warning, audit annotation). Cached: all Pods of a Job have the same spec."""
+    # Imported lazily: most servers have no namespace with a Pod Security level.
     from onejob.planning.pod_security.evaluation import refusal, warning
 
     decoded = msgspec.json.decode(spec)
@@ -60,7 +59,8 @@ def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:
 
 
 def runs_something_else(new: Document, old: Document) -> bool:
-    """Whether an update of a Pod changes what it runs; nothing else that counts can change."""
+    """Return whether an update changes a Pod's images, the only mutable fields that Pod Security
+    checks."""
     before, after = _images(old), _images(new)
     return any(before.get(name) != image for name, image in after.items()) or (
         len(before) != len(after)
@@ -77,7 +77,10 @@ def _images(pod: Document) -> dict[tuple[str, str], Any]:
 
 
 def label_errors(new: Document, old: Document | None) -> list[FieldError]:
-    """Labels that no level can be read from; those that were wrong before may stay."""
+    """Return errors for invalid Pod Security labels.
+
+    Errors that `old` has as well are tolerated.
+    """
     labels = new["metadata"].get("labels") or {}
     if not any(name.startswith(PREFIX) for name in labels):
         return []
@@ -88,7 +91,7 @@ def label_errors(new: Document, old: Document | None) -> list[FieldError]:
 
 
 def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[str]:
-    """About Pods that run in the namespace and that its new level would refuse."""
+    """Return warnings about existing Pods that violate the namespace's new level."""
     from onejob.planning.pod_security.evaluation import (
         MAX_PODS_CHECKED,
         existing_warnings,

@@ -1,6 +1,6 @@
-"""New Pods get the priority of their PriorityClass.
+"""Priority admission: set a new Pod's priority from its PriorityClass.
 
-Pods without a class, where no class is the default, are left as they are: no priority is 0.
+Pods without a class are not changed if no class is the global default: an absent priority means 0.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from onejob.planning.pod.priority import (
 from onejob.store.base import Change
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
-#: A spec without these bytes says nothing about priority.
+#: Markers of priority fields in an encoded spec.
 _MARKS: Final = (b'"priority', b'"preemptionPolicy"')
 _FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 
@@ -32,12 +32,12 @@ class _Stored(msgspec.Struct, rename="camel"):
 
 
 class Priorities:
-    """Follows what is staged, as `LimitRanges` does."""
+    """PriorityClasses, including staged writes, as in `LimitRanges`."""
 
     def __init__(self, store: Objects) -> None:
         self._store = store
         self._classes: dict[str, PriorityClass] = {}
-        #: The class of Pods that name none.
+        #: Global default class, for Pods without a class name.
         self._default: PriorityClass | None = None
         self.reload()
 
@@ -55,16 +55,16 @@ class Priorities:
         self._set({item.key.name: _read(item.value) for item in stored})
 
     def _set(self, classes: dict[str, PriorityClass]) -> None:
-        # Replaced, not changed: another thread may be reading.
+        # Replace rather than modify: the worker thread may be reading the dict.
         self._classes = classes
         self._default = default_class(classes.values())
 
     def concern(self, spec: bytes) -> bool:
-        """Whether anything is to be said about the priority of a Pod with these bytes."""
+        """Return whether `admit` may change or reject a Pod with this encoded spec."""
         return self._default is not None or any(mark in spec for mark in _MARKS)
 
     def admit(self, pod: Document) -> str:
-        """Write its priority into a new Pod. Returns why it is refused, if it is."""
+        """Set the priority of a new Pod. Returns the reason for a rejection, or ""."""
         spec: Any = held(pod, "spec") or {}
         if isinstance(spec, msgspec.Raw):
             if not self.concern(bytes(spec)):
@@ -87,7 +87,8 @@ class Priorities:
         return refusal
 
     def second_default(self, document: Document, *, is_new: bool) -> str:
-        """Why a PriorityClass may not be the default; "" if it may, or is none."""
+        """Return the reason why a PriorityClass may not become the global default; "" if it may, or
+        does not claim to be."""
         if not document.get("globalDefault"):
             return ""
         default = self._default

@@ -1,7 +1,7 @@
-"""What the ResourceQuotas of each namespace leave, exact at any moment.
+"""ResourceQuota usage per namespace, exact at any moment.
 
-Follows every write when it is staged, so that a decision counts all that were made before it,
-whether or not they are on disk yet. Only namespaces that have a quota are followed.
+Updated with every staged write, so that a decision counts all earlier writes whether or not they
+are durable yet. Only namespaces with a quota are tracked.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,12 +31,12 @@ from onejob.store.base import Change, Page
 from onejob.wire.quantity import Quantity
 
 RESOURCE_QUOTAS: Final = "resourcequotas"
-#: Kinds of which objects use different amounts; of others only the number counts.
+#: Resources whose objects use varying amounts; all others are only counted.
 _MEASURED: Final = frozenset((PODS, SERVICES, CLAIMS))
 
 
 class NewestObjects(Protocol):
-    """The part of a store that is read here."""
+    """Subset of the store interface used here."""
 
     def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]: ...
 
@@ -44,19 +44,21 @@ class NewestObjects(Protocol):
 
 
 class _Usage:
-    """Of one namespace."""
+    """Quota usage of one namespace."""
 
     def __init__(self, quotas: Iterable[Quota]) -> None:
         self.quotas = {quota.name: quota for quota in quotas}
         self.used: dict[str, Amounts] = {
             quota.name: dict.fromkeys(quota.hard, ZERO) for quota in self.quotas.values()
         }
-        #: What each object uses, by its resource and name; for kinds that are measured.
+        #: Usage of each object of the measured resources, by resource and name.
         self._objects: dict[tuple[str, str], ObjectUsage] = {}
 
     def put(self, resource: str, name: str, usage: ObjectUsage | None, *, known: bool) -> bool:
-        """Count an object as it is now (None: it is gone); `known` if it was counted before.
-        Returns whether that changes anything."""
+        """Record an object's current usage (None: deleted); `known` if it was counted before.
+
+        Returns whether the totals changed.
+        """
         if resource in _MEASURED:
             before = self._objects.pop((resource, name), None)
             if usage is not None:
@@ -79,12 +81,12 @@ class _Usage:
 
 class Quotas:
     def __init__(self, store: NewestObjects, resources: Callable[[], Iterable[str]]) -> None:
-        """`resources` are all that are served in namespaces."""
+        """`resources` returns all namespaced resources that are served."""
         self._store = store
         self._resources = resources
         self._quotas: dict[str, dict[str, Quota]] = {}
         self._usage: dict[str, _Usage] = {}
-        #: Called with a namespace whose usage, or whose quotas, have changed.
+        #: Callback with the namespace whose usage or quotas changed.
         self.on_change: Callable[[str], None] | None = None
         self.reload()
 
@@ -93,7 +95,7 @@ class Quotas:
 
     @property
     def in_use(self) -> bool:
-        """Whether anything that is written may count."""
+        """Return whether usage of any namespace is being tracked."""
         return bool(self._usage)
 
     @property
@@ -101,7 +103,8 @@ class Quotas:
         return tuple(self._quotas)
 
     def refusal(self, key: Key, document: Document, *, created: bool) -> str:
-        """Why an object may not be created, or become this; "" if it may."""
+        """Return the reason why an object may not be created or updated to `document`; "" if it
+        may."""
         resource, namespace, name = key
         if namespace not in self._quotas or resource == EVENTS:
             return ""
@@ -117,7 +120,7 @@ class Quotas:
         )
 
     def used(self, namespace: str) -> Mapping[str, tuple[Mapping[str, Quantity], Amounts]]:
-        """Of each quota, by its name: its bounds, and what is used."""
+        """Return the hard limits and the usage of each quota, by quota name."""
         if namespace not in self._quotas:
             return {}
         current = self._current(namespace)
@@ -132,11 +135,11 @@ class Quotas:
             self._quota_staged(key.namespace, key.name, written.value)
         usage = self._usage.get(key.namespace)
         if usage is None or key.resource == EVENTS:
-            # As upstream has it: Events are no use of anything.
+            # As upstream: Events count towards no quota.
             return
         value = written.value
         if value is None and written.previous is None:
-            # A damaged object, which was not counted.
+            # A damaged object, which was never counted.
             return
         now = None if value is None else _usage_of(key.resource, value)
         known = written.previous_revision != 0
@@ -144,7 +147,7 @@ class Quotas:
             self.on_change(key.namespace)
 
     def reload(self) -> None:
-        """All that was staged may be gone: begin again with what is stored."""
+        """Rebuild from the store after a rollback, which may have discarded staged writes."""
         self._usage.clear()
         self._quotas.clear()
         for stored in self._store.list(RESOURCE_QUOTAS).items:
@@ -174,7 +177,8 @@ class Quotas:
                 if resource == EVENTS:
                     continue
                 for name, value in self._store.newest_in(resource, namespace):
-                    # What is kept on disk only is a Pod that has ended, or one of many.
+                    # A value of None is stored on disk only: a Pod that has ended, or a resource
+                    # that is merely counted.
                     used = counted(resource) if value is None else _usage_of(resource, value)
                     usage.put(resource, name, used, known=False)
         return usage

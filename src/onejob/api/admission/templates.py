@@ -1,4 +1,4 @@
-"""Where the kinds that make Pods have the Pod's template."""
+"""Location of the Pod template in each kind that creates Pods."""
 
 from typing import Final
 
