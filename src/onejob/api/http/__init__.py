@@ -1,5 +1,5 @@
-"""The API over HTTPS: connections, requests, routes, bodies, answers and streams.
+"""HTTPS transport of the API: connections, routing, request bodies, responses and streams.
 
-`app` is the entry point and `serving` the listener. Decides nothing about objects: it asks
-`api.service`. Nothing below `api` imports from here.
+`app` is the ASGI application and `serving` the listener. This package makes no decisions about
+objects; it calls `api.service`. Nothing below `api` imports from here.
 """

@@ -1,7 +1,7 @@
-"""Accepting connections, up to a limit: the rest waits in the kernel's queue for one to end.
+"""Connection acceptor with a limit; excess connections wait in the kernel's accept queue.
 
-A loop's own server accepts whatever comes until descriptors run out, and then tries again in
-vain. It does not tell either how many are still shaking hands, which costs a client nothing.
+asyncio's own server accepts until file descriptors run out, and then retries in vain. It also does
+not report how many TLS handshakes are pending, although a pending handshake costs a client nothing.
 """
 
 import asyncio
@@ -18,32 +18,35 @@ from typing import Final, cast
 log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS: Final = 10.0
-#: The same while other clients wait for a connection.
+#: Handshake timeout while other clients wait for a connection.
 _HURRIED_HANDSHAKE_SECONDS: Final = 2.0
-#: How often connections are looked at that are being closed.
+#: Interval of checks on connections that are being closed.
 _LOOK_SECONDS: Final = 5.0
-#: How long a client that has been sent everything may take to say goodbye.
+#: Time for a client that has received everything to complete the TLS shutdown.
 _GOODBYE_SECONDS: Final = 5.0
-#: How long one that has not may read nothing, unless others wait for its place: its last answer
-#: would break off.
+#: Time without progress after which a closing connection with unread data is aborted, unless other
+#: clients wait for its place. Aborting truncates its last response.
 _UNREAD_SECONDS: Final = 60.0
-#: How long closing may take for one that reads slowly. The loop measures no progress, so this is
-#: for those that the looks do not end.
+#: Upper limit for closing a connection to a slow reader. The event loop measures no progress, so
+#: this only ends connections that the periodic checks do not end.
 _LONGEST_CLOSE_SECONDS: Final = 3600.0
-#: Accepted before others on the loop get their turn.
+#: Connections accepted per event loop iteration.
 _PER_TURN: Final = 32
-#: How long to wait where the machine has run out of something, or all connections are busy: one
-#: that is idle a moment later is closed for whoever waits.
+#: Delay before the next attempt when the machine lacks resources or all connections are busy. A
+#: connection that becomes idle meanwhile is closed in favour of waiting clients.
 _PAUSE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 60.0
-#: Where Linux' tcp_info has the bytes that the other side has acknowledged.
+#: Offset of tcpi_bytes_acked in Linux's struct tcp_info.
 _BYTES_ACKED: Final = struct.Struct("120xQ")
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Acceptor:
-    """Protocols that `new_protocol` makes say themselves, by calling `closed`, when a connection
-    ends that was made. `make_room` is called when `most` are open, and may close some."""
+    """Acceptor for at most `most` open connections.
+
+    A protocol from `new_protocol` must call `closed` when its established connection ends.
+    `make_room` is called when the limit is reached, and may close connections.
+    """
 
     def __init__(
         self,
@@ -63,11 +66,12 @@ class Acceptor:
         self._open = 0
         self._accepting = False
         self._stopped = False
-        #: Connections that are shaking hands, the longest first, and since when.
+        #: Start times of pending TLS handshakes, oldest first.
         self._handshakes: dict[asyncio.Task[None], float] = {}
         self._quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
-        #: Connections; of those that are being closed, how much was acknowledged and since when.
+        #: Established connections; for closing ones, the acknowledged bytes and the time of the
+        #: last progress.
         self._made: dict[asyncio.BaseTransport, tuple[int, float] | None] = {}
         self._looking: asyncio.TimerHandle | None = None
 
@@ -93,7 +97,7 @@ class Acceptor:
             task.cancel()
 
     def closed(self) -> None:
-        """A connection has ended."""
+        """Release the place of a connection that has ended."""
         self._open -= 1
         if self._open < self._most:
             self.start()
@@ -130,7 +134,7 @@ class Acceptor:
                     self._pause()
                     self._try_again_later()
                     return
-                # The client left before we came.
+                # The client left before its connection was accepted.
                 continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -154,7 +158,7 @@ class Acceptor:
                 ssl_shutdown_timeout=_LONGEST_CLOSE_SECONDS,
             )
         except OSError:
-            # Not TLS, not in time, or with a certificate of no use: no connection was made.
+            # No TLS, too slow, or an unusable certificate: no connection was established.
             connection.close()
             self.closed()
         except asyncio.CancelledError:
@@ -170,14 +174,14 @@ class Acceptor:
             self._looking = self._loop.call_later(_LOOK_SECONDS, self._look_at_closing)
 
     def _look_at_closing(self) -> None:
-        """End those that get nowhere."""
+        """Abort closing connections that make no progress."""
         self._looking = None
         now = self._loop.time()
         patience = _UNREAD_SECONDS if self._open < self._most else _GOODBYE_SECONDS
         for transport, before in tuple(self._made.items()):
             connection = transport.get_extra_info("socket")
             if connection is None:
-                # It has ended.
+                # The connection has ended.
                 del self._made[transport]
             elif transport.is_closing():
                 acknowledged, unread = _progress(connection)
@@ -195,7 +199,8 @@ class Acceptor:
 
 
 def _progress(connection: socket.socket) -> tuple[int, bool]:
-    """What the other side has acknowledged, and whether there is more to come."""
+    """Return the number of bytes that the peer has acknowledged, and whether unacknowledged data
+    remains."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
         unread = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))

@@ -1,4 +1,4 @@
-"""What the server answers, before it is sent: status, headers, and bytes or a stream of them."""
+"""HTTP responses before they are sent: status, headers, and a body as bytes or as a stream."""
 
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,16 +9,16 @@ from msgspec import Struct
 
 from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
 
-#: Smaller answers are not worth compressing (upstream's figure).
+#: Minimum size for compression (upstream's value).
 GZIP_FROM_BYTES: Final = 128 * 1024
 
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
 
-#: Upstream's limits for all warnings of one answer, and for each once these are exceeded.
+#: Upstream's limit on the total length of warnings, and on each warning once that is exceeded.
 _WARNINGS_TOTAL: Final = 4096
 _WARNING_LENGTH: Final = 256
-#: Clients on Python's http.client refuse answers with more than a hundred headers.
+#: Clients based on Python's http.client reject responses with more than a hundred headers.
 _MOST_WARNINGS: Final = 80
 
 Header = tuple[bytes, bytes]
@@ -29,7 +29,7 @@ class Answer(Struct, frozen=True):
     body: bytes | AsyncIterator[bytes]
     content_type: bytes = _JSON
     headers: tuple[Header, ...] = ()
-    #: A stream without an end of its own; it is ended when the server stops.
+    #: A stream without a natural end; it is ended when the server stops.
     endless: bool = False
 
 
@@ -44,7 +44,7 @@ def text_answer(text: str, code: int = 200) -> Answer:
 def error_answer(error: ApiError) -> Answer:
     status = error.status()
     if isinstance(error, NotFound | MethodNotAllowed) and "details" not in status:
-        # A resource or method that does not exist has details too, empty ones.
+        # As upstream: an unknown resource or method has empty details.
         code = status.pop("code")
         status |= {"details": {}, "code": code}
     headers: list[Header] = []
@@ -56,8 +56,10 @@ def error_answer(error: ApiError) -> Answer:
 
 
 def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
-    """One `Warning: 299` header per text, each text once, without anything that could end
-    the header early."""
+    """Return one `Warning: 299` header per distinct text.
+
+    Control characters, which could end the header early, are replaced.
+    """
     if not warnings:
         return ()
     texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MOST_WARNINGS]

@@ -1,7 +1,9 @@
-"""The API over HTTP: an ASGI application, without a framework.
+"""ASGI application of the API, without a framework.
 
-One request: who is it, where does it go, may it; then an endpoint answers, and the answer is
-sent. Every failure is a `Status` document; what nobody foresaw is logged and answered with 500.
+Request pipeline: authenticate, route, authorize, call the endpoint, send the response.
+
+Errors:
+    Every failure is a `Status` document. Unexpected exceptions are logged and answered with 500.
 """
 
 import asyncio
@@ -92,7 +94,7 @@ log = logging.getLogger(__name__)
 
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-#: The code with which a WebSocket is closed whose user is revoked (RFC 6455, 7.4.1).
+#: WebSocket close code when the user's access is revoked (RFC 6455, 7.4.1).
 _POLICY_VIOLATION: Final = 1008
 _LONGEST_LOGGED: Final = 500
 _NO_UPGRADE: Final = "only exec, attach, portforward, log and watches can be upgraded"
@@ -105,14 +107,14 @@ _SINGLE_HEADERS: Final = frozenset(
 )
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
-#: Subresources that are open for as long as somebody reads.
+#: Subresources that stay open for as long as the client reads.
 _STREAMS: Final = frozenset(("log", "exec", "attach", "portforward"))
-#: Pages that say nothing about anybody, and are needed before one can log in.
+#: Public pages: they reveal nothing about users, and are needed before a login.
 _PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "ui"))
 
 
 class ApiApp:
-    """Serves a `Service`. `close_streams` ends all watches and followed logs."""
+    """HTTP frontend of a `Service`. `close_streams` ends all watches and followed logs."""
 
     def __init__(
         self,
@@ -197,7 +199,7 @@ class ApiApp:
         except ClientGone:
             return
         except asyncio.CancelledError:
-            # Only the server's end cancels requests, after it has hung up on them.
+            # Requests are cancelled only at shutdown, after their connections were closed.
             if self._delivery.closed:
                 return
             raise
@@ -212,8 +214,8 @@ class ApiApp:
         if started.audited is not None:
             _record_answer(started.audited, answer)
         if started.seat and (answer.endless or isinstance(answer.body, bytes)):
-            # All the work is done; how fast the client reads is its own business. Long lists are
-            # put together while they are sent.
+            # The work is done; a slow reader must not occupy the seat. Long lists keep theirs,
+            # because they are rendered while they are sent.
             self._give_up_seat(started)
         if not answer.endless:
             await self._delivery.deliver(
@@ -239,7 +241,7 @@ class ApiApp:
         started.seat = ""
 
     def close_streams(self) -> None:
-        """End every stream that has no end of its own, and all that would begin from now on."""
+        """End all endless streams, including streams that start later."""
         self._delivery.close_streams()
 
     # --- one request ----------------------------------------------------------------------
@@ -339,7 +341,7 @@ class ApiApp:
         path: RequestPath,
         audited: "AuditedRequest | None",
     ) -> User:
-        # Only the dashboard knows what it reads.
+        # Only the dashboard knows which objects it reads, so it completes the audit record later.
         deferred = _reads_for_a_page(path)
         try:
             if len(headers) < len(scope["headers"]):
@@ -370,7 +372,10 @@ class ApiApp:
         )
 
     def _impersonated(self, user: User, other: Impersonation) -> User:
-        """Being somebody else is a right of its own, for each of their names."""
+        """Return the impersonated user.
+
+        Raises Forbidden unless `user` may impersonate the name, the uid and each group.
+        """
         for wanted in needed_to_impersonate(other):
             require(self._authorizer, user, wanted)
         return other.as_user()
@@ -380,7 +385,7 @@ class ApiApp:
             require(self._authorizer, user, attributes)
 
     def _recheck(self, scope: Scope, headers: dict[bytes, bytes], started: "_Started") -> None:
-        """Raise what an open stream would be refused with now."""
+        """Raise the error with which an open stream would be rejected if it started now."""
         path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         user = self._identify(scope, headers, path, None)
         self._authorize(user, started.required)
@@ -451,8 +456,10 @@ class ApiApp:
         receive: Receive,
         audited: "AuditedRequest | None",
     ) -> tuple[Session, tuple[str, str], Recheck]:
-        """Return the session with its verb and resource in metrics, and the check that its user may
-        still have it. Raises the errors that a plain request is answered with."""
+        """Return the session, its verb and resource for metrics, and its recurring access check.
+
+        Raises the errors with which a plain request is answered.
+        """
         path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         user = self._identify(scope, headers, path, audited)
         _require_same_origin(headers)
@@ -495,7 +502,7 @@ class ApiApp:
 
 
 class _Started:
-    """How far a request got before it was answered: what metrics count it under."""
+    """Progress of one request; supplies the labels of metrics, logs and traces."""
 
     __slots__ = (
         *("at", "audited", "code", "logged", "request_id", "required", "seat", "span"),
@@ -505,29 +512,29 @@ class _Started:
     def __init__(self, at: float, request_id: bytes) -> None:
         self.at = at
         self.request_id = request_id
-        #: Of the answer; 0 before there is one.
+        #: Status code of the response; 0 before it is known.
         self.code = 0
-        #: Only where requests are traced.
+        #: Set only if requests are traced.
         self.span: Span | None = None
-        #: Whether what went wrong was logged already.
+        #: Whether the failure has already been logged.
         self.logged = False
         self.verb = ""
         self.target: ResourcePath | None = None
-        #: What the user had to be allowed.
+        #: Attributes for which the user was authorized.
         self.required: tuple[Attributes, ...] = ()
-        #: What the audit log keeps of it; None if there is none.
+        #: Audit record; None if there is no audit log.
         self.audited: AuditedRequest | None = None
-        #: Whose seat it has; "" if none.
+        #: Holder of the occupied seat (see `fairness`); "" for none.
         self.seat = ""
 
     def stands_for(self, attributes: Attributes) -> None:
-        """Note a request of the API that this one of the dashboard stands for."""
+        """Record an API request that this dashboard request performs on the user's behalf."""
         self.required = (*self.required, attributes)
         if self.audited is not None:
             self.audited.stands_for(attributes)
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:
-        """verb, group, version, resource, subresource"""
+        """Return verb, group, version, resource and subresource."""
         if self.target is None:
             return method if method in _METHODS else "OTHER", "", "", "", ""
         kind = self.target.kind
@@ -539,7 +546,8 @@ def _is_public(path: RequestPath) -> bool:
 
 
 def _reads_for_a_page(path: RequestPath) -> bool:
-    """Whether the dashboard reads objects for it, or signs somebody in."""
+    """Return whether the path is part of the dashboard's API, which reads objects and handles
+    login."""
     return isinstance(path, ServerPath) and (path.page, *path.rest[:1]) == ("ui", "api")
 
 
@@ -568,14 +576,14 @@ def _wanted(target: ResourcePath, verb: str, query: Query) -> Attributes:
 def _required(target: ResourcePath, verb: str, query: Query) -> tuple[Attributes, ...]:
     wanted = _wanted(target, verb, query)
     if target.subresource in SESSIONS and verb != "create":
-        # A WebSocket begins with a GET. As upstream since 1.35: whoever may only read cannot run
-        # commands.
+        # A WebSocket starts with a GET. As upstream since 1.35, sessions require `create`, so that
+        # read-only users cannot run commands.
         return wanted, _wanted(target, "create", query)
     return (wanted,)
 
 
 def _attributes(scope: Scope, path: RequestPath) -> Attributes:
-    """What a request asks for, as the audit log has it: also of one that will be refused."""
+    """Return the attributes of a request for the audit log, even if it will be rejected."""
     method: str = scope.get("method", "GET")
     if not isinstance(path, ResourcePath):
         return Attributes(method.lower(), path=scope["path"])
@@ -601,7 +609,7 @@ def _audited_body(audited: "AuditedRequest", receive: Receive) -> Receive:
 
 
 def _record_answer(audited: "AuditedRequest", answer: Answer) -> None:
-    """Before it is sent."""
+    """Record the response in the audit log, before it is sent."""
     if answer.endless:
         audited.started(answer.code)
     else:
@@ -625,7 +633,7 @@ def _end_span(span: Span, started: _Started, scope: Scope) -> None:
 
 
 def _log_own_error(scope: Scope, answer: Answer, request_id: bytes) -> None:
-    """What is not the client's fault is worth a line that names the request."""
+    """Log a server-side error with the request that caused it."""
     message = ""
     if isinstance(answer.body, bytes):
         message = answer.body[:_LONGEST_LOGGED].decode("utf-8", "replace")
@@ -647,14 +655,16 @@ def _log_request(scope: Scope, answer: Answer, request_id: bytes, took: float) -
 
 
 def _shown_path(scope: Scope) -> str:
-    """Without the query, which may hold a token."""
+    """Return the path without the query, which may contain a token."""
     path: str = scope["raw_path"].decode("ascii", "replace")
     return path.partition("?")[0]
 
 
 def _require_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise BadRequest for a header that decides who asks, or for what, and is given twice: this
-    server and a proxy in front of it might read different ones."""
+    """Raise BadRequest if a header that determines identity or target occurs twice.
+
+    This server and a proxy in front of it might each use a different one.
+    """
     given = [name for name, _ in headers if name in _SINGLE_HEADERS]
     for name in given:
         if given.count(name) > 1:
@@ -662,11 +672,11 @@ def _require_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _require_same_site(method: str, headers: dict[bytes, bytes]) -> None:
-    """Refuse writes that a page of another site has a browser send.
+    """Raise Forbidden for a cross-site write from a browser (CSRF protection).
 
-    The browser adds the user's client certificate or session cookie by itself, and needs no
-    permission of ours if the body has no type. Only browsers send Sec-Fetch-Site; a user's own
-    dashboard between browser and server may pass it on, together with a token.
+    The browser attaches the user's client certificate or session cookie automatically, and sends a
+    body without a content type without a CORS preflight. Only browsers send Sec-Fetch-Site; a
+    user's own dashboard between browser and server may forward it together with a token.
     """
     if method in ("GET", "HEAD", "OPTIONS") or _has_token(headers):
         return
@@ -675,10 +685,10 @@ def _require_same_site(method: str, headers: dict[bytes, bytes]) -> None:
 
 
 def _require_same_origin(headers: dict[bytes, bytes]) -> None:
-    """Refuse WebSockets that a page of another site has a browser open.
+    """Raise Forbidden for a cross-site WebSocket from a browser.
 
-    The browser adds the user's client certificate or session cookie by itself, but never a token.
-    Other clients may send any Origin: Go's golang.org/x/net/websocket always does.
+    The browser attaches the user's client certificate or session cookie automatically, but never a
+    token. Other clients may send any Origin: Go's golang.org/x/net/websocket always does.
     """
     origin = headers.get(b"origin")
     if origin is None or _has_token(headers):
@@ -690,7 +700,7 @@ def _require_same_origin(headers: dict[bytes, bytes]) -> None:
 async def _run_until(
     revoked: "asyncio.Future[None]", session: Session, receive: Receive, send: Send
 ) -> None:
-    """Run a session until it ends, or is ended because its user may no longer have it."""
+    """Run a session until it ends or its user's access is revoked."""
     running = asyncio.ensure_future(session.run(receive, send))
     try:
         await asyncio.wait((running, revoked), return_when=asyncio.FIRST_COMPLETED)

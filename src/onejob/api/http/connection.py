@@ -1,5 +1,4 @@
-"""One connection: HTTP/1.1 parsed by httptools, with limits on the size of headers and on the time
-they may take."""
+"""HTTP/1.1 connection, parsed by httptools, with limits on header size and header time."""
 
 import asyncio
 import logging
@@ -19,16 +18,16 @@ from onejob.clock import Clock
 _KEEP_ALIVE_SECONDS: Final = 120
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _HEADER_SECONDS: Final = 30.0
-#: Requests that come all at once are read this far, and as long as some wait for their turn so much
-#: of what follows is kept as it came: once it is read, a request takes fifty times its bytes.
+#: Pipelined requests are parsed in steps of this size. While requests are queued, up to
+#: `_HELD_BYTES` of further input are kept unparsed: a parsed request takes fifty times its bytes.
 _READ_AHEAD_BYTES: Final = 4 * 1024
 _HELD_BYTES: Final = 64 * 1024
-#: What may wait in this process for a client that does not read, and about as much in the kernel.
+#: Write buffer limit of this process per client; the kernel buffers about as much.
 _UNREAD_BYTES: Final = 16 * 1024
-#: A client may pause for as long as it likes, unless very many do.
+#: Number of stalled clients that is tolerated. Up to it, clients may pause reading indefinitely.
 _MAX_STALLED: Final = 256
 _STALLED_SECONDS: Final = 10.0
-#: Far more than that do not get as much patience: each holds about a quarter of a megabyte.
+#: Far above that number, clients get less time: each holds about a quarter of a megabyte.
 _FAR_TOO_MANY_STALLED: Final = 2 * _MAX_STALLED
 _STALLED_SECONDS_OF_MANY: Final = 1.0
 
@@ -39,8 +38,8 @@ _PHRASES: Final = {
     505: b"HTTP Version Not Supported",
 }
 _VERSIONS: Final = ("1.1", "1.0")
-#: How long a new connection, or a request without credentials, is left alone while other clients
-#: wait for a connection.
+#: Time for which a new or unauthenticated connection is spared while other clients wait for a
+#: connection.
 _UNKNOWN_SECONDS: Final = 2.0
 
 log = logging.getLogger(__name__)
@@ -52,19 +51,19 @@ class _Stallable(Protocol):
 
 
 class OpenConnections:
-    """State that connections share: the open ones, requests in progress, the Date header."""
+    """State shared by all connections: the open ones, requests in progress, the Date header."""
 
     def __init__(self, app: App, clock: Clock) -> None:
         self.app = app
         self._clock = clock
-        #: Everything that has a `transport` and can be told to `shutdown`.
+        #: Objects with a `transport` and a `shutdown` method.
         self.connections: set[Any] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        #: Called when a connection has ended.
+        #: Callback for the end of a connection.
         self.on_closed: Callable[[], None] = lambda: None
         self.date_line = b""
         self._renew_at = 0.0
-        #: Connections whose clients do not read, and since when; the longest first.
+        #: Connections whose clients do not read, with the time since when, oldest first.
         self._stalled: dict[_Stallable, float] = {}
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stall_due = 0.0
@@ -89,7 +88,10 @@ class OpenConnections:
         self._stall_timer = loop.call_at(due, self._end_stalled, loop)
 
     def _end_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hang up on the slowest clients; they come back and continue, or list again."""
+        """Abort the connections that have stalled longest.
+
+        Clients reconnect and resume, or list again.
+        """
         self._stall_timer = None
         for connection, since in tuple(self._stalled.items()):
             if len(self._stalled) <= _MAX_STALLED or loop.time() - since < self._patience:
@@ -107,8 +109,11 @@ class OpenConnections:
         return _STALLED_SECONDS
 
     def make_room(self) -> None:
-        """Close idle connections, whose clients open another for their next request, and those on
-        which no user was authenticated: half a request must not keep others out."""
+        """Close idle connections and unauthenticated ones.
+
+        Clients of idle connections reconnect for their next request. Unauthenticated clients must
+        not block others with half a request.
+        """
         for connection in tuple(self.connections):
             if isinstance(connection, Connection):
                 if connection.is_idle:
@@ -117,7 +122,7 @@ class OpenConnections:
                     connection.transport.abort()
 
     def renew_date(self) -> None:
-        """Only while requests come."""
+        """Update the Date header at most once per second; called only when requests arrive."""
         now = self._clock.monotonic()
         if now >= self._renew_at:
             self._renew_at = now + 1.0
@@ -126,7 +131,7 @@ class OpenConnections:
 
 
 class Connection(asyncio.Protocol):
-    """Requests of a connection are answered one after the other, also if they all come at once."""
+    """Protocol of one connection. Pipelined requests are answered strictly in order."""
 
     transport: asyncio.Transport
 
@@ -134,18 +139,18 @@ class Connection(asyncio.Protocol):
         self.loop = loop
         self._shared = shared
         self._parser = httptools.HttpRequestParser(self)
-        # What follows the last request of a connection is not looked at, but is no error either.
+        # Data after the last request of a connection is ignored and not treated as an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        #: Who is at the other end, according to TLS and to the network.
+        #: Peer identity according to TLS, and peer address.
         self._peer: dict[str, Any] = {}
         self._client: tuple[str, int] | None = None
-        # Of the request that is being read.
+        # State of the request that is being parsed.
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._waits_for_more = False
         self._upgrade = b""
-        #: Of the head as parsed; and as it came, of a head, of trailers, of whatever the parser
-        #: does not tell of before it ends.
+        #: Bytes of the parsed head, and raw bytes of a head, of trailers or of other input that the
+        #: parser reports only at its end.
         self._header_bytes = 0
         self._raw_bytes = 0
         self._new_bytes = 0
@@ -153,31 +158,31 @@ class Connection(asyncio.Protocol):
         self._in_headers = True
         self._header_timer: asyncio.TimerHandle | None = None
         self._refused = False
-        #: The one whose body comes in; the one that is being answered; those that wait for that.
+        #: The request whose body is arriving, the one being answered, and the queue behind it.
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
         self._waiting: deque[tuple[Exchange, MutableMapping[str, Any]]] = deque()
-        #: What came after those, as it came.
+        #: Unparsed input after the queued requests.
         self._held = b""
         self._reading_paused = False
         self.write_paused = False
         self._may_write: asyncio.Event | None = None
-        #: Since when a next request is waited for; None while there is one.
+        #: Time since which the next request is awaited; None during a request.
         self._idle_since: float | None = None
-        #: Since when no user is known: the connection, or the request, is that old. None while a
-        #: request of a known user is answered.
+        #: Time since which the connection or its request is unauthenticated; None while a request
+        #: of an authenticated user is answered.
         self._unknown_since: float | None = loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a client's next request."""
+        """Return whether the connection waits for the client's next request."""
         return self._idle_since is not None and not self._in_message
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it has waited for some time for the rest of a request, and not for one of an
-        authenticated user."""
+        """Return whether the connection has waited for some time for the rest of a request without
+        an authenticated user."""
         since = self._unknown_since
         return since is not None and self.loop.time() - since >= _UNKNOWN_SECONDS
 
@@ -188,7 +193,7 @@ class Connection(asyncio.Protocol):
     # --- the transport ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are transports in all but the name.
+        # uvloop's transports do not inherit from asyncio.Transport.
         self.transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(_UNREAD_BYTES)
         self._shared.connections.add(self)
@@ -241,7 +246,7 @@ class Connection(asyncio.Protocol):
             self._read(data[start : start + _READ_AHEAD_BYTES])
 
     def _hold(self, data: bytes) -> None:
-        # Reading goes on for a while: it is how one learns that the client is gone.
+        # Keep reading for a while: only reading reveals that the client has disconnected.
         self._held += data
         if len(self._held) > _HELD_BYTES:
             self.pause_reading()
@@ -249,7 +254,7 @@ class Connection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         if self._refused or self._upgrade or self.transport.is_closing():
             return
-        # What comes between two messages is the beginning of the next.
+        # Bytes between two messages belong to the head of the next one.
         self._new_bytes = 0 if self._in_message else len(data)
         self._raw_bytes += len(data)
         try:
@@ -266,19 +271,19 @@ class Connection(asyncio.Protocol):
         if self._refused:
             return
         if self._raw_bytes > _MAX_HEADER_BYTES:
-            # Of a line that has no end yet, the parser tells nothing.
+            # The parser does not report a line before its end.
             self._refuse(431)
         elif self._in_headers and self._header_timer is None:
             self._await_headers()
 
     def shutdown(self) -> None:
-        """The server stops: what is being answered may end."""
+        """Close the connection after the response in progress, because the server is stopping."""
         if self._answering is None:
             self.close()
         else:
             self._answering.keep_alive = False
 
-    # --- what an exchange needs ---------------------------------------------------------------
+    # --- interface for Exchange -------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         self.transport.write(data)
@@ -339,11 +344,11 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes > _MAX_HEADER_BYTES:
-            # Trailers, which come after the body, count as well.
+            # Trailers, which follow the body, count as well.
             self._refuse_once(431)
             return
         if not self._in_headers:
-            # What they say is nobody's business.
+            # Ignore trailers.
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -368,7 +373,7 @@ class Connection(asyncio.Protocol):
         upgrades = self._parser.should_upgrade()
         if upgrades:
             if _has_body(self._headers):
-                # The parser passes over it: what it says would be lost, or taken for the other
+                # The parser skips the body: it would be lost, or be taken for data of the new
                 # protocol.
                 self._refuse(400, b"A request for an upgrade has no body.")
                 return
@@ -381,7 +386,7 @@ class Connection(asyncio.Protocol):
             self,
             head_only=method == "HEAD",
             keep_alive=self._parser.should_keep_alive() and not upgrades and not is_old,
-            # Older clients know nothing of it, whatever they say.
+            # HTTP/1.0 does not define Expect, even if the client sends it.
             waits_for_more=self._waits_for_more and not is_old,
             knows_chunks=not is_old,
         )
@@ -389,7 +394,7 @@ class Connection(asyncio.Protocol):
         if self._answering is None:
             self._begin(exchange, scope)
         else:
-            # Asked before the last answer came: one after the other.
+            # Pipelined: queue it behind the request in progress.
             self._waiting.append((exchange, scope))
 
     def on_body(self, body: bytes) -> None:
@@ -436,10 +441,14 @@ class Connection(asyncio.Protocol):
     # --- other protocols ------------------------------------------------------------------------
 
     def _wanted_upgrade(self) -> bytes:
-        """Empty for what we do not speak, or not here: then it is answered as if it had not been
-        asked for."""
+        """Return the protocol to upgrade to.
+
+        Empty if it is unsupported or the upgrade is impossible now; the request is then answered
+        without an upgrade.
+        """
         if self._answering is not None:
-            # The connection is still needed for that answer, and for learning that its client left.
+            # The connection is still needed for the response in progress and to notice a
+            # disconnect.
             return b""
         headers = dict(self._headers)
         tokens = headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
@@ -454,7 +463,7 @@ class Connection(asyncio.Protocol):
         scope = self._scope("websocket", self._parser.get_method().decode("ascii"), *target)
         scope["upgrade"] = self._upgrade
         if self._upgrade == b"websocket":
-            # Imported for the first client that asks for one: it takes megabytes, and few do.
+            # Imported on first use: the WebSocket library takes megabytes, and few clients need it.
             from onejob.api.sessions.web_socket import open_web_socket
 
             if not open_web_socket(shared, scope, self.transport, write_paused=self.write_paused):
@@ -469,7 +478,8 @@ class Connection(asyncio.Protocol):
     # --- limits -----------------------------------------------------------------------------------
 
     def _refuse_once(self, code: int) -> None:
-        """The parser goes on to tell of what has come already."""
+        """Reject the connection unless it is rejected already: the parser continues to report input
+        that it has received."""
         if not self._refused:
             self._refuse(code)
 
@@ -485,7 +495,11 @@ class Connection(asyncio.Protocol):
         self._idle_timer = self.loop.call_later(seconds, self._look_whether_idle)
 
     def _look_whether_idle(self) -> None:
-        """One timer for many requests: setting another for each would cost more than it saves."""
+        """Close the connection if it has been idle too long.
+
+        One timer serves many requests, because setting one per request would cost more than it
+        saves.
+        """
         self._idle_timer = None
         if self._idle_since is None:
             return
@@ -493,7 +507,7 @@ class Connection(asyncio.Protocol):
         if left > 0:
             self._watch_idle(left)
         elif self._in_message and self._in_headers:
-            # The next request begins just now; its headers have a time of their own.
+            # The next request has just begun; its headers have their own timeout.
             self._watch_idle(_HEADER_SECONDS)
         else:
             self.close()
@@ -504,20 +518,22 @@ class Connection(asyncio.Protocol):
             self._idle_timer = None
 
     def _refuse(self, code: int, why: bytes = b"") -> None:
-        """Read no further."""
+        """Stop reading, send an error response if possible, and close the connection."""
         self._refused = True
         self._stop_header_timer()
         if self.transport.is_closing():
             return
         answering = self._answering
         if answering is not None and answering.is_whole:
-            # Asked before: its answer is not broken into, and is the last.
+            # The request in progress came first: let it complete, as the last one of the
+            # connection.
             answering.keep_alive = False
             self._forget_waiting()
             return
         arriving = self._arriving
         if arriving is not None and arriving.answered and not arriving.is_whole:
-            # Its answer is sent. Another one would be taken for that to a next request.
+            # Its response is already sent; a client would take another one for the response to its
+            # next request.
             self.transport.close()
             return
         if answering is None or not answering.started:
@@ -539,7 +555,7 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _split(url: bytes) -> tuple[bytes, bytes] | None:
-    """Path and query; None if there are none to be had."""
+    """Return path and query of a request target; None if it is invalid."""
     if url.startswith(b"/") and b"#" not in url and not url.startswith(b"//"):
         path, _, query = url.partition(b"?")
     else:

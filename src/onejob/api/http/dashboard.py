@@ -1,4 +1,4 @@
-"""What the API server knows of a dashboard: it has pages below /ui, and sessions."""
+"""Interface between the API server and the dashboard: pages below /ui and login sessions."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,11 +10,16 @@ from onejob.api.http.incoming import Request
 
 class Dashboard(Protocol):
     def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
-        """The credentials behind the session that a request names; None if it names none. Raises
-        Unauthorized if that session has ended."""
+        """Return the credentials of the session that the request names; None if it names none.
+
+        Raises Unauthorized if the session has expired.
+        """
 
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
     ) -> Answer:
-        """`path` is what follows /ui. The user of the request may be nobody: files of the page and
-        signing in are for all. Raises PageNotFound and ApiErrors."""
+        """Answer a dashboard request. `path` holds the segments after /ui.
+
+        The request's user may be anonymous, because static files and the login are public. Raises
+        PageNotFound and ApiErrors.
+        """

@@ -1,4 +1,4 @@
-"""Sending answers: whole or as streams, compressed where asked, ended when the server stops."""
+"""Response sending: whole or streamed, compressed on request, ended when the server stops."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -15,7 +15,7 @@ from onejob.api.http.answers import (
 )
 from onejob.api.http.incoming import Receive, Send
 
-#: Sent at once at most: what waits for a client that does not read is held twice, in the clear and
+#: Maximum size of one write: data that waits for a slow client is held twice, as plain text and
 #: encrypted.
 _SLICE_BYTES: Final = 256 * 1024
 
@@ -36,7 +36,7 @@ class Delivery:
         request_id: bytes,
         revoked: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """Send an answer. A stream ends early once `revoked` is done."""
+        """Send a response. A stream ends early once `revoked` is done."""
         body = answer.body
         named = (b"audit-id", request_id)
         headers: list[Header] = [(b"content-type", answer.content_type), named, *answer.headers]
@@ -58,7 +58,7 @@ class Delivery:
         await send({"type": "http.response.body", "body": b""})
 
     def close_streams(self) -> None:
-        """End every stream that has no end of its own, and all that would begin from now on."""
+        """End all endless streams, including streams that start later."""
         self.closed = True
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(None)
@@ -77,7 +77,7 @@ async def _send_stream(
     send: Send,
     ends: Iterable["asyncio.Future[None]"],
 ) -> None:
-    """Send until the stream ends, the client goes away or one of `ends` is done."""
+    """Send until the stream ends, the client disconnects, or one of `ends` is done."""
     pump = asyncio.ensure_future(_pump(body, send))
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -94,7 +94,7 @@ async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send)
     if code != 304:
         headers.append((b"content-length", b"%d" % len(body)))
     if code in (408, 413):
-        # The rest of that body is not wanted on this connection.
+        # Close the connection, because the rest of the request body will not be read.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": code, "headers": headers})
     last = (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES if body else 0
@@ -110,7 +110,7 @@ async def _pump(body: AsyncIterator[bytes], send: Send) -> None:
     async with aclosing(body) as pieces:
         async for piece in pieces:
             for start in range(0, len(piece), _SLICE_BYTES):
-                # Of most pieces, this is all.
+                # Most pieces fit into one slice.
                 part = piece[start : start + _SLICE_BYTES]
                 await send({"type": "http.response.body", "body": part, "more_body": True})
 
@@ -126,5 +126,6 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _compressible(answer: Answer) -> bool:
-    """Of large documents; streams without an end and texts are wanted as they come."""
+    """Return whether a response may be compressed: endless streams and plain text must arrive
+    without buffering."""
     return not answer.endless and not answer.content_type.startswith(b"text/")

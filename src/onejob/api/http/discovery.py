@@ -1,4 +1,4 @@
-"""What is served: the discovery documents, in their legacy and their aggregated form. Pure."""
+"""API discovery documents, legacy and aggregated. Pure functions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ _ADDRESSES = "serverAddressByClientCIDRs"
 
 
 def api_versions(kinds: KindRegistry, address: str) -> dict[str, Any]:
-    """GET /api"""
+    """Return the document of GET /api."""
     return {
         "kind": "APIVersions",
         "versions": _versions(kinds, ""),
@@ -19,18 +19,18 @@ def api_versions(kinds: KindRegistry, address: str) -> dict[str, Any]:
 
 
 def api_group_list(kinds: KindRegistry) -> dict[str, Any]:
-    """GET /apis"""
+    """Return the document of GET /apis."""
     groups = [_group(kinds, group) for group in kinds.groups if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def api_group(kinds: KindRegistry, group: str) -> dict[str, Any]:
-    """GET /apis/GROUP"""
+    """Return the document of GET /apis/GROUP."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, group)}
 
 
 def api_resource_list(kinds: KindRegistry, group: str, version: str) -> dict[str, Any]:
-    """GET /api/v1 and /apis/GROUP/VERSION"""
+    """Return the document of GET /api/v1 or /apis/GROUP/VERSION."""
     resources = []
     for kind in _kinds(kinds, group, version):
         resources.append(_resource(kind))
@@ -45,7 +45,7 @@ def api_resource_list(kinds: KindRegistry, group: str, version: str) -> dict[str
 
 
 def aggregated(kinds: KindRegistry, version: str, *, core: bool) -> dict[str, Any]:
-    """GET /api (core) and /apis as one APIGroupDiscoveryList."""
+    """Return the APIGroupDiscoveryList of GET /api (core) or /apis."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",

@@ -1,4 +1,4 @@
-"""The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
+"""HTTP endpoints of the API verbs: decode options and body, call the service, encode the result."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -78,7 +78,7 @@ T = TypeVar("T")
 _TEXT: Final = b"text/plain"
 _POD: Final = BY_RESOURCE[PODS]
 _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
-#: How long a log may keep us from saying that there is one.
+#: Time to wait for the first log piece before the response is started without it.
 _LOG_PATIENCE_SECONDS: Final = 0.25
 _WATCH_SECONDS: Final = (1800, 3600)
 
@@ -146,14 +146,14 @@ class Endpoints:
 
     async def _list(self, request: Request, target: ResourcePath) -> Answer:
         options = list_options(request.query)
-        # Refuse what cannot be answered before anything is read.
+        # Negotiate before reading, so that an unacceptable request costs nothing.
         representation = negotiate(request.header(b"accept"))
         require_form(representation, target.kind, is_list=True)
         outcome = await self._service.list(target.kind, target.namespace, options)
         return await self._listing(request, target.kind, outcome)
 
     async def _measured(self, request: Request, target: ResourcePath) -> Answer:
-        """What Pods and nodes use has one form only, as a whole."""
+        """Return PodMetrics or NodeMetrics. They have no Table, metadata-only or protobuf form."""
         representation = negotiate(request.header(b"accept"), tables=False)
         if representation.form or representation.media == "protobuf":
             raise NotAcceptable("metrics are served as whole objects, in JSON and YAML only")
@@ -185,15 +185,18 @@ class Endpoints:
         pod: Document = msgspec.json.decode(document)
         container = choose_container(pod, first(request.query, "container"))
         if self._logs is None or not is_scheduled(pod) or request.method == "HEAD":
-            # Nothing has run yet, or nobody will read it: then nothing is opened.
+            # Open no log if no container has run yet or the body will not be sent.
             return Answer(200, b"", _TEXT)
         pieces = await self._logs.logs(target.namespace, target.name, container, options)
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
         return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
     async def _refuse_session(self, request: Request, target: ResourcePath) -> NoReturn:
-        """Clients whose upgrade was refused ask again in an older way, and show the answer to
-        that: so it says first what was wrong with the session."""
+        """Raise the error of a session request that arrives without an upgrade.
+
+        Clients whose upgrade was rejected retry with an older protocol and display the error of
+        that attempt, so problems of the session itself are reported first.
+        """
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
         if target.subresource == "portforward":
@@ -208,8 +211,11 @@ class Endpoints:
         return Answer(200, watch.lines(), watch.content_type, endless=True)
 
     async def open_watch(self, request: Request, target: ResourcePath) -> Watch:
-        """Begin a watch. Raises the error of one that is refused; all others are answered at once,
-        not with the first event."""
+        """Start a watch.
+
+        Raises the error if it is rejected; otherwise returns immediately, without waiting for the
+        first event.
+        """
         if "watch" not in target.kind.verbs:
             raise BadRequest(f"{target.kind.plural} cannot be watched")
         options = watch_options(
@@ -317,7 +323,10 @@ class Endpoints:
         return await self._written(request, target.kind, outcome)
 
     def _require_create(self, user: User, target: ResourcePath) -> None:
-        """To patch is a lesser right than to create."""
+        """Raise Forbidden unless the user may create the object.
+
+        The right to patch does not include it.
+        """
         kind = target.kind
         place = (kind.group, kind.version, kind.plural, target.subresource)
         wanted = Attributes("create", *place, target.namespace, target.name)
@@ -411,7 +420,10 @@ class Endpoints:
         return delete_options_from_body(document, request.user)
 
     async def _decoded(self, decode: Callable[[bytes, str], T], request: Request) -> tuple[T, int]:
-        """What the body holds, and how much work that is, in bytes."""
+        """Return the decoded body and its processing cost in bytes.
+
+        Large bodies are decoded in the worker thread.
+        """
         body, content_type = await request.body(), request.header(b"content-type")
         size = weight(body, content_type)
         if size <= INLINE_BYTES:
@@ -501,7 +513,8 @@ class Endpoints:
 
 
 def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool) -> None:
-    """Asked before anything is written: a write is either answered or not done."""
+    """Raise NotAcceptable or BadRequest before anything is written if the result could not be
+    rendered for the client."""
     tables = "get" in target.kind.verbs and target.subresource not in ("binding", "eviction")
     representation = negotiate(request.header(b"accept"), tables=tables)
     require_form(representation, target.kind, is_list=is_list)
@@ -512,7 +525,7 @@ def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool
 def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:
     document, problems = decode_body(body, content_type)
     if document is None:
-        # Upstream reads null as an object without fields; what these lack is then said.
+        # As upstream: null is an object without fields, so validation reports the missing ones.
         return {}, problems
     if not isinstance(document, dict):
         raise BadRequest("the body of the request must be an object")
@@ -520,7 +533,10 @@ def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[s
 
 
 def _require_name(body: Document, name: str) -> None:
-    """What replaces an object says which; asked before anybody looks whether it exists."""
+    """Raise BadRequest unless the body's name matches the URL.
+
+    Checked before the object is looked up.
+    """
     metadata = body.get("metadata")
     given = metadata.get("name") if isinstance(metadata, dict) else None
     if not given:
@@ -535,7 +551,8 @@ def _require_name(body: Document, name: str) -> None:
 
 
 def _require_kind(applied: Document) -> None:
-    """An apply is kept as it was sent, so it cannot leave to the URL what it is about."""
+    """Raise BadRequest if an apply patch lacks apiVersion or kind: it is stored as sent, so the URL
+    cannot supply them."""
     for field in ("apiVersion", "kind"):
         if not applied.get(field):
             raise BadRequest(f"an apply patch must say its {field}")

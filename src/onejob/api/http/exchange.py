@@ -1,4 +1,4 @@
-"""One request and its answer on a connection: what ASGI calls receive and send."""
+"""One HTTP request and its response on a connection: ASGI's `receive` and `send`."""
 
 import asyncio
 import logging
@@ -13,9 +13,9 @@ App: TypeAlias = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[N
 
 log = logging.getLogger(__name__)
 
-#: A body of which more waits than this is not read further until the application takes it.
+#: Size of unconsumed body data above which reading from the connection is paused.
 _MAX_WAITING_BYTES: Final = 64 * 1024
-#: What must not be in a header: it could end there and another one begin.
+#: Characters that must not occur in a header, because they allow header injection.
 _ENDS_HEADER: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -27,14 +27,14 @@ _OWN_ERROR: Final = b"Internal Server Error"
 
 
 class Carrier(Protocol):
-    """The connection, as far as an exchange needs it."""
+    """Connection interface required by an exchange."""
 
-    #: Whether the client reads too slowly to be sent more.
+    #: Whether the write buffer is full because the client reads too slowly.
     write_paused: bool
 
     @property
     def date_line(self) -> bytes:
-        """The Date header, ready to be sent."""
+        """The encoded Date header."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -50,7 +50,10 @@ class Carrier(Protocol):
 
 
 class Exchange:
-    """`body` and `body_ended` are called with what arrives; `run` has the application answer."""
+    """One request and response.
+
+    The connection calls `body` and `body_ended` as data arrives; `run` calls the application.
+    """
 
     __slots__ = (
         *("_arrived", "_carrier", "_chunked", "_head", "_head_only", "_knows_chunks", "_left"),
@@ -67,30 +70,33 @@ class Exchange:
         waits_for_more: bool,
         knows_chunks: bool,
     ) -> None:
-        """`waits_for_more`: the client sends the body only when it is told to go on. One that does
-        not know chunks takes the end of the connection for the end of an answer."""
+        """`waits_for_more`: the client sends the body only after 100 Continue.
+
+        A client that does not understand chunked encoding (HTTP/1.0) detects the end of a response
+        by the end of the connection.
+        """
         self._carrier = carrier
         self._knows_chunks = knows_chunks
         self._head_only = head_only
         self._waits_for_more = waits_for_more
         self.keep_alive = keep_alive
-        #: The client hung up.
+        #: Whether the client has disconnected.
         self.gone = False
-        #: All of the answer was sent.
+        #: Whether the response is completely sent.
         self.answered = False
         self._pieces: list[bytes] = []
         self._waiting_bytes = 0
-        #: Whether something came that the application was not told of.
+        #: Whether input has arrived that the application has not received yet.
         self._arrived = False
-        #: All of the request has come.
+        #: Whether the request is completely received.
         self.is_whole = False
         self._woken: asyncio.Event | None = None
-        #: The head of the answer was sent, or is about to be.
+        #: Whether the head of the response is sent or about to be.
         self.started = False
-        #: The head of an answer whose body follows at once, so that they are sent together.
+        #: Head of a response with a known length, held back to be sent together with the body.
         self._head = b""
         self._chunked = False
-        #: What is yet to be sent of a body whose length was said.
+        #: Remaining bytes of a body with Content-Length.
         self._left: int | None = None
 
     def body(self, piece: bytes) -> None:
@@ -131,7 +137,8 @@ class Exchange:
 
     async def _fail(self) -> None:
         if self.started:
-            # What was sent cannot be taken back; the client sees that the answer breaks off.
+            # Part of the response is sent already; closing the connection shows the client that it
+            # is truncated.
             self._carrier.close()
             return
         length = (b"content-length", b"%d" % len(_OWN_ERROR))
@@ -182,7 +189,7 @@ class Exchange:
                 closes = value == b"close"
         self.started = True
         if self._waits_for_more and not self.is_whole:
-            # Whether the body follows, or the next request, only the client knows.
+            # The client may send the body or its next request; the two cannot be distinguished.
             self.keep_alive = False
         self._waits_for_more = False
         if closes:
@@ -199,7 +206,7 @@ class Exchange:
         if length is not None:
             self._head = head
         else:
-            # A stream: its first piece may take a while.
+            # Send the head of a stream immediately, because its first piece may take a while.
             self._carrier.write(head)
 
     def _send_body(self, body: bytes, *, more: bool) -> None:

@@ -1,15 +1,15 @@
-"""Turns between users: a flood of requests by one does not hold up the others.
+"""Fair queueing between users: a flood of requests by one user does not delay others.
 
-As long as one user is alone, nothing is limited. While several are active, requests wait in a
-queue per user, and each turn of the event loop begins one of each: most requests are answered
-within their turn, so that what another user waits for is one request, however many the first one
-has sent. Those that take longer (they wait for the disk, or are long lists) are limited to a few
-per user at a time. A queue that is full answers 429, which clients try again.
+While only one user is active, nothing is limited. While several are active, requests wait in a
+queue per user, and each event loop iteration starts one request of each. Most requests complete
+within their iteration, so another user waits for one request, however many the first has sent.
+Longer ones (waiting for the disk, long lists) are limited to a few per user at a time. A full queue
+answers 429, which clients retry.
 
-Service accounts of one namespace are one user here: whoever may edit it can make, or act as, any
-number of them.
+All service accounts of one namespace count as one user: a user who may edit the namespace can
+create, or act as, any number of them.
 
-Streams without an end (watches, followed logs, sessions) leave once they have begun.
+Endless streams (watches, followed logs, sessions) release their seat once they have started.
 """
 
 import asyncio
@@ -19,21 +19,22 @@ from typing import Final
 
 from onejob.wire.errors import TooManyRequests
 
-#: Of requests that take longer than a turn. Those that wait for a commit share it.
+#: Concurrent requests per user that outlast one loop iteration. Requests that
+#: wait for the disk share commits.
 SEATS: Final = 8
 QUEUE: Final = 512
-#: A user is active for this long after a request.
+#: Time after a request for which its user counts as active.
 _ACTIVE_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1
 
 
 class _Active:
-    """The requests of one user."""
+    """Requests of one active user."""
 
     __slots__ = ("begun", "running", "waiting")
 
     def __init__(self) -> None:
-        #: Whether one was begun in this turn of the loop.
+        #: Whether a request was started in this loop iteration.
         self.begun = False
         self.running = 0
         self.waiting: deque[asyncio.Future[None]] = deque()
@@ -48,16 +49,16 @@ class FairSeats:
         self._queue = queue
         self._users: dict[str, _Active] = {}
         self._last_user = ""
-        #: When that user's last request came.
+        #: Arrival time of that user's last request.
         self._last_at = 0.0
         self._several_until = 0.0
         self._scheduled = False
-        #: Since the start, for metrics.
+        #: Totals since the start, for metrics.
         self.waited = 0
         self.refused = 0
 
     def __len__(self) -> int:
-        """How many users have requests here."""
+        """Return the number of users with requests."""
         return len(self._users)
 
     @property
@@ -65,16 +66,22 @@ class FairSeats:
         return sum(len(user.waiting) for user in self._users.values())
 
     async def enter(self, name: str) -> None:
-        """Wait for a seat; `leave` afterwards. Raises TooManyRequests."""
+        """Wait for a seat, to be released with `leave`.
+
+        Raises TooManyRequests if the queue is full.
+        """
         if not self.enter_at_once(name):
             await self._wait(name)
 
     def enter_at_once(self, name: str) -> bool:
-        """Whether there was a seat, which is then taken: nearly always, and at little cost."""
+        """Take a seat if one is free and return whether it was.
+
+        The fast path: it succeeds nearly always.
+        """
         now = self._monotonic()
         if name != self._last_user:
             if self._last_user:
-                # The other one may have left long ago.
+                # The other user may have become inactive long ago.
                 active_until = self._last_at + _ACTIVE_SECONDS
                 self._several_until = max(self._several_until, active_until)
             self._last_user = name
@@ -109,7 +116,7 @@ class FairSeats:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # The seat was ours already.
+                # The seat had already been assigned.
                 self.leave(name)
             else:
                 if turn in user.waiting:
@@ -131,7 +138,8 @@ class FairSeats:
             asyncio.get_running_loop().call_soon(self._begin_some)
 
     def _begin_some(self) -> None:
-        """One request of each user that has a seat left; of one who is alone by now, all."""
+        """Start one queued request of each user with a free seat; all of them if only one user is
+        active."""
         self._scheduled = False
         alone = len(self._users) == 1 and self._monotonic() >= self._several_until
         more = False
@@ -151,6 +159,6 @@ class FairSeats:
     def _forget_if_gone(self, name: str, user: _Active) -> None:
         if user.running or user.waiting or user.begun:
             return
-        # Another may have come under that name since this one was forgotten.
+        # The name may belong to a new entry since this one was removed.
         if self._users.get(name) is user:
             del self._users[name]

@@ -1,4 +1,4 @@
-"""A request as it came in: read lazily, within limits."""
+"""Incoming request; its body is read lazily, with limits on size and time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,17 +15,17 @@ from onejob.wire.requests import User
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
-#: A body that is too large is still read this far, so that the sender gets to see why.
+#: Limit for draining an oversized body, so that the sender can receive the error response.
 _MAX_DRAINED_BYTES: Final = 8 * MAX_BODY_BYTES
 _BODY_SECONDS: Final = 60.0
 
 
 class ClientGone(Exception):
-    """The other side hung up before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 def _not_audited(_: Attributes) -> None:
-    """Where there is no audit log."""
+    """Do nothing: there is no audit log."""
 
 
 class Request(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Request(Struct, frozen=True):
     headers: Mapping[bytes, bytes]
     user: User
     receive: Receive
-    #: To be told what requests of the API this one stands for, before these are authorised.
+    #: Callback that records the API requests for which this one stands, before they are authorized.
     audit_as: Callable[[Attributes], None] = _not_audited
 
     def header(self, name: bytes) -> str:
@@ -43,12 +43,13 @@ class Request(Struct, frozen=True):
     async def body(self, limit: int = MAX_BODY_BYTES, seconds: float | None = None) -> bytes:
         """Return the whole body. Raises RequestTooLarge, RequestTimeout or ClientGone."""
         if self.headers.get(b"expect", b"").lower() == b"100-continue":
-            # To ask for the body is to tell the client to send it.
+            # Check the size first: reading the body would send 100 Continue.
             length = self.headers.get(b"content-length", b"").lstrip(b"0")
             if length.isdigit() and int(length) > limit:
                 raise _too_large(limit)
         try:
-            # Also for its first byte: a client that sends none would be waited for without end.
+            # The timeout includes the first byte, otherwise a client that sends none would be
+            # awaited forever.
             async with asyncio.timeout(_BODY_SECONDS if seconds is None else seconds):
                 return await self._whole_body(limit)
         except TimeoutError as slow:

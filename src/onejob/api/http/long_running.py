@@ -1,8 +1,8 @@
-"""Open watches, followed logs and sessions, ended when their user may no longer have them.
+"""Revocation of open watches, followed logs and sessions.
 
-A plain request is authenticated and authorised once, when it comes. A stream may stay open for
-days, so it is checked again meanwhile: a revoked token, an expired certificate or a deleted
-RoleBinding ends it within `RECHECK_SECONDS`.
+A plain request is authenticated and authorized once, on arrival. A stream may stay open for days,
+so both checks are repeated: a revoked token, an expired certificate or a deleted RoleBinding ends
+it within `RECHECK_SECONDS`.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 from onejob.wire.errors import ApiError
 
 RECHECK_SECONDS: Final = 5.0
-#: Streams checked before other work of the event loop gets its turn.
+#: Streams checked per event loop iteration.
 _PER_TURN: Final = 32
 
-#: Raises ApiError if the request would be refused now.
+#: Check that raises ApiError if the request would be rejected now.
 Recheck: TypeAlias = Callable[[], object]
 
 

@@ -1,8 +1,8 @@
-"""Which form of an answer a client wants, from its Accept header. Pure.
+"""Content negotiation by Accept header. Pure functions.
 
-Objects are served as JSON or YAML; besides, as rows of a Table, as metadata only, and, for
-discovery, as one aggregated document. Protobuf is served to those who accept nothing else: it has
-to be made, while JSON is sent as it is stored, and clients that prefer protobuf read both.
+Objects are served as JSON or YAML, and also as Table rows, as metadata only and, for discovery, as
+one aggregated document. Protobuf is served only to clients that accept nothing else: it must be
+encoded, while JSON is sent as stored, and clients that prefer protobuf read both.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,10 @@ JSON: Final = Representation()
 
 @short_cache(256)
 def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Representation:
-    """The best representation we have. Raises NotAcceptable. What is never read again, such as a
-    review, has no `tables`."""
+    """Return the best supported representation.
+
+    `tables` is false for objects that cannot be read again, such as reviews. Raises NotAcceptable.
+    """
     if not accept:
         return JSON
     clauses = _clauses(accept)
@@ -57,7 +59,7 @@ def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Repre
         wanted = _representation(media, parameters)
         if wanted is None or (wanted.form == "Table" and not tables):
             continue
-        # YAML cannot be cut into events, so nobody streams it.
+        # A YAML stream cannot be split into events, so watches do not support it.
         if not (watch and wanted.media == "yaml"):
             return wanted
     if any(media == _PROTOBUF and "as" not in parameters for media, parameters in clauses):
@@ -68,7 +70,7 @@ def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Repre
 
 @short_cache(64)
 def aggregated_discovery_version(accept: str) -> str:
-    """`v2` or `v2beta1` if the client prefers aggregated discovery in it, else ""."""
+    """Return the version of aggregated discovery that the client prefers: v2, v2beta1 or ""."""
     for media, parameters in _clauses(accept):
         if media not in _JSON_RANGES:
             continue
@@ -82,8 +84,10 @@ def aggregated_discovery_version(accept: str) -> str:
 
 @short_cache(64)
 def prefers_protobuf_openapi(accept: str) -> bool:
-    """Whether a client wants the OpenAPI v2 document as protobuf. Raises NotAcceptable if it
-    wants neither that nor JSON."""
+    """Return whether the client prefers the OpenAPI v2 document as protobuf.
+
+    Raises NotAcceptable if it accepts neither protobuf nor JSON.
+    """
     for media, _ in _clauses(accept):
         if media in _OPENAPI_V2_PROTOBUF:
             return True
@@ -114,7 +118,7 @@ def _representation(media: str, parameters: dict[str, str]) -> Representation | 
 
 
 def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """The alternatives of an Accept header, best first."""
+    """Return the alternatives of an Accept header, best first."""
     weighted: list[tuple[float, str, dict[str, str]]] = []
     for clause in accept.split(","):
         media, *rest = (piece.strip() for piece in clause.split(";"))

@@ -1,7 +1,7 @@
-"""Stored documents in the form a client asked for: whole, metadata only, lists, watch events.
+"""Encodings of stored documents: whole, metadata only, lists, watch events.
 
-Documents are stored as JSON bytes and leave as the same bytes wherever possible. Long lists
-are produced piece by piece, so that no single step holds up the event loop.
+Documents are stored as JSON bytes and sent as the same bytes wherever possible. Long lists are
+rendered in pieces, so that no single step blocks the event loop.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from onejob.wire.errors import NotAcceptable
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import ListOutcome
 
-#: What one piece of a streamed list holds at most, about: rendering a row of a Table takes
+#: Approximate maximum of one piece of a streamed list, in bytes and in items: a Table row takes
 #: tens of microseconds, however short it is.
 _PIECE_BYTES: Final = 128 * 1024
 _PIECE_ITEMS: Final = 64
-#: YAML this long is written on another thread: it takes milliseconds per object.
+#: Size from which YAML is rendered in the worker thread: it takes milliseconds per object.
 _YAML_INLINE_BYTES: Final = 4 * 1024
-#: Protobuf is made on another thread if it is this long.
+#: Size from which protobuf is encoded in the worker thread.
 _PROTOBUF_INLINE_BYTES: Final = 16 * 1024
-#: A piece of a list: written without a break for others.
+#: Size of one piece of a YAML list, rendered without yielding.
 _YAML_PIECE_BYTES: Final = 16 * 1024
 
 META_VERSION: Final = "meta.k8s.io/v1"
@@ -40,16 +40,16 @@ _read_metadata: Callable[[bytes], _MetadataOnly] = msgspec.json.Decoder(_Metadat
 
 
 def metadata_only(document: bytes) -> bytes:
-    """A PartialObjectMetadata, cut out of the document without decoding it."""
+    """Return a PartialObjectMetadata, cut out of the document without decoding it."""
     return _PARTIAL_HEAD + bytes(_read_metadata(document).metadata) + b"}"
 
 
 def list_item(document: bytes, kind: Kind) -> bytes:
-    """The document without apiVersion and kind, which the list says once for all."""
+    """Return the document without apiVersion and kind, which the list states once."""
     head = _item_head(kind)
     if document.startswith(head):
         return b"{" + document[len(head) :]
-    # Written in another order: take the long way.
+    # Fields in a different order: decode and encode.
     decoded: dict[str, Any] = msgspec.json.decode(document)
     decoded.pop("apiVersion", None)
     decoded.pop("kind", None)
@@ -68,7 +68,7 @@ def list_metadata(outcome: ListOutcome) -> dict[str, Any]:
 def list_pieces(
     outcome: ListOutcome, kind: Kind, form: str, enclose: "Enclose | None" = None
 ) -> Iterator[bytes]:
-    """A list in JSON, or as `enclose` has it, in pieces of roughly even size."""
+    """Yield a list in pieces of roughly even size, in JSON or in the encoding of `enclose`."""
     if form == "PartialObjectMetadataList":
         list_kind, api_version = form, META_VERSION
         render = metadata_only
@@ -76,7 +76,7 @@ def list_pieces(
         list_kind, api_version = kind.list_kind, kind.api_version
 
         def render(document: bytes) -> bytes:
-            # Items of custom resources say what they are.
+            # Items of custom resources keep apiVersion and kind.
             return document if kind.custom else list_item(document, kind)
 
     head = {"kind": list_kind, "apiVersion": api_version, "metadata": list_metadata(outcome)}
@@ -86,7 +86,7 @@ def list_pieces(
 
 
 def enclosed(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
-    """head, then the items with commas between, then tail; joined into larger pieces."""
+    """Yield head, comma-separated items and tail, joined into larger pieces."""
     pending, size = [head], len(head)
     comma = b""
     for item in items:
@@ -105,7 +105,10 @@ Enclose: TypeAlias = Callable[[bytes, Iterator[bytes], bytes], Iterator[bytes]]
 
 
 def enclosed_yaml(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
-    """The same as YAML. The list is the last field of what encloses it, and stands last."""
+    """Yield the same structure as YAML.
+
+    The items must be the last field of the enclosing document.
+    """
     document: dict[str, Any] = msgspec.json.decode(head + tail)
     field = list(document)[-1]
     del document[field]
@@ -126,7 +129,7 @@ def enclosed_yaml(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[
 
 
 async def by_worker(pieces: Iterator[bytes], worker: Worker) -> AsyncIterator[bytes]:
-    """Pieces that take long to make."""
+    """Yield pieces computed in the worker thread."""
     while (piece := await worker.turn(_next, pieces)) is not None:
         yield piece
 
@@ -136,7 +139,7 @@ def _next(pieces: Iterator[bytes]) -> bytes | None:
 
 
 async def in_turns(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Pieces with a turn for everybody else between them."""
+    """Yield pieces, returning to the event loop between them."""
     yield first
     for piece in rest:
         await asyncio.sleep(0)
@@ -156,7 +159,8 @@ async def as_protobuf(document: bytes, worker: Worker) -> bytes:
 
 
 def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
-    """Lists and objects each have their own metadata-only form, and few kinds no protobuf."""
+    """Raise NotAcceptable if the form does not fit: lists and objects have different metadata-only
+    forms, and some kinds have no protobuf."""
     form = representation.form
     if representation.media == "protobuf" and not has_message(kind):
         raise NotAcceptable(f"there is no protobuf of {kind.plural}, only JSON and YAML")
@@ -184,7 +188,7 @@ def watch_line(event_type: str, document: bytes) -> bytes:
 
 
 def is_status(document: bytes) -> bool:
-    """Whether an answer is a Status, which has no other forms."""
+    """Return whether a document is a Status, which has no other representations."""
     return document.startswith(b'{"kind":"Status",')
 
 

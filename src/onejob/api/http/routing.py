@@ -1,7 +1,7 @@
-"""Paths of the Kubernetes API: which kind, which object, which verb. Pure.
+"""Request routing: map URL paths to kinds, objects and verbs. Pure functions.
 
-A path is split on slashes and looked up in tables; nothing is matched by regular expression,
-which is what keeps a request cheap.
+A path is split on slashes and looked up in tables. Regular expressions are avoided because they
+would make each request more expensive.
 """
 
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from onejob.wire.registry import KindRegistry
 
 
 class PageNotFound(Exception):
-    """No such path at all: answered in plain text, as upstream does."""
+    """Unknown path; answered in plain text, as upstream does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePath:
-    """The collection, object or subresource that a path names."""
+    """Path of a collection, object or subresource."""
 
     kind: Kind
     #: "" for cluster-scoped kinds and for lists over all namespaces.
@@ -28,7 +28,7 @@ class ResourcePath:
     #: "" for a collection.
     name: str = ""
     subresource: str = ""
-    #: Named by one of the deprecated paths under `/watch/`; then only GET is served.
+    #: Whether the path is one of the deprecated ones below `/watch/`, which support only GET.
     watch: bool = False
 
     @property
@@ -38,9 +38,9 @@ class ResourcePath:
 
 @dataclass(frozen=True, slots=True)
 class GroupPath:
-    """A discovery document: /api, /apis, /apis/GROUP, /apis/GROUP/VERSION."""
+    """Path of a discovery document: /api, /apis, /apis/GROUP, /apis/GROUP/VERSION."""
 
-    #: "" is the core group, None both /api and /apis roots' "all groups".
+    #: "" for the core group; None for all groups, at the roots /api and /apis.
     group: str | None
     version: str = ""
     legacy_root: bool = False
@@ -48,7 +48,7 @@ class GroupPath:
 
 @dataclass(frozen=True, slots=True)
 class ServerPath:
-    """Something the server says about itself: `page` is the first segment of the path."""
+    """Path of a page about the server itself. `page` is the first path segment."""
 
     page: Literal[
         "version",
@@ -88,7 +88,7 @@ _SUBRESOURCE_VERBS: Final = {**_OBJECT_VERBS, "POST": "create"}
 
 
 class Router:
-    """Paths as one server has them."""
+    """Router for the kinds that one server serves."""
 
     def __init__(self, kinds: KindRegistry) -> None:
         self._kinds = kinds
@@ -96,11 +96,11 @@ class Router:
         self._forget()
 
     def _forget(self) -> None:
-        """What was worked out for a path holds until the kinds change."""
+        """Clear the cache of resolved paths; called when the kinds change."""
         self.locate = short_cache(4096)(self._locate)
 
     def _locate(self, raw_path: str) -> RequestPath:
-        """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
+        """Return the parsed path. Raises PageNotFound, or NotFound within a known group."""
         segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
         root, rest = segments[0], segments[1:]
         if root == "api":
@@ -142,7 +142,7 @@ class Router:
 
 
 def verb_for(method: str, target: ResourcePath) -> str:
-    """The verb of a request, `list` standing for `watch` too. Raises MethodNotAllowed."""
+    """Return the verb of a request; `list` includes `watch`. Raises MethodNotAllowed."""
     if target.watch:
         verb = "watch" if method == "GET" else None
         allowed: tuple[str, ...] = target.kind.verbs
@@ -154,7 +154,7 @@ def verb_for(method: str, target: ResourcePath) -> str:
         allowed = target.kind.verbs
     else:
         verb = _COLLECTION_VERBS.get(method)
-        # Bodies name no namespace to create in, so only reading spans namespaces.
+        # Only reads span all namespaces: request bodies do not name a namespace to create in.
         allowed = ("list",) if target.all_namespaces else target.kind.verbs
         if target.all_namespaces and "list" not in target.kind.verbs:
             allowed = ()
@@ -170,7 +170,8 @@ def _watched(target: ResourcePath) -> ResourcePath:
 
 
 def _is_about_namespaces(rest: tuple[str, ...]) -> bool:
-    """Whether what follows `namespaces` names a Namespace, not what is in one."""
+    """Return whether the path names a Namespace rather than an object in one; `rest` follows
+    `namespaces`."""
     return len(rest) < 2 or _NAMESPACES.subresource(rest[1]) is not None
 
 

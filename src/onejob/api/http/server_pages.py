@@ -1,4 +1,4 @@
-"""What the server says about itself: health, version, metrics, discovery, OpenAPI."""
+"""Non-resource pages: health, version, metrics, discovery, OpenAPI, OIDC."""
 
 import hashlib
 import platform
@@ -34,32 +34,36 @@ from onejob.api.input.query import first
 from onejob.wire.errors import NotAcceptable
 from onejob.wire.registry import KindRegistry
 
-#: A named condition of being healthy or ready: "" when it holds, else why it does not.
+#: Health or readiness check: returns "" on success, else the reason of the failure.
 Check = Callable[[], str]
 
-#: Named with an @ in Accept, which a Content-Type may not contain.
+#: Accept headers spell it with an @, which a Content-Type may not contain.
 _OPENAPI_V2_PROTOBUF: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _IMMUTABLE: Final = (b"cache-control", b"public, immutable")
 _BRIEFLY: Final = (b"cache-control", b"public, max-age=3600")
 
 
 class OpenApi(Protocol):
-    """The OpenAPI documents."""
+    """Provider of the OpenAPI documents."""
 
     async def prepare(self) -> None:
-        """To be awaited before the v3 documents are asked for."""
+        """Prepare the v3 documents; must be awaited before they are requested."""
 
     def root(self) -> bytes: ...
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The v3 document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+        """Return the v3 document of a group version (`api/v1`, `apis/batch/v1`) and its hash; None
+        if unknown."""
 
     async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
-        """The v2 document of everything and its hash."""
+        """Return the v2 document of all groups and its hash."""
 
 
 def version_document(release: str) -> dict[str, str]:
-    """GET /version. `release` is the Kubernetes release whose API is served: `v1.37.0`."""
+    """Return the document of GET /version.
+
+    `release` is the Kubernetes release whose API is served: `v1.37.0`.
+    """
     major, minor, *_ = release.removeprefix("v").split(".")
     return {
         "major": major,
@@ -75,7 +79,10 @@ def version_document(release: str) -> dict[str, str]:
 
 
 def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Request) -> Answer:
-    """`ok`, or which check failed; with `?verbose` a line per check."""
+    """Return `ok` or the failed checks; one line per check with `?verbose`.
+
+    Raises PageNotFound for an unknown check.
+    """
     if name and name not in checks:
         raise PageNotFound(name)
     asked = {name: checks[name]} if name else checks
@@ -96,11 +103,11 @@ def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Re
 
 
 class DiscoveryPages:
-    """The discovery documents of one server."""
+    """Discovery endpoints of one server."""
 
     def __init__(self, kinds: KindRegistry) -> None:
         self._kinds = kinds
-        #: Body and tag by version and place, until the kinds change.
+        #: Body and ETag by (version, core); cleared when the kinds change.
         self._aggregated: dict[tuple[str, bool], tuple[bytes, str]] = {}
         kinds.subscribe(lambda change: self._aggregated.clear())
 
@@ -148,7 +155,7 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
         found = openapi.document("/".join(rest[1:]))
         if found is not None:
             body, tag = found
-            # The root names documents by hash; one that matches will never change.
+            # The root lists documents by hash; a document with a matching hash never changes.
             fresh = first(request.query, "hash").strip('"') == tag
             return _cacheable(
                 request, body, tag, b"application/json", (_IMMUTABLE,) if fresh else ()
@@ -157,7 +164,10 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
 
 
 def issuer_answer(path: tuple[str, ...], accounts: ServiceAccounts) -> Answer:
-    """What others need to verify service-account tokens by themselves."""
+    """Return the OIDC documents with which third parties verify service-account tokens.
+
+    Raises PageNotFound for other paths.
+    """
     match path:
         case (".well-known", "openid-configuration"):
             document, content_type = accounts.configuration(), b"application/json"
@@ -175,8 +185,10 @@ def _cacheable(
     content_type: bytes,
     headers: tuple[Header, ...] = (),
 ) -> Answer:
-    """Return the document, or 304 if the client has it. Compressed, it has an ETag of its own:
-    its bytes are others, and a cache must not mix the two."""
+    """Return the document, or 304 if the client has it.
+
+    The compressed form has its own ETag: its bytes differ, and a cache must not mix the two.
+    """
     plain, squeezed = f'"{tag}"'.encode(), f'"{tag}-gzip"'.encode()
     is_compressed = len(body) > GZIP_FROM_BYTES and accepts_gzip(request.headers)
     etag = squeezed if is_compressed else plain

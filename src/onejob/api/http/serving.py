@@ -1,7 +1,7 @@
-"""The listening socket: TLS and HTTP/1.1 in front of an ASGI application, in a running loop.
+"""HTTPS listener: TLS and HTTP/1.1 in front of an ASGI application, in a running event loop.
 
-Connections are accepted in `onejob.api.http.accepting`, which limits how many there are, and read
-in `onejob.api.http.connection`.
+`onejob.api.http.accepting` accepts connections and limits their number;
+`onejob.api.http.connection` reads them.
 """
 
 import asyncio
@@ -17,25 +17,28 @@ from onejob.api.http.app import ApiApp
 from onejob.api.http.connection import Connection, OpenConnections
 from onejob.clock import Clock
 
-#: How long requests that are being answered may take once the server shall stop.
+#: Time for requests in progress to complete at shutdown.
 _GRACE_SECONDS: Final = 0.6
-#: What may wait in the kernel for a client that does not read.
+#: Kernel buffer per connection for a client that does not read.
 _SEND_BUFFER_BYTES: Final = 256 * 1024
 _BACKLOG: Final = 1024
-#: Seconds without traffic before the first probe, seconds between probes, probes without an answer.
+#: TCP keepalive: idle seconds before the first probe, seconds between probes, unanswered probes.
 _KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
-#: A watch or two of every client there is; and what else the server needs descriptors for.
+#: Limit for a watch or two of every client, and descriptors reserved for other uses.
 _MAX_CONNECTIONS: Final = 4096
 _SPARE_DESCRIPTORS: Final = 256
 _FEWEST_CONNECTIONS: Final = 64
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on; the message says why in one line."""
+    """The address cannot be bound. The message is one line with the reason."""
 
 
 class ApiServer:
-    """`await start()`, then `address` is known; `await stop()` ends everything in a second."""
+    """HTTPS server.
+
+    `address` is known after `await start()`; `await stop()` takes at most a second.
+    """
 
     def __init__(
         self,
@@ -57,17 +60,17 @@ class ApiServer:
 
     @property
     def port(self) -> int:
-        """The real port, also when 0 was asked for."""
+        """Bound port, also if port 0 was requested."""
         assert self._acceptor is not None, "the server is not started"
         return self._acceptor.port
 
     @property
     def url(self) -> str:
-        """How clients on this machine reach the server."""
+        """URL for clients on this machine."""
         return local_url(self._host, self.port)
 
     async def start(self) -> None:
-        """Listen. Raises CannotListen."""
+        """Bind and listen. Raises CannotListen."""
         sock = _bind(self._host, self._port)
         loop = asyncio.get_running_loop()
         sock.listen(_BACKLOG)
@@ -82,7 +85,7 @@ class ApiServer:
         self._acceptor.start()
 
     async def stop(self) -> None:
-        """End watches, let other requests finish for a moment, close everything."""
+        """End watches, give other requests a short grace period, then close all connections."""
         if self._acceptor is None:
             return
         self._acceptor.stop()
@@ -90,7 +93,7 @@ class ApiServer:
         for connection in list(self._open.connections):
             connection.shutdown()
         await self._tasks_end(_GRACE_SECONDS)
-        # Whoever is still here waits for a slow client, or hangs: first hang up, then cancel.
+        # The remaining tasks wait for slow clients or hang: first disconnect, then cancel.
         for connection in list(self._open.connections):
             connection.transport.abort()
         await self._tasks_end(0.05)
@@ -113,7 +116,7 @@ def _most_connections() -> int:
 
 
 def local_url(host: str, port: int) -> str:
-    """How clients on this machine reach a server that listens there."""
+    """Return the URL for clients on this machine of a server that listens on `host` and `port`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
@@ -123,8 +126,8 @@ def _bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit these: the kernel notices clients that have vanished, also while they
-        # do not read, and one that does not read does not take megabytes of the kernel's memory.
+        # Connections inherit these options. Keepalive detects clients that have vanished, even
+        # those that do not read; the send buffer limits the kernel memory of slow readers.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():
             sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,4 +1,4 @@
-"""Streams that are answers: when they may start, what their lines are, how they end."""
+"""Streaming responses: start, encoding of events, and termination."""
 
 import asyncio
 from collections.abc import (
@@ -33,17 +33,17 @@ from onejob.wire.kinds import Kind
 from onejob.wire.requests import WatchEvent
 
 T = TypeVar("T")
-#: The content of one WebSocket frame, in pieces that need not be joined.
+#: Payload of one WebSocket frame, in pieces that need not be joined.
 Frame: TypeAlias = tuple[bytes, ...]
 
-#: What is sent at once, about: as much waits in memory for each client that does not read.
+#: Approximate size of one write; as much is held in memory per client that does not read.
 _PIECE_BYTES: Final = 16 * 1024
-#: Protobuf and rows of Tables have to be made, which takes longer than to pass documents on.
+#: Yield budget for encoded forms: protobuf and Table rows cost more than forwarding documents.
 _MADE_TURN_BYTES: Final = TURN_BYTES // 4
 
 
 class Rendering:
-    """Documents and events in the form that one client asked for."""
+    """Encoder of documents and events in the representation that one client requested."""
 
     def __init__(
         self, service: Service, kind: Kind, representation: Representation, request: Request
@@ -82,12 +82,12 @@ class Rendering:
 
     @property
     def is_text(self) -> bool:
-        """Whether WebSockets carry the events in text frames."""
+        """Return whether WebSockets carry the events in text frames."""
         return not self._protobuf
 
     @property
     def stream_type(self) -> bytes:
-        """The content type of a watch."""
+        """Content type of the watch response."""
         if self._protobuf:
             return b"application/vnd.kubernetes.protobuf;stream=watch"
         return b"application/json"
@@ -98,11 +98,11 @@ class Rendering:
         return self.render(event.document)
 
     async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
-        """Return the pieces of event lines. The worker makes those of large documents."""
+        """Return the encoded events in pieces. Large documents are encoded in the worker thread."""
         return await self._made_by("lines", self.pieces, events)
 
     async def made_frames(self, events: Sequence[WatchEvent]) -> Iterable[Frame]:
-        """Return one WebSocket frame for each event."""
+        """Return one WebSocket frame per event."""
         return await self._made_by("frames", self.frames, events)
 
     async def _made_by(
@@ -119,20 +119,23 @@ class Rendering:
             made = await events.made_later(shape, lambda: self._worker.turn(list, make(events)))
         else:
             made = events.made(shape, lambda: list(make(events)))
-        # Another watcher may have made them.
+        # Another watcher may have encoded them, including the columns.
         self._columns_sent = True
         return made
 
     def _shape_now(self) -> tuple[Hashable, ...]:
-        """Return all that the bytes of these events depend on, besides the events."""
+        """Return the cache key: everything but the events that the encoded bytes depend on."""
         if self._form != "Table":
             return self._shape
-        # Rows have ages in seconds; only the first event has the columns.
+        # Rows contain ages in seconds, and only the first event contains the columns.
         return (*self._shape, int(self._clock.now().timestamp()), self._columns_sent)
 
     def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
-        """The lines of events, small ones joined. A large document is the store's own until the
-        moment a piece of it is sent: watchers who do not read have no copies of it."""
+        """Yield the lines of events, joining small ones.
+
+        A large document is not copied before a piece of it is sent, so that watchers that do not
+        read hold no copies.
+        """
         joined: list[bytes] = []
         size = 0
         for event in events:
@@ -168,11 +171,13 @@ class Rendering:
 
 
 async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
-    """The first item on its way, None being the end. If it fails soon, that is raised here,
-    while there is still time to answer with an error."""
+    """Start `items` and return a future of the first one (None: the end).
+
+    An early failure is raised here, while an error response is still possible.
+    """
     first_item = asyncio.ensure_future(anext(items, None))
     try:
-        # What fails without waiting for anything has failed after two turns.
+        # An iterator that fails without waiting has failed after two loop iterations.
         for _ in range(2):
             await asyncio.sleep(0)
         if patience_seconds and not first_item.done():
@@ -206,7 +211,7 @@ async def _close(items: AsyncIterator[object]) -> None:
 def in_slices(
     events: Sequence[WatchEvent], turn_bytes: int = TURN_BYTES
 ) -> Iterator[Sequence[WatchEvent]]:
-    """As many events as are joined before others get a turn."""
+    """Yield slices of events whose size fits into one yield interval."""
     start = size = 0
     for end, event in enumerate(events, 1):
         size += len(event.document) + DOCUMENT_COST
@@ -228,10 +233,10 @@ def _cost(events: Sequence[WatchEvent]) -> int:
 
 
 class Watch:
-    """A watch that was admitted: its events as the lines of a response or as WebSocket frames.
+    """Watch that has been admitted: its events as response lines or as WebSocket frames.
 
-    A failure is the last event: the response has begun. Iterate over one of the two, once, or
-    `aclose` it.
+    A failure is sent as the last event, because the response has already begun. Iterate over one of
+    the two, once, or `aclose` it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Objects as rows of a `meta.k8s.io/v1` Table: what `kubectl get` prints."""
+"""Table representation (`meta.k8s.io/v1`), which `kubectl get` prints."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -55,7 +55,7 @@ def object_table(
     *,
     with_columns: bool = True,
 ) -> bytes:
-    """A Table of one row. In a watch only the first says its columns."""
+    """Return a Table of one row. In a watch, only the first Table contains the columns."""
     decoded = _decode(document)
     metadata = {"resourceVersion": decoded.get("metadata", {}).get("resourceVersion", "")}
     head = _head(metadata, strategy.columns() if with_columns else None)
@@ -63,7 +63,7 @@ def object_table(
 
 
 def bookmark_table(document: bytes) -> bytes:
-    """A bookmark has no cells, but its row keeps the annotations and the revision."""
+    """Return the Table of a bookmark: a row without cells that keeps annotations and revision."""
     metadata = {"resourceVersion": _decode(document)["metadata"]["resourceVersion"]}
     return _head(metadata, None) + b'{"cells":[],"object":' + metadata_only(document) + b"}]}"
 
