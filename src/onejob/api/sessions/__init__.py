@@ -1,4 +1,5 @@
-"""What stays open between a client and a Pod: logs, exec, attach and forwarded ports.
+"""Streaming sessions between a client and a Pod: logs, exec, attach and port forwarding.
 
-WebSocket channels and SPDY streams are carried here; what is at the other end is the node's.
+This package handles the client side: WebSocket channels and SPDY streams. The node implements the
+Pod side.
 """

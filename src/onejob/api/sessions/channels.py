@@ -1,6 +1,6 @@
-"""Channels in a WebSocket, as Kubernetes has them: each message begins with its channel's number.
+"""Kubernetes' WebSocket channels: each message begins with its channel number.
 
-In base64 protocols the number is a digit and the data are text.
+In base64 protocols the number is a digit and the data is text.
 """
 
 import binascii
@@ -14,12 +14,12 @@ from onejob.wire.errors import BadRequest
 
 log = logging.getLogger(__name__)
 
-#: What a client means that names no protocol: the first there was, in binary.
+#: Protocol of a client that names none: the original one, in binary.
 UNNAMED: Final = ""
 
 
 def choose_protocol(offered: Sequence[str], known: Sequence[str]) -> str:
-    """The first of the `known` ones that is offered. Raises BadRequest."""
+    """Return the first protocol of `known` that is offered. Raises BadRequest."""
     if not offered:
         return UNNAMED
     for protocol in known:
@@ -44,12 +44,12 @@ class Channels:
         await self._send({"type": "websocket.close", "code": 1000})
 
     async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
-        """Do the same as `parse`, as channels by SPDY do it."""
+        """Yield as `parse` does; the interface shared with `SpdyChannels`."""
         for parsed in self.parse(message):
             yield parsed
 
     def parse(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
-        """Yield channel and data; nothing of a message that is empty or no base64."""
+        """Yield channel and data; nothing if the message is empty or invalid base64."""
         data: bytes = message.get("bytes") or (message.get("text") or "").encode()
         if not data:
             return

@@ -1,8 +1,8 @@
-"""exec and attach over a WebSocket: the channel protocols of Kubernetes.
+"""exec and attach over WebSockets: Kubernetes' channel protocols.
 
-Each message's first byte names its channel. v5 adds a way to say that stdin has ended. v4 and
-later end with a status; the first protocol, which has no number, sends nothing but the text of a
-failure.
+The first byte of each message names its channel. v5 adds a message for the end of stdin. v4 and
+later end with a status; the original protocol, which has no version number, sends only the text of
+a failure.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from onejob.wire.errors import ApiError, InternalError
 
 log = logging.getLogger(__name__)
 
-#: Best first.
+#: Supported protocols in order of preference.
 PROTOCOLS: Final = (
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
@@ -29,7 +29,7 @@ PROTOCOLS: Final = (
     "channel.k8s.io",
     "base64.channel.k8s.io",
 )
-#: A connection or a tunnel that speaks SPDY.
+#: Protocol of a connection or tunnel that uses SPDY.
 SPDY_PROTOCOL: Final = "SPDY/3.1+v4.channel.k8s.io"
 _WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", UNNAMED)
 
@@ -43,15 +43,15 @@ class _Channel(IntEnum):
     CLOSE = 255
 
 
-#: How much typed ahead is kept. Reading on is what keeps pings answered, so this is generous.
+#: Limit of buffered stdin. Generous, because reading must continue for pings to be answered.
 _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
-#: After so long without room, read on by as much as a connection delivers at once: the news that
-#: the caller has left waits behind the rest of the input.
+#: After this time without buffer space, the limit is raised by as much as a connection delivers at
+#: once: a disconnect is noticed only after the preceding input is read.
 _STALLED_SECONDS: Final = 60.0
 _DELIVERED_AT_ONCE: Final = 1024 * 1024
-#: How long a client of SPDY may take to open its streams.
+#: Time for a SPDY client to open its streams.
 _STREAMS_SECONDS: Final = 30.0
-#: Between the handshake and the command's first words.
+#: Delay between the handshake and the first output of the command.
 _SETTLING_SECONDS: Final = 0.05
 
 
@@ -62,7 +62,7 @@ async def run_session(
     send: Send,
     protocol: str = PROTOCOLS[0],
 ) -> None:
-    """Carry an accepted WebSocket until the command ends or the caller goes away."""
+    """Run a session on an accepted WebSocket until the command ends or the client disconnects."""
     channels: Channels | SpdyChannels
     if protocol == SPDY_PROTOCOL:
         try:
@@ -72,8 +72,8 @@ async def run_session(
             return
     else:
         channels = Channels(send, protocol)
-        # kubectl reads from the moment it is connected, but makes its streams a little later,
-        # and throws away what comes for a stream it has not made yet.
+        # kubectl reads as soon as it is connected but creates its streams slightly later, and
+        # discards data for a stream that does not exist yet.
         await asyncio.sleep(_SETTLING_SECONDS)
     streams = _Streams(channels, has_status=protocol not in _WITHOUT_STATUS)
     running = asyncio.ensure_future(source.exec(request, streams))
@@ -111,7 +111,7 @@ def _exit_status(code: int) -> dict[str, Any]:
 
 
 class _Streams:
-    """Implements `ExecStreams` on the channels of a WebSocket."""
+    """Implementation of `ExecStreams` on the channels of a session."""
 
     def __init__(self, channels: Channels | SpdyChannels, *, has_status: bool) -> None:
         self._channels = channels
@@ -156,11 +156,11 @@ class _Streams:
         await self._channels.close()
 
     async def read_messages(self, receive: Receive) -> None:
-        """Sort what arrives into its channels, until the caller is gone."""
+        """Dispatch incoming messages to their channels until the client disconnects."""
         limit = _MAX_AHEAD_BYTES
         message: Any = {}
         while True:
-            # The first round is for what came before the session began.
+            # The first iteration processes data that arrived before the session began.
             try:
                 async for channel, data in self._channels.read(message):
                     self._take(channel, data)

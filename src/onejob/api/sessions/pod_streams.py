@@ -1,6 +1,6 @@
-"""Logs of, and sessions in, a Pod's containers: what is asked for, and of which container.
+"""Log and session requests for a Pod's containers: parameters, container choice, and interfaces.
 
-The bytes come from whoever runs the Pods, through `LogSource` and `ExecSource`.
+The node provides the data through `LogSource` and `ExecSource`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,8 +19,11 @@ class LogSource(Protocol):
     async def logs(
         self, namespace: str, name: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:
-        """The log in pieces of whole or partial lines. Following ends when the container does.
-        Refusals (still waiting, no previous instance) are raised before the first piece."""
+        """Return the log in pieces of whole or partial lines.
+
+        A followed log ends when its container does. Rejections (container still waiting, no
+        previous instance) are raised before the first piece.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class ExecRequest:
     namespace: str
     name: str
     container: str
-    #: Empty means: attach to what already runs.
+    #: Command to execute; empty to attach to the running process.
     command: tuple[str, ...] = ()
     stdin: bool = False
     stdout: bool = False
@@ -43,22 +46,25 @@ class TerminalSize:
 
 
 class ExecStreams(Protocol):
-    """The caller's end of a session."""
+    """Client side of a session."""
 
     async def read_stdin(self) -> bytes:
-        """What the caller typed; empty at its end."""
+        """Return the next piece of stdin; empty at its end."""
 
     async def write_stdout(self, data: bytes) -> None: ...
 
     async def write_stderr(self, data: bytes) -> None: ...
 
     async def next_size(self) -> TerminalSize:
-        """Waits for the caller's terminal to be resized."""
+        """Wait until the client's terminal is resized and return its size."""
 
 
 class ExecSource(Protocol):
     async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
-        """Run to the end and return the exit code. Cancelled when the caller goes away."""
+        """Run the command to its end and return the exit code.
+
+        Cancelled when the client disconnects.
+        """
 
 
 def log_options(query: Query, pod: str) -> LogOptions:
@@ -95,7 +101,10 @@ def log_options(query: Query, pod: str) -> LogOptions:
 def session_request(
     pod: Document, query: Query, namespace: str, name: str, *, attach: bool
 ) -> ExecRequest:
-    """What an exec or attach of this Pod asks for. Raises BadRequest if it cannot be had."""
+    """Return the parsed parameters of an exec or attach.
+
+    Raises BadRequest if the Pod or container does not support it.
+    """
     container = choose_container(pod, first(query, "container"))
     require_running(pod)
     command = () if attach else tuple(query.get("command", ()))
@@ -105,7 +114,7 @@ def session_request(
     if not any(wanted.values()):
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
     tty = flag(query, "tty")
-    # A terminal has one output.
+    # A terminal has a single output stream.
     stderr = wanted["stderr"] and not tty
     return ExecRequest(
         namespace, name, container, command, wanted["stdin"], wanted["stdout"], stderr, tty
@@ -113,7 +122,10 @@ def session_request(
 
 
 def choose_container(pod: Document, asked: str) -> str:
-    """The container that is meant. Raises BadRequest if that is none, or not clear."""
+    """Return the requested container, or the only one.
+
+    Raises BadRequest if it does not exist or the choice is ambiguous.
+    """
     spec = pod.get("spec", {})
     names = _names(spec, "containers")
     init_names = _names(spec, "initContainers")
@@ -139,7 +151,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 def require_running(pod: Document, intent: str = "exec into a container in") -> None:
-    """Sessions need a Pod that is somewhere and not over."""
+    """Raise BadRequest unless the Pod is scheduled and has not ended."""
     name = pod["metadata"]["name"]
     phase = pod.get("status", {}).get("phase", "")
     if phase in _ENDED:

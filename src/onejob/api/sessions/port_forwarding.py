@@ -1,8 +1,8 @@
-"""pods/portforward: connections of a client carried to ports that a Pod listens on.
+"""pods/portforward: relay of client connections to ports that a Pod listens on.
 
-Two protocols, both in a WebSocket. In the channel protocol (Python's and other clients') the
-request names the ports, and each has one connection: a channel for data and one for an error. In
-the tunnel (kubectl's) the client opens a pair of SPDY streams per connection, whenever it likes.
+Two protocols run inside a WebSocket. In the channel protocol (used by Python and other clients) the
+request names the ports, and each has one connection with a data channel and an error channel. In
+the tunnel protocol (kubectl) the client opens a pair of SPDY streams per connection at any time.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ CHANNEL_PROTOCOLS: Final = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 TUNNEL_PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
 
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: Connects to a port of the Pod. Raises ApiError or OSError.
+#: Connect to a port of the Pod. Raises ApiError or OSError.
 Connect: TypeAlias = Callable[[int], Awaitable[Connection]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 _PIECE_BYTES: Final = 64 * 1024
-#: How much a Pod that does not read may leave waiting here. Reading on is what keeps pings
-#: answered, so this is generous.
+#: Limit of data that waits for a Pod that does not read. Generous, because reading must continue
+#: for pings to be answered.
 _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
 _MOST_PORTS: Final = 100
 _MOST_STREAMS: Final = 1000
@@ -48,12 +48,14 @@ _MOST_STREAMS: Final = 1000
 
 class PortSource(Protocol):
     async def connect(self, namespace: str, name: str, port: int) -> Connection:
-        """A connection to a port that a process of this Pod listens on, and to no other. Raises
-        ApiError or OSError."""
+        """Connect to a port on which a process of this Pod listens, and to no other.
+
+        Raises ApiError or OSError.
+        """
 
 
 def forwarded_ports(query: Query) -> tuple[int, ...]:
-    """The ports that a request of the channel protocol names. Raises BadRequest."""
+    """Return the ports named in a request of the channel protocol. Raises BadRequest."""
     texts = [text for value in query.get("ports", ()) for text in value.split(",")]
     if not texts:
         raise BadRequest('query parameter "ports" is required')
@@ -65,7 +67,7 @@ def forwarded_ports(query: Query) -> tuple[int, ...]:
 async def run_channels(
     connect: Connect, ports: Sequence[int], receive: Receive, send: Send, protocol: str
 ) -> None:
-    """Carry an accepted WebSocket until all connections have ended or the caller goes away."""
+    """Relay until all connections have ended or the client disconnects."""
     channels = Channels(send, protocol)
     ahead = _Ahead()
     relays = []
@@ -76,7 +78,7 @@ async def run_channels(
 
     async def serve(number: int, relay: _Relay) -> None:
         if problem := await relay.run(connect):
-            # If the caller is gone, nobody is left to be told.
+            # The client may have disconnected meanwhile.
             with suppress(OSError):
                 await channels.write(2 * number + 1, problem.encode())
 
@@ -88,7 +90,8 @@ async def run_channels(
             await ahead.room()
 
     async def serve_all() -> None:
-        # Awaited in a task: what `gather` returns complains of its own cancellation otherwise.
+        # Wrapped in a task, because a bare `gather` future reports its own cancellation as an
+        # error.
         await asyncio.gather(*(serve(number, relay) for number, relay in enumerate(relays)))
 
     serving = asyncio.ensure_future(serve_all())
@@ -110,7 +113,7 @@ def _channel_writer(channels: Channels, channel: int) -> Write:
 
 
 async def run_tunnel(connect: Connect, receive: Receive, send: Send) -> None:
-    """Carry an accepted WebSocket until the caller goes away."""
+    """Relay until the client disconnects."""
     tunnel = _Tunnel(connect, send)
     try:
         while (message := await receive())["type"] == "websocket.receive":
@@ -123,8 +126,10 @@ async def run_tunnel(connect: Connect, receive: Receive, send: Send) -> None:
 
 
 class _Pair:
-    """The streams of one forwarded connection. What the client sends is taken from the first
-    moment on; who it is for is known once there are both."""
+    """The two streams (data and error) of one forwarded connection.
+
+    Data is accepted immediately; the connection is opened once both streams exist.
+    """
 
     def __init__(self, port: int, tunnel: "_Tunnel") -> None:
         self._tunnel = tunnel
@@ -144,7 +149,7 @@ class _Tunnel:
         self._writer = SpdyWriter()
         self.ahead = _Ahead()
         self._pairs: dict[str, _Pair] = {}
-        #: By the number of each of their streams.
+        #: Pairs by the number of each of their streams.
         self._of_stream: dict[int, _Pair] = {}
 
     async def take(self, data: bytes) -> None:
@@ -175,7 +180,8 @@ class _Tunnel:
         kind = event.headers.get("streamtype", "")
         number = event.headers.get("requestid", "")
         if not number:
-            # Old clients number nothing, but open the stream for errors right before the other.
+            # Old clients send no request id, but open the error stream directly before the data
+            # stream.
             number = f"by stream {event.stream if kind == 'error' else event.stream - 2}"
         try:
             pair = self._pairs.get(number) or _Pair(_port(event.headers.get("port", "")), self)
@@ -190,7 +196,7 @@ class _Tunnel:
         self._pairs[number] = pair
         await self.write(self._writer.accept(event.stream))
         if len(pair.streams) == 2:
-            # Complete: whoever uses this number again means another connection.
+            # The pair is complete; if the id is reused, it denotes another connection.
             del self._pairs[number]
             pair.task = asyncio.create_task(self._serve(pair))
 
@@ -228,7 +234,8 @@ class _Tunnel:
 
 
 class _Ahead:
-    """What clients sent and Pods have not taken yet, over all connections of one session."""
+    """Bytes that clients have sent and Pods have not read yet, over all connections of one session.
+    """
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -246,7 +253,10 @@ class _Ahead:
 
 
 class _Relay:
-    """One connection. `take` and `end` are what the client sends; `write` is how it is sent to."""
+    """Relay of one connection.
+
+    `take` and `end` receive the client's data; `write` sends to the client.
+    """
 
     def __init__(self, port: int, write: Write, ahead: _Ahead) -> None:
         self._port = port
@@ -267,7 +277,7 @@ class _Relay:
         self._changed.set()
 
     async def run(self, connect: Connect) -> str:
-        """Until the Pod's end has closed. What went wrong, if anything did."""
+        """Relay until the Pod closes the connection. Returns an error message, or ""."""
         try:
             reader, writer = await connect(self._port)
         except (ApiError, OSError) as error:
@@ -300,7 +310,8 @@ class _Relay:
                 self._changed.clear()
                 await self._changed.wait()
         except OSError:
-            # The Pod reads no more; what it still writes, or that it hung up, is read elsewhere.
+            # The Pod no longer reads. Its output and its disconnect are handled by the reading
+            # side.
             self._ended = True
             self._discard()
 

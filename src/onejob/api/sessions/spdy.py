@@ -1,7 +1,7 @@
-"""The frames of SPDY/3.1, as far as Kubernetes' port forwarding uses them. No I/O.
+"""SPDY/3.1 framing, limited to the subset that Kubernetes uses. Sans-I/O.
 
-The protocol is long dead elsewhere; kubectl still carries the streams of forwarded connections
-in it, inside of a WebSocket. There is no flow control: no client of this takes part in it.
+The protocol is obsolete elsewhere; kubectl still uses it for the streams of forwarded connections,
+inside a WebSocket. Flow control is not implemented, because no client uses it.
 """
 
 import struct
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-#: Agreed upon by both sides to compress headers with: names that were common, each after its
-#: length, and then text.
+#: Compression dictionary of the SPDY specification: length-prefixed common header names, then
+#: common text.
 _COMMON_NAMES: Final = (
     "options", "head", "post", "put", "delete", "trace", "accept", "accept-charset",
     "accept-encoding", "accept-language", "accept-ranges", "age", "allow", "authorization",
@@ -39,11 +39,11 @@ DICTIONARY: Final = (
 )
 
 _MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
-#: Of one stream. Kubernetes' clients send three short headers; what is compressed may stand for a
-#: thousand times its bytes.
+#: Limits of one stream. Kubernetes' clients send three short headers; compressed data may expand a
+#: thousandfold.
 _MAX_HEADER_BYTES: Final = 8 * 1024
 _MAX_HEADERS: Final = 64
-#: Bytes read before other work of the event loop gets its turn: at most 1365 frames.
+#: Bytes parsed before yielding to the event loop; at most 1365 frames.
 _SLICE_BYTES: Final = 16 * 1024
 _FIN: Final = 0x01
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
@@ -51,7 +51,7 @@ _CANCEL: Final = 5
 
 
 class SpdyError(Exception):
-    """The other side sent what is no SPDY, or more than is taken."""
+    """The peer sent invalid SPDY or exceeded a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +75,37 @@ class StreamReset:
 
 @dataclass(frozen=True, slots=True)
 class Pinged:
-    """To be answered with `ping` and the same number."""
+    """Ping; the reply is `ping` with the same number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class GoingAway:
-    """The other side opens no more streams."""
+    """The peer will not open further streams."""
 
 
 Event: TypeAlias = StreamOpened | StreamData | StreamReset | Pinged | GoingAway
 
 
 def slices(data: bytes) -> Iterator[bytes]:
-    """Cut what arrived into parts. Yield to the event loop after each: a flood of small frames,
-    such as pings, takes much longer to read than its bytes to send."""
+    """Split received data into slices. Yield to the event loop after each.
+
+    A flood of small frames, such as pings, takes much longer to parse than to send.
+    """
     for start in range(0, len(data), _SLICE_BYTES):
         yield data[start : start + _SLICE_BYTES]
 
 
 class SpdyReader:
-    """Bytes in whatever pieces they come, made into events."""
+    """Incremental parser from bytes to events."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
         self._headers = zlib.decompressobj(zdict=DICTIONARY)
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Raises SpdyError."""
+        """Parse `data` and yield the completed events. Raises SpdyError."""
         self._pending += data
         while len(self._pending) >= 8:
             first, flags_and_length = struct.unpack_from(">II", self._pending)
@@ -137,7 +139,7 @@ class SpdyReader:
                 case 7:
                     return GoingAway()
                 case 8:
-                    # Further headers say nothing here, but the compression depends on them.
+                    # Additional headers are ignored, but the decompression state depends on them.
                     self._read_headers(payload[4:])
                 case _:
                     pass
@@ -161,19 +163,19 @@ class SpdyReader:
 
 
 class SpdyWriter:
-    """Frames to be sent, in the order in which they were made."""
+    """Frame encoder. Frames must be sent in the order in which they were created."""
 
     def __init__(self) -> None:
         self._headers = zlib.compressobj(zdict=DICTIONARY)
 
     def accept(self, stream: int) -> bytes:
-        """The answer to a stream that was opened, without headers."""
+        """Return the reply that accepts a stream, without headers."""
         block = self._headers.compress(struct.pack(">I", 0))
         block += self._headers.flush(zlib.Z_SYNC_FLUSH)
         return _control_frame(_SYN_REPLY, struct.pack(">I", stream) + block)
 
     def open(self, stream: int, headers: Mapping[str, str]) -> bytes:
-        """What clients begin with."""
+        """Return the frame with which a client opens a stream."""
         plain = struct.pack(">I", len(headers)) + b"".join(
             struct.pack(">I", len(text.encode())) + text.encode()
             for pair in headers.items()

@@ -1,4 +1,4 @@
-"""exec and attach by SPDY, as kubectl before 1.30 has them: a stream for each channel."""
+"""exec and attach over SPDY (kubectl before 1.30): one stream per channel."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,20 +17,20 @@ from onejob.api.sessions.spdy import (
     slices,
 )
 
-#: By their numbers in the channel protocols.
+#: Channel numbers as in the WebSocket protocols.
 _CHANNELS: Final = {"stdin": 0, "stdout": 1, "stderr": 2, "error": 3, "resize": 4}
 _STDIN: Final = 0
 _CLOSE: Final = 255
-#: Data of one stream that is kept until all are open.
+#: Limit of data buffered until all streams are open.
 _MAX_EARLY_BYTES: Final = 1024 * 1024
 
 
 class ClientLeft(Exception):
-    """The client hung up, or sent what is no SPDY, before its streams were all open."""
+    """The client disconnected or sent invalid SPDY before all its streams were open."""
 
 
 class SpdyChannels:
-    """What `Channels` is for WebSockets. Made by `opened`."""
+    """Counterpart of `Channels` for SPDY. Create it with `opened`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -38,13 +38,13 @@ class SpdyChannels:
         self._writer = SpdyWriter()
         self._streams: dict[int, int] = {}
         self._channels: dict[int, int] = {}
-        #: What was sent before all streams were open.
+        #: Data that arrived before all streams were open.
         self._early: list[tuple[int, bytes]] = []
         self._unanswered: list[bytes] = []
 
     @classmethod
     async def opened(cls, request: ExecRequest, receive: Receive, send: Send) -> "SpdyChannels":
-        """With all the streams that this session needs. Raises ClientLeft."""
+        """Return the channels once all streams of the session are open. Raises ClientLeft."""
         channels = cls(send)
         wanted = {"error"} | {
             name
@@ -67,8 +67,10 @@ class SpdyChannels:
         return channels
 
     async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield channels and their data. The end of a stream is given as in v5's protocol. Raises
-        ClientLeft."""
+        """Yield channels and their data.
+
+        The end of a stream is reported as in the v5 protocol. Raises ClientLeft.
+        """
         early, self._early = self._early, []
         for taken in early:
             yield taken
@@ -125,7 +127,7 @@ class SpdyChannels:
         self._unanswered.append(self._writer.accept(event.stream))
 
     async def answer(self) -> None:
-        """Answer pings, and streams that were opened."""
+        """Send pending replies to pings and opened streams."""
         if self._unanswered:
             frames, self._unanswered = b"".join(self._unanswered), []
             await self._write(frames)

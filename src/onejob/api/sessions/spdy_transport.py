@@ -1,7 +1,7 @@
-"""A connection that was upgraded to SPDY, shown to the application as a WebSocket.
+"""Connection upgraded to SPDY, presented to the application as a WebSocket.
 
-The client sends one stream of bytes; where a WebSocket has messages, this has pieces of it. The
-protocols that the client offers are named as in a tunnel: `SPDY/3.1+portforward.k8s.io`.
+The client sends a byte stream, whose pieces take the place of WebSocket messages. The offered
+protocols are named as in a tunnel: `SPDY/3.1+portforward.k8s.io`.
 """
 
 from collections.abc import Iterable, Mapping

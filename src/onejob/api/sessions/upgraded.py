@@ -1,7 +1,7 @@
-"""Connections that an upgrade takes over from HTTP/1.1.
+"""Connections taken over from HTTP/1.1 by an upgrade.
 
-To the application, every one of them is a WebSocket in the sense of ASGI. What the protocols have
-in common is here: back-pressure in both directions, refusals, and the end of the connection.
+The application sees each of them as an ASGI WebSocket. This module implements the common part:
+back-pressure in both directions, rejections, and the end of the connection.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """The server's side of its connections. It ends `connections` and `tasks` when it stops."""
+    """Server-side owner of connections. It ends `connections` and `tasks` at shutdown."""
 
     app: App
     connections: set[Any]
@@ -32,11 +32,11 @@ class Host(Protocol):
 
 
 class UpgradedConnection(asyncio.Protocol):
-    """Base of the protocols that a connection can be upgraded to.
+    """Base class of the protocols that a connection can be upgraded to.
 
-    Reading pauses while a delivery waits for the application; `send` waits while the client does
-    not read. Clients that stall count towards the server's limit of stalled connections. After the
-    client has left, `send` raises ConnectionError and `receive` returns a disconnect.
+    Reading pauses while a message waits for the application; `send` waits while the client does not
+    read. Stalled clients count towards the server's limit of stalled connections. After a
+    disconnect, `send` raises ConnectionError and `receive` returns a disconnect message.
     """
 
     transport: asyncio.Transport
@@ -82,17 +82,17 @@ class UpgradedConnection(asyncio.Protocol):
         self._host.on_closed()
 
     def shutdown(self) -> None:
-        """End the connection because the server stops."""
+        """Close the connection because the server is stopping."""
         self._disconnect(1012)
         self.transport.close()
 
-    # --- the application's end ------------------------------------------------------------------
+    # --- application side ----------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
             await self._host.app(self._scope, self._receive, self._send)
         except ConnectionError:
-            # The client has left in the middle of an answer.
+            # The client disconnected during a response.
             return
         except Exception:
             log.exception("a session failed")
@@ -125,7 +125,7 @@ class UpgradedConnection(asyncio.Protocol):
                 raise ValueError(f"unknown message {unknown}")
 
     async def _drained(self) -> None:
-        """Wait until the client has read most of what was sent. Raises ConnectionError."""
+        """Wait until the client has read most of the sent data. Raises ConnectionError."""
         await self._writable.wait()
         if self._lost or self.transport.is_closing():
             raise ConnectionResetError("the client has left")
@@ -150,7 +150,7 @@ class UpgradedConnection(asyncio.Protocol):
     # --- helpers of subclasses --------------------------------------------------------------------
 
     def _deliver(self, message: Mapping[str, Any]) -> None:
-        """Queue a message for the application, and read no further until it is taken."""
+        """Queue a message for the application and pause reading until it is consumed."""
         self._arrived.put_nowait(message)
         if not self._reading_paused:
             self._reading_paused = True

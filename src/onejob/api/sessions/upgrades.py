@@ -1,4 +1,4 @@
-"""Upgrade requests: the session that each opens, and its subprotocol."""
+"""Upgrade requests: open the requested session and choose its subprotocol."""
 
 import asyncio
 from base64 import b64encode
@@ -36,7 +36,7 @@ from onejob.api.sessions.port_forwarding import (
 )
 from onejob.wire.errors import BadRequest
 
-#: Subresources that need an upgrade. Logs and watches are also served without one.
+#: Subresources that require an upgrade. Logs and watches are also served without one.
 SESSIONS: Final = ("exec", "attach", "portforward")
 
 _BASE64: Final = "base64.binary.k8s.io"
@@ -45,11 +45,11 @@ _PLAIN_PROTOCOLS: Final = ("binary.k8s.io", _BASE64)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    #: What the answer to the request names; "" if the client named none.
+    #: Subprotocol named in the response; "" if the client named none.
     protocol: str
-    #: Carries the WebSocket, once it is accepted, until one side ends it.
+    #: Runs the session on the accepted WebSocket until one side ends it.
     run: Callable[[Receive, Send], Awaitable[None]]
-    #: Ends what is open already if the client leaves before the WebSocket is accepted.
+    #: Releases resources if the client disconnects before the WebSocket is accepted.
     abandon: Callable[[], Awaitable[None]] | None = None
 
 
@@ -62,7 +62,10 @@ class Upgrades:
         self._ports = ports
 
     async def open(self, target: ResourcePath, query: Query, offered: Sequence[str]) -> Session:
-        """Raises what a plain request would get as its answer."""
+        """Return the session for an exec, attach or portforward.
+
+        Raises the errors with which a plain request is answered.
+        """
         document = await self._service.get(target.kind, target.namespace, target.name)
         pod: dict[str, Any] = msgspec.json.decode(document)
         if target.subresource == "portforward":
@@ -100,12 +103,12 @@ class Upgrades:
 
 
 def log_protocol(offered: Sequence[str]) -> str:
-    """Raises BadRequest."""
+    """Return the subprotocol of a log stream. Raises BadRequest."""
     return choose_protocol(offered, _PLAIN_PROTOCOLS)
 
 
 def log_stream(answer: Answer, protocol: str) -> Session:
-    """The body of an answer, piece by piece, in messages without channels."""
+    """Return a session that sends a response body in pieces, without channels."""
 
     async def messages() -> AsyncGenerator[dict[str, Any], None]:
         async with aclosing(_pieces_of(answer)) as pieces:
@@ -119,15 +122,17 @@ def log_stream(answer: Answer, protocol: str) -> Session:
 
 
 def watch_protocol(offered: Sequence[str]) -> str:
-    """Return the only protocol that is offered: as upstream, a watch has none of its own. Raises
-    BadRequest."""
+    """Return the single offered subprotocol or "".
+
+    As upstream, watches define none of their own. Raises BadRequest.
+    """
     if len(offered) > 1 or not "".join(offered).isascii():
         raise BadRequest("unable to upgrade: a watch accepts at most one subprotocol")
     return "".join(offered)
 
 
 def watch_stream(watch: Watch, protocol: str) -> Session:
-    """The events of a watch, one frame each."""
+    """Return a session that sends each watch event as one frame."""
 
     async def messages() -> AsyncGenerator[dict[str, Any], None]:
         async with aclosing(watch.frames()) as frames:
@@ -138,7 +143,7 @@ def watch_stream(watch: Watch, protocol: str) -> Session:
 
 
 def _one_way(protocol: str, messages: AsyncGenerator[dict[str, Any], None]) -> Session:
-    """A session that sends `messages` and ignores whatever the client sends."""
+    """Return a session that sends `messages` and ignores the client's messages."""
 
     async def pump(send: Send) -> None:
         async with aclosing(messages):
@@ -161,7 +166,7 @@ def _one_way(protocol: str, messages: AsyncGenerator[dict[str, Any], None]) -> S
         if tasks[0].done() and not tasks[0].cancelled():
             tasks[0].result()
 
-    # Closing a generator that was never begun would not run its `finally`.
+    # Run the generator instead of closing it: closing one that never started skips its `finally`.
     return Session(protocol, run, partial(run, _left, _unheard))
 
 
@@ -170,7 +175,7 @@ async def _left() -> Mapping[str, Any]:
 
 
 async def _unheard(message: dict[str, Any]) -> None:
-    """Sends to nobody."""
+    """Discard the message."""
 
 
 async def _pieces_of(answer: Answer) -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,4 @@
-"""A connection that was upgraded to a WebSocket, on the sans-I/O protocol of `websockets`."""
+"""Connection upgraded to a WebSocket, based on the sans-I/O protocol of `websockets`."""
 
 import asyncio
 import logging
@@ -13,19 +13,19 @@ from websockets.server import ServerProtocol
 from onejob.api.sessions.upgraded import Host, UpgradedConnection
 
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-#: Longer messages are sent in pieces of this size, as the client reads them.
+#: Size of pieces in which longer messages are sent, at the client's reading speed.
 _PIECE_BYTES: Final = 16 * 1024
-#: How long a client may take to answer a Close frame.
+#: Time for a client to reply to a Close frame.
 _CLOSE_SECONDS: Final = 10.0
 
-#: The headers that the library checks. It chooses neither subprotocol nor extensions: the
-#: application chooses the former (some names have a slash, which RFC 6455 does not allow), and
-#: there are none of the latter. Its limits on the length of a request are narrower than ours, and
-#: the address of a session may be long, as it holds the whole command.
+#: Headers passed to the library. It selects neither subprotocol nor extensions: the application
+#: selects the former (some names contain a slash, which RFC 6455 does not allow), and none of the
+#: latter is supported. The library's limits on the request length are stricter than ours, and the
+#: URL of a session may be long, as it contains the whole command.
 _HANDSHAKE: Final = (b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version")
 
 _library_log = logging.getLogger(f"{__name__}.protocol")
-# Mistakes of clients are not worth a line.
+# Client errors are not worth logging.
 _library_log.setLevel(logging.ERROR)
 
 
@@ -36,8 +36,10 @@ def open_web_socket(
     *,
     write_paused: bool = False,
 ) -> bool:
-    """Take over a connection whose request has been read. Answer a handshake that is invalid, close
-    the connection and return False."""
+    """Take over a connection whose request has been read.
+
+    For an invalid handshake, send an error response, close the connection and return False.
+    """
     protocol = ServerProtocol(max_size=_MAX_MESSAGE_BYTES, logger=_library_log)
     protocol.receive_data(_handshake(scope["method"], scope["headers"]))
     requests = [event for event in protocol.events_received() if isinstance(event, Request)]
@@ -55,11 +57,11 @@ def open_web_socket(
 
 
 class WebSocket(UpgradedConnection):
-    """One WebSocket.
+    """WebSocket connection.
 
-    Beside ASGI's `text` and `bytes`, messages to be sent may have `parts`: the pieces of one text
-    (`is_text`) or binary frame. They are not copied, so that a large object which many clients
-    watch is in memory once, however slowly they read.
+    In addition to ASGI's `text` and `bytes`, outgoing messages may have `parts`: the pieces of one
+    text (`is_text`) or binary frame. They are not copied, so that a large object watched by many
+    clients is in memory once, however slowly they read.
     """
 
     def __init__(
@@ -71,14 +73,14 @@ class WebSocket(UpgradedConnection):
     ) -> None:
         super().__init__(host, scope)
         self._protocol = protocol
-        #: The answer to the handshake, once the application accepts.
+        #: Handshake response, sent when the application accepts.
         self._response = response
         self._message = bytearray()
         self._is_text = False
         self._sending = asyncio.Lock()
-        #: Whether part of a frame is sent and the rest is not: nothing else may be written then.
+        #: Whether a frame is partially sent; nothing else may be written meanwhile.
         self._frame_open = False
-        #: The answer to the newest ping, until it can be written.
+        #: Reply to the newest ping, until it can be written.
         self._pong = b""
         self._close_timer: asyncio.TimerHandle | None = None
 
@@ -88,7 +90,7 @@ class WebSocket(UpgradedConnection):
         if self.transport.is_closing():
             return
         if self._protocol.state is State.CONNECTING:
-            # RFC 6455, 4.1: clients wait for the answer to the handshake.
+            # RFC 6455, 4.1: clients must wait for the handshake response.
             self.transport.abort()
             return
         protocol = self._protocol
@@ -106,7 +108,7 @@ class WebSocket(UpgradedConnection):
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if not frame.fin or self._message:
-            # One buffer: a list of fragments could take many times the limit of a message.
+            # One buffer: a list of fragments could take many times the message limit.
             self._message += frame.data
         if not frame.fin:
             return
@@ -161,8 +163,10 @@ class WebSocket(UpgradedConnection):
             self.transport.write(b"".join(self._protocol.data_to_send()))
 
     async def _send_large(self, is_text: bool, parts: Sequence[bytes], size: int) -> None:
-        """Send one frame as the client reads it. If that is interrupted, the frame stays open and
-        the connection ends without a Close frame."""
+        """Send one frame at the client's reading speed.
+
+        If interrupted, the frame stays incomplete and the connection ends without a Close frame.
+        """
         self._frame_open = True
         opcode = Opcode.TEXT if is_text else Opcode.BINARY
         self.transport.write(_frame_head(opcode, size))
@@ -179,7 +183,7 @@ class WebSocket(UpgradedConnection):
             return
         self._send_close(code)
         self._disconnect(code)
-        # Read on, for the answer.
+        # Continue reading, to receive the reply.
         self._resume_reading()
         self._close_timer = self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
 
@@ -195,13 +199,13 @@ class WebSocket(UpgradedConnection):
         self.transport.write(b"".join(self._protocol.data_to_send()))
 
     def _flush(self) -> None:
-        """Write the answers of the protocol: one pong at most, or the last Close frame."""
+        """Write the protocol's replies: at most one pong, or the final Close frame."""
         frames = [frame for frame in self._protocol.data_to_send() if frame]
         if not frames:
             return
         if self._protocol.close_sent is None:
-            # RFC 6455, 5.5.3: the newest ping is enough to be answered. Answers to a flood of
-            # pings would pile up for a client that does not read.
+            # RFC 6455, 5.5.3: only the newest ping needs a reply. Replies to a flood of pings would
+            # accumulate for a client that does not read.
             self._pong = frames[-1]
             self._write_pong()
         elif self._close_timer is None and not self._frame_open:
@@ -227,7 +231,8 @@ def _content(message: Mapping[str, Any]) -> tuple[bool, Sequence[bytes]]:
 
 
 def _frame_head(opcode: Opcode, size: int) -> bytes:
-    """RFC 6455, 5.2: FIN and opcode, no mask, the length in as few bytes as it takes."""
+    """Return a frame header (RFC 6455, 5.2): FIN and opcode, no mask, the shortest length encoding.
+    """
     if size < 126:
         return bytes((0x80 | opcode, size))
     if size < 1 << 16:
