@@ -234,8 +234,7 @@ class _Tunnel:
 
 
 class _Ahead:
-    """Bytes that clients have sent and Pods have not read yet, over all connections of one session.
-    """
+    """Bytes that clients have sent and Pods have not read, over all connections of a session."""
 
     def __init__(self) -> None:
         self._bytes = 0

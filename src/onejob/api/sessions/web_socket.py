@@ -231,8 +231,7 @@ def _content(message: Mapping[str, Any]) -> tuple[bool, Sequence[bytes]]:
 
 
 def _frame_head(opcode: Opcode, size: int) -> bytes:
-    """Return a frame header (RFC 6455, 5.2): FIN and opcode, no mask, the shortest length encoding.
-    """
+    """Return a frame header (RFC 6455, 5.2): FIN and opcode, no mask, shortest length encoding."""
     if size < 126:
         return bytes((0x80 | opcode, size))
     if size < 1 << 16:
