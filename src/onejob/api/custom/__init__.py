@@ -1,6 +1,6 @@
-"""Custom resources: CustomResourceDefinitions and what is served because of them.
+"""Custom resources: CustomResourceDefinitions and the kinds that they define.
 
-`structural` reads a schema; `pruning`, `defaulting`, `values` and `rules` apply it to objects;
-`definition_checks` judges a CRD itself; `serving` makes it a kind. All but `definitions` is
-imported only when there is a CRD.
+`structural` parses a schema; `pruning`, `defaulting`, `values` and `rules` apply it to objects;
+`definition_checks` validates a CRD itself; `serving` registers its kinds. All modules except
+`definitions` are imported only if a CRD exists.
 """

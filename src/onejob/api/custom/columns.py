@@ -1,4 +1,4 @@
-"""Printer columns and other simple JSON paths: `.spec.replicas`, `.status.conditions[0].type`."""
+"""Printer columns and simple JSON paths: `.spec.replicas`, `.status.conditions[0].type`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class BadPath(ValueError):
 
 
 def parse_path(text: str) -> "JsonPath":
-    """Raises BadPath."""
+    """Return the parsed path. Raises BadPath."""
     steps: list[Step] = []
     position = 0
     while position < len(text):
@@ -68,11 +68,11 @@ class JsonPath:
         self._steps = steps
 
     def first(self, value: Any) -> Any:
-        """The first value at the path; None if there is none."""
+        """Return the first value at the path; None if there is none."""
         return next(self._find(value, 0), None)
 
     def all(self, value: Any) -> list[Any]:
-        """All values at the path."""
+        """Return all values at the path, in document order."""
         return list(self._find(value, 0))
 
     def _find(self, value: Any, number: int) -> Iterator[Any]:
@@ -157,7 +157,7 @@ def _since(time: str, now: datetime) -> str:
 
 
 def printed(value: Any) -> str:
-    """As Go's templates print JSON values."""
+    """Return a JSON value as Go's templates print it."""
     match value:
         case str():
             return value

@@ -1,4 +1,4 @@
-"""Defaults of a structural schema."""
+"""Defaulting by structural schema, and the size that defaults add."""
 
 from typing import Any
 
@@ -12,8 +12,10 @@ _MEMBER_BYTES = 4
 
 
 def apply_defaults(value: Any, node: Node) -> None:
-    """Fill in missing members, in place. Check `added_bytes` first: a few bytes of a list may
-    stand for megabytes of defaults."""
+    """Fill in missing members with their defaults, in place.
+
+    Check `added_bytes` first: a few bytes of a list may expand to megabytes of defaults.
+    """
     if not node.has_defaults:
         return
     if isinstance(value, dict):
@@ -32,7 +34,7 @@ def apply_defaults(value: Any, node: Node) -> None:
 
 
 def added_bytes(value: Any, node: Node) -> int:
-    """Return how many bytes of JSON `apply_defaults` would add, without adding them."""
+    """Return the number of JSON bytes that `apply_defaults` would add, without adding them."""
     if not node.has_defaults:
         return 0
     added = 0
@@ -53,7 +55,7 @@ def added_bytes(value: Any, node: Node) -> int:
 
 
 def default_bytes(node: Node, name: str) -> int:
-    """Return the size of the member `name` with its default, defaults inside it included."""
+    """Return the size of the member `name` with its default in bytes, including nested defaults."""
     known = node.default_bytes.get(name)
     if known is None:
         below = node.property(name)
@@ -65,7 +67,7 @@ def default_bytes(node: Node, name: str) -> int:
 
 
 def most_added_to_an_object(node: Node) -> int:
-    """Return the bytes that defaults add to any one object of a document, at most."""
+    """Return the maximum number of bytes that defaults add to any one object of a document."""
     if not node.has_defaults:
         return 0
     here = sum(default_bytes(node, name) for name, _ in node.defaults)

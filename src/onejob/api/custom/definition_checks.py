@@ -1,6 +1,6 @@
-"""Whether a CustomResourceDefinition can be served, in upstream's words. Pure.
+"""CustomResourceDefinition validation with upstream's messages. Pure functions.
 
-What a CRD says about schemas is judged in `schema_checks`.
+`schema_checks` validates the schemas of a CRD.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _LONGEST_WARNING: Final = 256
 
 
 def check_definition(doc: Document, old: Document | None = None) -> list[FieldError]:
-    """All but the metadata that every kind has."""
+    """Return the errors of a CRD, except those in metadata that apply to every kind."""
     spec = doc.get("spec") or {}
     names = spec.get("names") or {}
     errors: list[FieldError] = []
@@ -76,7 +76,7 @@ def _check_spec(spec: Mapping[str, Any], old: Document | None) -> Iterator[Field
         yield invalid("spec.versions", OMITTED, text)
     first = listed[0] or "" if listed else ""
     if first and (problems := dns_1035_errors(first)):
-        # Upstream has the first version's name there, too.
+        # As upstream, the first version's name is also checked under this path.
         yield invalid("spec.version", first, ",".join(problems))
     names = spec.get("names") or {}
     for field in ("plural", "singular", "kind", "listKind"):
@@ -128,9 +128,11 @@ def _check_versions(
 def _said_of_versions(
     versions: Sequence[Mapping[str, Any]], field: str, shared: str
 ) -> Iterator[tuple[str, Any, int | None]]:
-    """(path, value, index of the version) for each version. Where all versions say the same, only
-    once, at the path `shared` and with no index: upstream keeps it apart from the versions, and
-    errors name that place."""
+    """Yield (path, value, index of the version) for each version.
+
+    If all versions have the same value, yield it once, with the path `shared` and no index:
+    upstream stores it outside the versions, and its errors name that path.
+    """
     values = [version.get(field) for version in versions]
     if values and all(value == values[0] for value in values):
         yield shared, values[0], None

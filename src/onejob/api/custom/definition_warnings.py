@@ -1,4 +1,6 @@
-"""What a CustomResourceDefinition says in vain, in upstream's words. Pure."""
+"""Warnings about schema fields of a CustomResourceDefinition that have no effect, with upstream's
+messages. Pure functions.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +11,7 @@ from onejob.api.strategy import Document
 
 
 def schema_warnings(new: Document, old: Document | None = None) -> list[str]:
-    """Those that are new; `old` had the others already."""
+    """Return the warnings that `old` does not have."""
     if old is not None and new.get("spec") == old.get("spec"):
         return []
     before = set(_warnings(old)) if old is not None else set()

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as objects: their defaults, their status, their judgement."""
+"""Strategy of CustomResourceDefinitions: defaults, status, validation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
-#: Keeps a definition until its objects are gone.
+#: Finalizer that keeps a definition until its objects are deleted.
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 _COLUMNS: Final = [NAME, column("Created At", "When the object was created.", type="date")]
@@ -101,7 +101,10 @@ class DefinitionStrategy(BaseStrategy):
 
 
 def _ttl_warnings(doc: Document) -> list[str]:
-    """The annotation for the TTL controller is no part of the API: it cannot be refused."""
+    """Return warnings about an invalid TTL annotation.
+
+    It is not part of the API, so it cannot be rejected.
+    """
     text = (doc["metadata"].get("annotations") or {}).get(CUSTOM_TTL_ANNOTATION)
     if text is None:
         return []

@@ -1,4 +1,4 @@
-"""The formats that upstream checks strings for; others are taken for no format at all."""
+"""String formats that upstream validates. Unknown formats are ignored."""
 
 import binascii
 import ipaddress
@@ -79,7 +79,7 @@ def _parses(parse: "Callable[[str], object]") -> "Callable[[str], bool]":
 _is_network: Final = _parses(lambda text: ipaddress.ip_network(text, strict=False))
 _ANY: Final = f"{_HEX}{{4}}"
 _VARIANT: Final = f"[89abAB]{_HEX}{{3}}"
-#: By name without dashes.
+#: Checks by format name without dashes.
 FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "byte": _is_bytes,
     "cidr": lambda text: "/" in text and _is_network(text),
@@ -101,7 +101,7 @@ FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "uuid5": _uuid(f"5{_HEX}{{3}}", _VARIANT),
 }  # fmt: skip
 
-#: Known to upstream as well, but not checked here.
+#: Formats that upstream recognises but that are not validated here.
 _UNCHECKED: Final = frozenset(
     ("bsonobjectid", "creditcard", "isbn", "isbn10", "isbn13", "password", "rgbcolor", "ssn")
 )
@@ -109,7 +109,7 @@ _NUMBERS: Final = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def is_known(format_: str, kind: str) -> bool:
-    """Whether a format means anything for values of this type; "" stands for any type."""
+    """Return whether a format is defined for values of this type; "" stands for any type."""
     if kind in ("", "string"):
         name = format_.replace("-", "")
         return name in FORMATS or name in _UNCHECKED

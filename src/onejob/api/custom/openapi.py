@@ -1,4 +1,4 @@
-"""What OpenAPI says about a custom resource: its schema, and what all objects have."""
+"""OpenAPI definition of a custom resource: its schema plus the common object fields."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ _CONVENTIONS: Final = (
 )
 _TEXT: Final = {"type": "string"}
 _METADATA: Final = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
-#: The same fields of objects inside of others, which upstream describes in other words.
+#: The same fields in embedded objects, with upstream's different descriptions.
 _EMBEDDED: Final = {
     "apiVersion": {
         "type": "string",
@@ -37,7 +37,7 @@ def open_api_definition(kind: Kind, version: Mapping[str, Any]) -> dict[str, Any
     definition = _shown(schema)
     properties = {
         **definition.get("properties", {}),
-        # Described when they are published.
+        # Descriptions are added on publication.
         "apiVersion": _TEXT,
         "kind": _TEXT,
         "metadata": _METADATA,

@@ -1,4 +1,4 @@
-"""What is taken out of an object before it is judged: unknown fields, and forbidden nulls."""
+"""Pruning of unknown fields and of nulls that the schema forbids, before validation."""
 
 from typing import Any, Final
 
@@ -9,8 +9,11 @@ _META: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(value: Any, node: Node, path: Path, problems: list[str], *, root: bool = False) -> None:
-    """Drop what the schema does not name, in place, and note it; not below fields that preserve
-    what they do not know, unless they are described again further down."""
+    """Drop fields that the schema does not specify, in place, and report them in `problems`.
+
+    Fields below x-kubernetes-preserve-unknown-fields are kept, unless a nested schema specifies
+    them again.
+    """
     if isinstance(value, list):
         if node.items is not None:
             for index, item in enumerate(value):
@@ -42,8 +45,10 @@ def prune(value: Any, node: Node, path: Path, problems: list[str], *, root: bool
 
 
 def drop_nulls(value: Any, node: Node) -> None:
-    """Nulls of fields where the schema allows none are left out; a default may take their place.
-    Those in lists stay, and are refused."""
+    """Drop null fields that are not nullable, in place; a default may replace them.
+
+    Nulls in lists remain and are rejected by validation.
+    """
     if isinstance(value, list):
         if node.items is not None:
             for item in value:

@@ -1,4 +1,4 @@
-"""The CEL rules of a schema: whether they type, and what they may cost. Pure."""
+"""Type checks and cost estimates of a schema's CEL rules. Pure functions."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from onejob.cel import (
 )
 from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 
-#: What all rules of a schema may cost together, as estimated.
+#: Limit of the estimated total cost of all rules of a schema.
 SCHEMA_LIMIT: Final = 100_000_000
 _REASONS: Final = [
     "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
@@ -54,7 +54,8 @@ def check_schema_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def check_defaults_by_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Whether what a schema fills in obeys the rules, both as a new value and unchanged."""
+    """Yield errors of defaults that violate the rules, evaluated both as new and as unchanged
+    values."""
     default = schema.get("default")
     if default is not None:
         rules = RuleSet(Node(schema))
@@ -76,8 +77,11 @@ def _check(
     *,
     root: bool = False,
 ) -> Iterator[FieldError]:
-    """`cardinality`: how many such values there can be, if the schema bounds it; `uncorrelated`:
-    from where on old and new values cannot be told to belong together."""
+    """Yield the errors of all rules in `schema`, and add their costs to `totals`.
+
+    `cardinality` is the maximum number of values with this schema, or None if it is unbounded.
+    `uncorrelated` is the path below which old values cannot be matched to new ones; "" if they can.
+    """
     for name, below in (schema.get("properties") or {}).items():
         lost = uncorrelated or (path if schema.get(MAP_TYPE) == "atomic" else "")
         yield from _check(below, f"{path}.properties[{name}]", cardinality, lost, totals)
@@ -103,7 +107,7 @@ def _check(
 
 
 def _as_in_go(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """How upstream's errors show a rule: by the names of its struct."""
+    """Return a rule as upstream's errors print it: with the field names of the Go struct."""
     return {
         "Rule": raw.get("rule") or "",
         "Message": raw.get("message") or "",
@@ -149,7 +153,7 @@ def _check_field_path(
 
 
 def _leads_to_a_field(path: str, schema: Mapping[str, Any]) -> bool:
-    """Whether `.a['b']` names a field below the schema. Items of lists cannot be named."""
+    """Return whether `.a['b']` names a field below the schema. List items cannot be named."""
     end = 0
     below: Any = schema
     for step in _STEP.finditer(path):

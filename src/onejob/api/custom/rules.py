@@ -1,4 +1,4 @@
-"""CEL rules (`x-kubernetes-validations`) on the objects of a custom resource."""
+"""CEL validation rules (`x-kubernetes-validations`) applied to custom objects."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,11 +37,11 @@ _SCALARS: Final = frozenset({"string", "boolean", "integer", "number"})
 
 
 class OutOfBudget(Exception):
-    """No further rule is evaluated for this object."""
+    """The cost budget is exhausted; no further rule is evaluated for this object."""
 
 
 class Rule:
-    """One rule, compiled."""
+    """A compiled rule."""
 
     def __init__(self, raw: Mapping[str, Any], declared: Type) -> None:
         self.raw = raw
@@ -63,7 +63,7 @@ class Rule:
         return bool(self.program.evaluate(values, budget))
 
     def failure(self, values: Mapping[str, Any], budget: Budget) -> str:
-        """What to say when the rule does not hold."""
+        """Return the message for a violated rule."""
         if self.message_program is not None:
             try:
                 text = str(self.message_program.evaluate(values, budget)).strip()
@@ -75,7 +75,7 @@ class Rule:
 
 
 class RuleSet:
-    """The rules on a schema and on everything below it. Compiled when the first value is met."""
+    """Rules of a schema and of all nested schemas. Compiled when the first value is checked."""
 
     def __init__(self, node: Node, *, root: bool = False) -> None:
         self.node = node
@@ -86,7 +86,10 @@ class RuleSet:
     def check(
         self, value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget
     ) -> None:
-        """`old` is UNRELATED where there is nothing to compare with. Raises OutOfBudget."""
+        """Append violations to `errors`.
+
+        `old` is UNRELATED if no old value corresponds. Raises OutOfBudget.
+        """
         if value is None or not self.node.has_rules:
             return
         if self.node.raw.get(RULES):
@@ -142,7 +145,7 @@ class RuleSet:
             if rule.transition and "oldSelf" not in values and not rule.optional:
                 continue
             if unchanged and not rule.transition:
-                # What was accepted once is not judged again.
+                # Ratcheting: an unchanged value that was accepted before is not checked again.
                 continue
             if budget.remaining <= 0:
                 errors.append(invalid(field, kind, _NO_BUDGET))
@@ -177,7 +180,7 @@ class RuleSet:
 
 
 def check_rules(rules: RuleSet, value: Any, old: Any, errors: list[FieldError]) -> None:
-    """All rules on an object, unless what the schema says is already broken."""
+    """Evaluate all rules on an object, unless it already violates its schema."""
     if any(error.type in _BLOCKING for error in errors):
         errors.append(invalid("<nil>", None, _UNCHECKED))
         return

@@ -1,4 +1,4 @@
-"""The scale subresource: the number of replicas of any object that has one."""
+"""Scale subresource: read and patch the number of replicas of any custom object."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,7 +23,10 @@ class ScalePaths(msgspec.Struct, frozen=True, rename="camel"):
 def scale_of(
     doc: Document, kind: Kind, paths: ScalePaths, *, to_change: bool = False
 ) -> dict[str, Any]:
-    """`to_change`: an object that does not say how many has none yet. Raises NotFound."""
+    """Return the Scale of an object.
+
+    Raises NotFound if it has no replicas field, unless `to_change` is set.
+    """
     replicas = parse_path(paths.spec_replicas_path).first(doc)
     if replicas is None and not to_change:
         name = doc["metadata"]["name"]
@@ -48,7 +51,7 @@ def scale_of(
 
 
 def replicas_patch(scale: Mapping[str, Any], name: str, paths: ScalePaths) -> dict[str, Any]:
-    """A merge patch that gives the object as many replicas as `scale` says."""
+    """Return a merge patch that sets the replicas of `scale`. Raises BadRequest or Invalid."""
     given = scale.get("metadata") or {}
     if given.get("name") and given["name"] != name:
         raise BadRequest(

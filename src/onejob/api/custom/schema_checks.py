@@ -1,4 +1,4 @@
-"""Whether a schema of a CRD is structural, and its defaults and rules make sense. Pure."""
+"""Structural schema validation for CRDs, including defaults and rules. Pure functions."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from onejob.wire.field_errors import (
 )
 
 MAX_SELECTABLE_FIELDS: Final = 8
-#: Deeper ones would not fit on Python's stack in all that walks them.
+#: Maximum nesting; deeper schemas would overflow Python's stack in recursive functions.
 MAX_DEPTH: Final = 64
 
 _TYPES: Final = ["array", "boolean", "integer", "number", "object", "string"]
@@ -73,7 +73,10 @@ _META: Final = ("apiVersion", "kind", "metadata")
 def check_schema(
     schema: Mapping[str, Any], path: str, *, has_status: bool, accepted: bool
 ) -> Iterator[FieldError]:
-    """`accepted`: the same schema was found good before, so its rules need no new estimate."""
+    """Yield the errors of a schema.
+
+    `accepted`: the same schema was valid before, so its rules need no new cost estimate.
+    """
     if _depth(schema) > MAX_DEPTH:
         yield forbidden(path, f"schemas may not be nested deeper than {MAX_DEPTH} levels")
         return
@@ -94,7 +97,7 @@ def check_schema(
         yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
     general = list(_general(schema, path, _Context(root=True)))
     if _has_unsupported(schema):
-        # Upstream does not get as far as to look at the structure then.
+        # As upstream: structural checks are skipped in this case.
         yield from general
         return
     structural = sorted(_structural(schema, path, "root"), key=str)
@@ -110,7 +113,7 @@ def check_schema(
 
 
 def _depth(schema: Any) -> int:
-    """Of a schema, without recursion: it may be as deep as it likes."""
+    """Return the depth of a schema. Not recursive, because the schema may be arbitrarily deep."""
     deepest = 0
     waiting = [(schema, 1)]
     while waiting:
@@ -122,7 +125,7 @@ def _depth(schema: Any) -> int:
 
 
 def _has_unsupported(schema: Mapping[str, Any]) -> bool:
-    """Whether there is anything that a structural schema has no place for."""
+    """Return whether the schema uses a field that structural schemas do not support."""
     if any(schema.get(field) for field in _UNSUPPORTED) or isinstance(schema.get("items"), list):
         return True
     below = (*children(schema, ""), *junctors(schema, ""))
@@ -159,7 +162,7 @@ def _structural(schema: Mapping[str, Any], path: str, level: str) -> Iterator[Fi
             "x-kubernetes-preserve-unknown-fields",
         )
     if level == "root":
-        # Upstream asks it only of what stands at the root.
+        # As upstream: only checked at the root.
         yield from _completeness(schema, schema, path, path)
 
 
@@ -248,7 +251,8 @@ def _bad_pattern(pattern: str) -> str:
 def _nested(
     schema: Mapping[str, Any], path: str, *, skip_any_of: bool = False
 ) -> Iterator[FieldError]:
-    """Below a junctor a schema may restrict values, but not describe them."""
+    """Yield errors for fields that are forbidden inside a junctor (allOf, anyOf, oneOf, not), where
+    a schema may restrict values but not describe them."""
     for place, below in junctors(schema, path):
         if not (skip_any_of and place.startswith(f"{path}.anyOf[")):
             yield from _nested(below, place)
@@ -270,7 +274,7 @@ def _nested(
 def _completeness(
     schema: Mapping[str, Any], outer: Mapping[str, Any], path: str, outer_path: str
 ) -> Iterator[FieldError]:
-    """What a junctor speaks of is described outside of it."""
+    """Yield errors for fields that a junctor restricts but the schema outside does not describe."""
     for place, below in junctors(schema, path):
         yield from _described(below, outer, outer_path, place)
 
@@ -319,7 +323,7 @@ def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 @dataclass(frozen=True, slots=True)
 class _Context:
     root: bool = False
-    #: Why no default may be set; "" if one may.
+    #: Reason why no default may be set; "" if one may.
     no_defaults: str = ""
     inside_meta: bool = False
 
@@ -476,7 +480,7 @@ def check_selectable_fields(
 
 
 def _schema_at(text: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """The schema of a path of names; why there is none."""
+    """Return the schema at a path of field names, or an error message."""
     if not text.startswith("."):
         return f"expected [ or . but got: {re.split('[.[]', text)[0]}"
     try:

@@ -1,4 +1,4 @@
-"""Definitions as kinds that are served."""
+"""Registration of CustomResourceDefinitions as served kinds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from onejob.wire.registry import KindRegistry
 
 
 class Serving(Protocol):
-    """What is changed to have a kind served: the `Service`."""
+    """Registries that must change for a kind to be served; implemented by `Service`."""
 
     kinds: KindRegistry
     schema: Schema
@@ -25,19 +25,21 @@ class Serving(Protocol):
 
 
 class Definitions:
-    """Keeps the kinds of one server in step with its definitions."""
+    """Keeps the served kinds in sync with the definitions."""
 
     def __init__(self, service: Serving) -> None:
         self._service = service
-        #: By the definition's name: what it was made from, and the kinds.
+        #: Source and kinds of each installed definition, by its name.
         self._installed: dict[str, tuple[Any, tuple[Kind, ...]]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._installed
 
     def install(self, doc: Document, *, terminating: bool = False) -> None:
-        """Serve what an established definition describes, from now on. Raises ValueError if a
-        name is taken."""
+        """Serve the kinds of an established definition, or update them.
+
+        Raises ValueError if a name conflicts with a built-in kind.
+        """
         name = doc["metadata"]["name"]
         spec, status = doc["spec"], doc.get("status") or {}
         source = (
@@ -54,7 +56,7 @@ class Definitions:
         service = self._service
         for kind, version in zip(kinds, versions, strict=True):
             strategy = CustomStrategy(kind, version, terminating=terminating)
-            # Objects may have been stored in another version, or before a default was added.
+            # Objects may have been stored in another version or before a default was added.
             strategy.shows_as_stored = not (evolved or kind.stored_as or len(versions) > 1)
             shape = CustomShape(definition_name(kind), strategy.node, type_fields(service.schema))
             definition = open_api_definition(kind, version)
@@ -64,7 +66,10 @@ class Definitions:
         self._installed[name] = (source, kinds)
 
     def _require_free(self, kinds: Sequence[Kind]) -> None:
-        """Before anything is changed: the rules of a kind of the server must not be replaced."""
+        """Raise ValueError if a built-in kind has the same names.
+
+        Runs before any change, because the rules of built-in kinds must not be replaced.
+        """
         for kind in kinds:
             for other in self._service.kinds.served:
                 same = other.plural == kind.plural or other.kind == kind.kind
@@ -77,13 +82,13 @@ class Definitions:
             self._service.kinds.change(removed=kinds)
 
     def scale(self, kind: Kind) -> ScalePaths:
-        """Where objects of this kind keep their number of replicas."""
+        """Return the paths of the replica fields in objects of this kind."""
         spec: Mapping[str, Any] = self._installed[kind.resource][0][1]
         version = next(entry for entry in spec["versions"] if entry["name"] == kind.version)
         return msgspec.convert(version["subresources"]["scale"], ScalePaths)
 
     def conversion_webhook(self, kind: Kind) -> bool:
-        """Whether objects of this kind's version could only be had from a webhook."""
+        """Return whether serving this kind's version would require a conversion webhook."""
         entry = self._installed.get(kind.resource)
         if entry is None or not kind.stored_as:
             return False
@@ -92,9 +97,11 @@ class Definitions:
 
 
 def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Those that are served, the one in which objects are stored first. With conversion None all
-    versions of an object are the same but for their apiVersion, so that any will do for storage
-    if the one that is marked is not served."""
+    """Return the served versions, the storage version first.
+
+    With conversion strategy None, versions differ only in apiVersion. If the version marked for
+    storage is not served, any other one can therefore be used for storage.
+    """
     served = [version for version in spec["versions"] if version.get("served")]
     return sorted(
         served, key=lambda version: (not version.get("storage"), version_order(version["name"]))

@@ -1,4 +1,4 @@
-"""A structural schema as a shape: how objects are brought into form, owned and merged."""
+"""Adapter from structural schemas to shapes: normalization, field ownership and merging."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -25,8 +25,11 @@ _TYPE_META: Final = ("apiVersion", "kind", "metadata")
 
 
 class CustomShape(ObjectShape):
-    """Whole objects. Types are judged later, with paths and texts of their own; here only the
-    metadata is, which is the same for all kinds."""
+    """Shape of a whole custom object.
+
+    It checks only metadata, which is the same for all kinds; types are validated later, with their
+    own paths and messages.
+    """
 
     go_written = False
 
@@ -44,7 +47,7 @@ class CustomShape(ObjectShape):
         try:
             self._meta.check(known, path, problems)
         except Mismatch as mismatch:
-            # Upstream decodes the metadata of custom resources by itself.
+            # Upstream decodes the metadata of custom resources separately.
             if mismatch.fields[-1:] == ["metadata"]:
                 mismatch.fields.pop()
             raise
@@ -63,7 +66,7 @@ class CustomShape(ObjectShape):
         return self.node.any(lambda node: node.embedded)
 
     def _check_embedded(self, value: Any, node: Node, path: Path) -> None:
-        """The metadata of objects within this one are of the same types."""
+        """Check the metadata of embedded objects, which has the same types."""
         if isinstance(value, list) and node.items is not None:
             for index, item in enumerate(value):
                 self._check_embedded(item, node.items, (path, index))
@@ -84,7 +87,7 @@ class CustomShape(ObjectShape):
 
 
 class _Fields(Mapping[str, Shape]):
-    """Shapes of properties, made when they are asked for."""
+    """Shapes of properties, created on first access."""
 
     def __init__(self, node: Node, made: Mapping[str, Shape] | None = None) -> None:
         self._node = node
@@ -134,7 +137,7 @@ def shape_of(node: Node) -> Shape:
 
 
 class _Deduced(MapShape):
-    """What no schema describes: objects by their fields, lists as one value."""
+    """Shape of fields without a schema: objects are merged by field, lists are atomic."""
 
     def __init__(self) -> None:
         super().__init__(ANYTHING)

@@ -1,4 +1,4 @@
-"""What a custom resource decides about its objects: its CRD says so."""
+"""Strategy of custom resources, derived from their CRD."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -46,7 +46,7 @@ class CustomStrategy(BaseStrategy):
             field["jsonPath"].removeprefix("."): parse_path(field["jsonPath"])
             for field in version.get("selectableFields") or ()
         }
-        #: Whether stored objects may lack what this schema would give them.
+        #: False if stored objects may lack fields or defaults of the current schema.
         self.shows_as_stored = True
 
     @cached_property
@@ -58,7 +58,7 @@ class CustomStrategy(BaseStrategy):
         return RuleSet(self.node, root=True)
 
     def default(self, doc: Document, old: Document | None = None) -> None:
-        """Raises RequestTooLarge, before anything is filled in."""
+        """Fill in the defaults of the schema. Raises RequestTooLarge before any change."""
         drop_nulls(doc, self.node)
         added = added_bytes(doc, self.node)
         if added > MAX_OBJECT_BYTES:
@@ -70,7 +70,7 @@ class CustomStrategy(BaseStrategy):
 
     def expansion(self, body: Any) -> int:
         if isinstance(body, dict):
-            # An object, or a patch in the shape of one.
+            # An object, or a patch with the structure of one.
             return added_bytes(body, self.node)
         return _count_objects(body) * self._most_added
 
@@ -90,7 +90,7 @@ class CustomStrategy(BaseStrategy):
         doc["metadata"]["generation"] = 1
 
     def value_errors(self, doc: Document) -> list[FieldError]:
-        """What the schema alone says of an object."""
+        """Return the schema violations of an object, without CEL rules and metadata checks."""
         errors: list[FieldError] = []
         self._validator.check(_judged(doc), UNRELATED, None, errors)
         return errors
@@ -135,7 +135,7 @@ class CustomStrategy(BaseStrategy):
         return errors
 
     def _check_new_lists(self, new: Document, old: Document, errors: list[FieldError]) -> None:
-        """Duplicates that were there before are left alone."""
+        """Append errors about duplicate list items, unless `old` has duplicates as well."""
         before: list[FieldError] = []
         found: list[FieldError] = []
         check_lists(new, self.node, None, found)
@@ -167,14 +167,14 @@ class CustomStrategy(BaseStrategy):
         return None if label in known else f"field label not supported: {label}"
 
     def shown(self, document: bytes) -> bytes:
-        """As today's schema has it: objects may have been stored under an earlier one, or in
-        another version."""
+        """Return the document by the current schema: it may have been stored under an earlier
+        schema or in another version."""
         doc: Document = msgspec.json.decode(document)
         kept = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
         doc = {**kept, **{name: value for name, value in doc.items() if name not in kept}}
         prune(doc, self.node, None, [], root=True)
-        # An object that newer defaults would make too large is shown without them: otherwise one
-        # object would make the list of all unreadable.
+        # If newer defaults would make an object too large, omit them; otherwise one object would
+        # make the whole list unreadable.
         with suppress(RequestTooLarge):
             self.default(doc)
         return msgspec.json.encode(doc)
@@ -187,14 +187,15 @@ class CustomStrategy(BaseStrategy):
 
 
 def _judged(doc: Document) -> Document:
-    """What the schema is about: metadata has rules of its own, but for its name."""
+    """Return the part of the document that the schema validates: metadata is reduced to its names,
+    because other rules apply to the rest."""
     metadata = doc["metadata"]
     names = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
     return {**doc, "metadata": names}
 
 
 def _count_objects(value: Any) -> int:
-    """Count the JSON objects in a value, itself included."""
+    """Return the number of JSON objects in a value, including itself."""
     if isinstance(value, dict):
         return 1 + sum(map(_count_objects, value.values()))
     return sum(map(_count_objects, value)) if isinstance(value, list) else 0

@@ -1,7 +1,7 @@
-"""A structural schema, as the objects of a custom resource are walked by it.
+"""Structural schemas: lazily created nodes for traversing objects.
 
-Nodes are made when they are first reached: of a schema with tens of thousands of nodes an object
-meets a few dozen.
+Nodes are created on first access: of a schema with tens of thousands of nodes, an object uses a few
+dozen.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ RULES: Final = "x-kubernetes-validations"
 
 
 class Node:
-    """One schema. `raw` is what the CRD says."""
+    """One node of a structural schema. `raw` is the node as written in the CRD."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
@@ -33,12 +33,12 @@ class Node:
         self.required: tuple[str, ...] = tuple(raw.get("required") or ())
         self._properties: Mapping[str, Any] = raw.get("properties") or {}
         self._made: dict[str, Node] = {}
-        #: Sizes of defaults by property, filled by `defaulting.default_bytes`.
+        #: Sizes of defaults in bytes by property, filled by `defaulting.default_bytes`.
         self.default_bytes: dict[str, int] = {}
 
     @property
     def names(self) -> Mapping[str, Any]:
-        """The properties as the CRD has them."""
+        """Return the properties as written in the CRD."""
         return self._properties
 
     def property(self, name: str) -> "Node | None":
@@ -55,13 +55,14 @@ class Node:
 
     @cached_property
     def values(self) -> "Node | None":
-        """The schema of additionalProperties, if there is one."""
+        """Return the schema of additionalProperties; None if there is none."""
         additional = self.raw.get("additionalProperties")
         return Node(additional) if isinstance(additional, Mapping) else None
 
     @cached_property
     def allows_all(self) -> bool:
-        """additionalProperties without a schema, which is neither pruned nor looked at."""
+        """Return whether additionalProperties is `true`; such fields are neither pruned nor
+        validated."""
         return self.raw.get("additionalProperties") is True
 
     @cached_property
@@ -71,7 +72,7 @@ class Node:
 
     @cached_property
     def defaults(self) -> "list[tuple[str, Any]]":
-        """Properties with a default."""
+        """Return the properties that have a default."""
         return [
             (name, schema["default"])
             for name, schema in self._properties.items()
@@ -80,7 +81,7 @@ class Node:
 
     @cached_property
     def has_defaults(self) -> bool:
-        """Whether anything in here may be filled in."""
+        """Return whether this node or any nested one has a default."""
         return self.any(lambda node: node.has_default)
 
     @cached_property
@@ -100,7 +101,7 @@ class Node:
 
 
 def children(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everything that is a schema of its own below this one, but for junctors."""
+    """Yield path and schema of each direct subschema, except junctors."""
     for name, below in (schema.get("properties") or {}).items():
         yield f"{path}.properties[{name}]", below
     for field in ("additionalProperties", "items"):

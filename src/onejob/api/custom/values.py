@@ -1,8 +1,8 @@
-"""Values against their schema, in upstream's words.
+"""Schema validation of values, with upstream's messages.
 
-Ratcheting: where an update leaves a value as it was, nothing in it is judged again, so that objects
-survive a CRD that became stricter. Old values are found by field name, by map key, and by the keys
-of lists whose type is `map`.
+Ratcheting: a value that an update leaves unchanged is not validated again, so that objects survive
+a CRD that became stricter. Old values are matched by field name, by map key, and by the keys of
+lists of type `map`.
 """
 
 import math
@@ -27,7 +27,7 @@ from onejob.wire.field_errors import (
     type_invalid,
 )
 
-#: There is no old value that this one could be compared with.
+#: Marker for a value without a corresponding old value.
 UNRELATED: Final = object()
 
 _INT64: Final = 2**63
@@ -37,7 +37,7 @@ Check = Callable[[Any, Path, list[FieldError]], None]
 
 
 class Validator:
-    """What one schema demands, made when the first value is met."""
+    """Validator of one schema node; nested validators are created on first use."""
 
     __slots__ = ("_checks", "_items", "_made", "_values", "node")
 
@@ -108,13 +108,13 @@ class Validator:
 
 
 def within(error: FieldError, place: str) -> FieldError:
-    """An error of a value that was judged by itself: its text has only the path below `place`."""
+    """Return the error of a separately validated value with its path below `place`."""
     field = "" if error.field == "<nil>" else error.field
     return replace(error, field=place + (f".{field}" if field[:1] not in ("", "[") else field))
 
 
 def keyed_items(node: Node, items: list[Any]) -> dict[Any, Any]:
-    """The items of a list of type `map` by their keys; nothing for other lists."""
+    """Return the items of a list of type `map` by key; empty for other lists."""
     if node.list_type != "map":
         return {}
     return {key_of(node, item): item for item in items}
@@ -134,7 +134,7 @@ def key_of(node: Node, item: Any) -> Any:
 
 
 def check_lists(value: Any, node: Node, path: Path, errors: list[FieldError]) -> None:
-    """Items of sets, and keys of maps, stand only once."""
+    """Append errors for duplicate items of sets and duplicate keys of maps."""
     if isinstance(value, dict):
         for name, member in value.items():
             if isinstance(member, (dict, list)):
@@ -154,7 +154,7 @@ def _duplicates(value: list[Any], node: Node, path: Path) -> Iterator[FieldError
     for index, item in enumerate(value):
         if node.list_type == "map":
             if not isinstance(item, dict):
-                # Of the wrong type, which is said elsewhere.
+                # Its type is wrong, which another check reports.
                 continue
             shown = {name: item[name] for name in node.list_keys if name in item}
             key = key_of(node, item)
@@ -177,7 +177,7 @@ def _type_of(value: Any) -> str:
         case str():
             return "string"
         case int():
-            # Go has others only as floats.
+            # Go represents larger numbers as floats.
             return "integer" if -_INT64 <= value < _INT64 else "number"
         case float():
             return "integer" if value.is_integer() and abs(value) < _INT64 else "number"
@@ -208,7 +208,7 @@ def _wrong_type(node: Node, found: str, path: Path, errors: list[FieldError]) ->
 
 
 def _no_integer(form: str, field: str) -> FieldError:
-    """Upstream knows no field here."""
+    """Return the error for a non-integer number. Upstream reports it without a field."""
     return invalid("<nil>", "", f"Checked value must be of type integer {form} in {field}")
 
 
@@ -223,7 +223,7 @@ def _check_embedded(value: dict[str, Any], path: Path, errors: list[FieldError])
         errors += validate_metadata_fields(metadata, render_path((path, "metadata")))
 
 
-# --- what a schema says of one value --------------------------------------------------------
+# --- checks of a single value ---------------------------------------------------------------
 
 
 def _checks_of(node: Node) -> Iterator[Check]:
@@ -247,7 +247,7 @@ def _checks_of(node: Node) -> Iterator[Check]:
 
 
 def _text(shortest: int | None, longest: int | None, pattern: str) -> Check:
-    """Says the first thing that is wrong, as upstream does."""
+    """Return a check that reports only the first violation, as upstream does."""
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not isinstance(value, str):
@@ -265,7 +265,8 @@ def _text(shortest: int | None, longest: int | None, pattern: str) -> Check:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """By RE2, which cannot take exponential time. Nothing matches what is no pattern."""
+    """Return whether RE2, which cannot take exponential time, finds a match; False for an invalid
+    pattern."""
     from onejob.cel.library.regex import compile_pattern
 
     try:
@@ -338,7 +339,7 @@ _NUMBERS: Final = {"minimum": _minimum, "maximum": _maximum, "multipleOf": _mult
 
 
 def _go(number: float) -> str:
-    """As Go prints a float64."""
+    """Return a number as Go prints a float64."""
     if float(number).is_integer() and abs(number) < 1e21:
         return str(int(number)) if abs(number) < 1e6 else f"{float(number):g}"
     return repr(number)
@@ -398,7 +399,8 @@ def _any_of(validators: list[Validator]) -> Check:
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not any(validator.accepts(value) for validator in validators):
             errors.append(_joint(path, "must validate at least one schema (anyOf)"))
-            # Upstream adds what is wrong by the alternative that fits best; this is the first one.
+            # Upstream reports the errors of the best-matching alternative; this reports those of
+            # the first one.
             validators[0].check(value, UNRELATED, path, errors)
 
     return check
@@ -426,5 +428,5 @@ def _not(validator: Validator) -> Check:
 
 
 def _joint(path: Path, text: str) -> FieldError:
-    """Upstream knows no field here."""
+    """Return an error of a junctor. Upstream reports it without a field."""
     return invalid("<nil>", "", f'"{render_path(path)}" {text}')
