@@ -1,4 +1,4 @@
-"""What each kind decides about its own documents: see `onejob.api.strategy`."""
+"""Strategies of the built-in kinds: implementations of `onejob.api.strategy`."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,8 +24,10 @@ __all__ = ["Strategies", "strategy_for"]
 
 
 class Strategies(dict[str, Strategy]):
-    """By the name of the resource. One that a maker is given for is made when it is first asked
-    for: a run meets few of the kinds that there are, and imports no rules of the others."""
+    """Strategies by resource name, created on first access.
+
+    A run uses few of the existing kinds, so the rules of the others are never imported.
+    """
 
     def __init__(self, makers: Mapping[str, Callable[[], Strategy]]) -> None:
         super().__init__()
@@ -37,8 +39,11 @@ class Strategies(dict[str, Strategy]):
 
 
 def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -> Strategy:
-    """The gates are read here, once; a strategy does not change its mind later. `tracking` is
-    the annotation that Jobs get which are tracked, where they get one."""
+    """Return the strategy of a kind.
+
+    The feature gates are read once, here; later changes have no effect. `tracking` is the name of
+    the annotation on tracked Jobs, in the mode that uses one.
+    """
     match kind.resource:
         case "jobs.batch":
             return JobStrategy(kind, gates, tracking)

@@ -1,6 +1,6 @@
-"""Defaults and rules of webhook configurations and admission policies, as upstream has them.
+"""Defaults and validation of webhook configurations and admission policies, as upstream.
 
-Expressions are not compiled: nothing here evaluates them.
+Expressions are not compiled, because nothing evaluates them.
 """
 
 from typing import Any, Final
@@ -12,9 +12,9 @@ from onejob.wire.names import subdomain_errors
 
 _FAILURE_POLICIES: Final = ["Fail", "Ignore"]
 _REINVOCATION_POLICIES: Final = ["IfNeeded", "Never"]
-#: Requests that a policy can change: all but deletions.
+#: Operations that a mutating policy can match: all except deletions.
 _MUTABLE_OPERATIONS: Final = ["*", "CONNECT", "CREATE", "UPDATE"]
-#: What a mutation is written as: its type and the field that then holds its expression.
+#: Patch types of a mutation, and the field that holds the expression of each.
 _PATCH_FIELDS: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 
 

@@ -1,4 +1,4 @@
-"""What a kind does unless it says otherwise. Kinds override what they decide differently."""
+"""Default strategy implementation. Kinds override the hooks in which they differ."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,17 +12,18 @@ from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 from onejob.wire.names import subdomain_errors
 
-#: What a /status write may change.
+#: Fields that a /status write may change.
 _WRITABLE_WITH_STATUS = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 class BaseStrategy:
-    """Metadata is validated, status is its own endpoint's, nothing else is looked at."""
+    """Base strategy: validates metadata, reserves status for its own endpoint, and has no other
+    rules."""
 
     default_propagation: Literal["Background", "Orphan"] = "Background"
     unconditional_update: bool = True
     shows_as_stored: bool = True
-    #: Whether finalizers may be named without a domain.
+    #: Whether finalizer names may lack a domain.
     any_finalizer: bool = False
     judges_spec_alone: bool = False
     keeps_documents: bool = False
@@ -116,14 +117,14 @@ class BaseStrategy:
 
 
 class UnnamedStrategy(BaseStrategy):
-    """Reviews and bindings: nothing is stored, so nothing needs a name."""
+    """Strategy of reviews and bindings, which are not stored and therefore need no name."""
 
     def validate_create(self, doc: Document) -> list[FieldError]:
         return []
 
 
 class SelectableStrategy(BaseStrategy):
-    """A core kind with field selectors of its own."""
+    """Strategy of a core kind with additional field selectors."""
 
     #: Field selector labels beyond metadata.name and metadata.namespace.
     selectable: frozenset[str] = frozenset()
@@ -135,7 +136,7 @@ class SelectableStrategy(BaseStrategy):
 
 
 def fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
-    """Sets what is unset; empty texts are unset, as Go has it."""
+    """Set the fields that are unset. Empty strings count as unset, as in Go."""
     for name, value in defaults.items():
         if target.get(name) in (None, ""):
             target[name] = value
@@ -143,8 +144,10 @@ def fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
 
 
 def same_spec(new: Document, old: Document | None) -> bool:
-    """Whether nothing in the spec was touched: what is stored was given its defaults and found
-    valid when it came in. Costs next to nothing for sections that nobody has decoded."""
+    """Return whether the spec is unchanged, and therefore already defaulted and validated.
+
+    Nearly free for sections that have not been decoded.
+    """
     return (
         old is not None
         and "spec" in old
@@ -153,20 +156,21 @@ def same_spec(new: Document, old: Document | None) -> bool:
 
 
 def untouched_spec(new: Document, old: Document) -> bool:
-    """Whether the spec is still the very section that was stored, which was valid then."""
+    """Return whether the spec is still the stored section, byte for byte, which was validated when
+    it was stored."""
     return isinstance(old, Section) and (
         held(new, "spec") is held(old, "spec") or same_bytes(new, old, "spec")
     )
 
 
 def keep_status(new: Document, old: Document) -> None:
-    """Writes to the main endpoint do not reach status."""
+    """Copy status from `old`: writes to the main endpoint do not change it."""
     if held(new, "status") is not held(old, "status"):
         keep_section(new, old, "status")
 
 
 def keep_section(new: Document, old: Document, name: str) -> None:
-    """As it is held: a section that nobody has read is not decoded for this."""
+    """Copy a section from `old` without decoding it."""
     if name in old:
         new[name] = held(old, name)
     elif name in new:
@@ -174,7 +178,10 @@ def keep_section(new: Document, old: Document, name: str) -> None:
 
 
 def keep_all_but_status(new: Document, old: Document) -> None:
-    """The order of fields stays too, so that a document changes no more than its status."""
+    """Copy all fields except status and metadata from `old`.
+
+    Keeps their order, so that the document differs only in its status.
+    """
     for field, value in members(old):
         if held(new, field) is not value and field not in _WRITABLE_WITH_STATUS:
             new[field] = value
@@ -184,7 +191,7 @@ def keep_all_but_status(new: Document, old: Document) -> None:
 
 
 def keep_generation(new: Document, old: Document, *, changed: bool) -> None:
-    """The server counts: one more whenever what is asked for changed."""
+    """Set metadata.generation, which the server owns: the old value, plus one if `changed`."""
     metadata = new["metadata"]
     generation = old["metadata"].get("generation", 0) + changed
     if generation:

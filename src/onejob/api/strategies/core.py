@@ -1,4 +1,4 @@
-"""Namespaces, ConfigMaps, Secrets, Services, Nodes and Leases."""
+"""Strategies of Namespaces, ConfigMaps, Secrets, Services, Nodes and Leases."""
 
 import base64
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class NamespaceStrategy(SelectableStrategy):
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
-        # Only /finalize may touch these: they keep the namespace until it is empty.
+        # Only /finalize may change these: they keep the namespace until it is empty.
         new["spec"] = old.get("spec", {})
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
@@ -86,7 +86,7 @@ class ConfigMapStrategy(BaseStrategy):
         return config_map_cells(doc, now)
 
 
-#: Secret type -> keys it must have.
+#: Required keys by Secret type.
 _SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -95,7 +95,7 @@ _SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-#: One of these will do for a basic-auth Secret.
+#: A basic-auth Secret needs at least one of these.
 _BASIC_AUTH: Final = ("username", "password")
 
 
@@ -135,7 +135,7 @@ _SERVICE_TYPES: Final = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"
 
 
 class ServiceStrategy(SelectableStrategy):
-    """Enough for clients that look services up; onejob routes no traffic."""
+    """Strategy of Services, sufficient for clients that look them up; onejob routes no traffic."""
 
     selectable = frozenset({"spec.clusterIP", "spec.type"})
 
@@ -180,7 +180,7 @@ class NodeStrategy(SelectableStrategy):
         doc.setdefault("spec", {})
 
     def prepare_create(self, doc: Document) -> None:
-        """A node tells its whole state at once, when it registers."""
+        """Keep the status: a node reports its whole state when it registers."""
 
     def validate_create(self, doc: Document) -> list[FieldError]:
         return super().validate_create(doc) + _validate_taints(doc)

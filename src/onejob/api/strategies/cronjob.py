@@ -1,4 +1,4 @@
-"""What CronJobs decide about their documents."""
+"""CronJob strategy: defaults, validation, updates."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from onejob.wire.field_errors import FieldError, invalid, not_supported, require
 from onejob.wire.kinds import Kind
 from onejob.wire.names import subdomain_errors
 
-#: A Job's name is the CronJob's and eleven more; and a Job's name must fit into a label.
+#: A Job's name appends eleven characters to the CronJob's, and must fit into a label (63).
 _LONGEST_NAME: Final = 52
 
 _CONCURRENCY: Final = ["Allow", "Forbid", "Replace"]
@@ -144,7 +144,7 @@ def validate_cronjob_spec(
 def validate_schedule(
     schedule: str, time_zone: str | None, path: str, *, tolerate_zone: bool
 ) -> list[FieldError]:
-    """`tolerate_zone`: the stored schedule had a zone in it already."""
+    """Validate a schedule. `tolerate_zone`: the stored schedule already contains a time zone."""
     errors = []
     try:
         parse_schedule(schedule)

@@ -1,6 +1,6 @@
-"""Events, which are served under two names: as core `v1` and as `events.k8s.io/v1`.
+"""Events in both API groups: core `v1` and `events.k8s.io/v1`.
 
-They are stored in the core form; `to_core` and `from_core` translate.
+They are stored in the core form; `to_core` and `from_core` convert.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from onejob.api.strategies.printing import EVENT_COLUMNS, event_cells
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, invalid, required
 
-#: Field of events.k8s.io/v1 -> field of core v1. All others are called the same.
+#: Core v1 field names by events.k8s.io/v1 field name. All other fields have the same name.
 _RENAMED: Final[Mapping[str, str]] = {
     "regarding": "involvedObject",
     "note": "message",
@@ -37,13 +37,16 @@ _INVOLVED: Final = (
 
 
 def to_core(doc: Document) -> Document:
-    """An events.k8s.io/v1 Event as core v1."""
+    """Convert an events.k8s.io/v1 Event to core v1."""
     return {**{_RENAMED.get(field, field): v for field, v in doc.items()}, "apiVersion": "v1"}
 
 
 def patch_to_core(patch: Any) -> Any:
-    """A patch of an events.k8s.io/v1 Event as one of core v1. Merge patches rename like whole
-    documents; the operations of a JSON patch name their fields in pointers."""
+    """Convert a patch of an events.k8s.io/v1 Event to one of core v1.
+
+    In merge patches, fields are renamed as in documents; the operations of a JSON patch name their
+    fields in pointers.
+    """
     if isinstance(patch, dict):
         return to_core(patch)
     return [_operation_to_core(op) if isinstance(op, dict) else op for op in patch]
@@ -66,13 +69,13 @@ def _pointer_to_core(pointer: str) -> str:
 
 
 def from_core(doc: Document) -> Document:
-    """A core v1 Event as events.k8s.io/v1."""
+    """Convert a core v1 Event to events.k8s.io/v1."""
     renamed = {_RENAMED_BACK.get(field, field): value for field, value in doc.items()}
     return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
 
 class EventStrategy(SelectableStrategy):
-    """Events in their stored form, whichever name they are asked for by."""
+    """Strategy of Events in their stored form, for both API groups."""
 
     selectable = frozenset(
         {
@@ -108,7 +111,7 @@ class EventStrategy(SelectableStrategy):
 
 
 class EventsV1Strategy(EventStrategy):
-    """Events in the form of events.k8s.io/v1, which is stricter about new ones."""
+    """Strategy of Events in the form of events.k8s.io/v1, which is stricter about new ones."""
 
     selectable = frozenset(
         {
@@ -138,7 +141,7 @@ class EventsV1Strategy(EventStrategy):
 
 
 def validate_new_event(doc: Document) -> list[FieldError]:
-    """What events.k8s.io/v1 asks of new Events beyond what core v1 does."""
+    """Return the errors of a new Event by the additional rules of events.k8s.io/v1."""
     errors = [
         required(field)
         for field in ("eventTime", "reportingController", "reportingInstance", "action", "reason")
@@ -153,7 +156,7 @@ def validate_new_event(doc: Document) -> list[FieldError]:
 def _validate_namespace(doc: Document) -> list[FieldError]:
     involved = doc.get("involvedObject", {}).get("namespace", "")
     namespace = doc["metadata"].get("namespace", "")
-    # What has no namespace has its events where everybody finds them.
+    # Events about cluster-scoped objects belong in a well-known namespace.
     allowed = (involved,) if involved else ("default", "kube-system")
     if namespace in allowed:
         return []

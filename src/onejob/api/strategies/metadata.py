@@ -1,4 +1,4 @@
-"""What holds for the metadata of every kind, on create and on update."""
+"""Metadata validation for all kinds, on create and on update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -11,12 +11,12 @@ from onejob.wire.names import as_prefix, label_errors, qualified_name_errors
 
 NameRule: TypeAlias = Callable[[str], list[str]]
 
-#: What an update of metadata is judged by.
+#: Metadata fields that are validated on update.
 _LOOKED_AT: Final = (
     "name", "namespace", "labels", "annotations", "ownerReferences", "finalizers",
 )  # fmt: skip
 
-#: Finalizers that need no domain.
+#: Finalizers without a domain that are always allowed.
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
@@ -27,7 +27,10 @@ def validate_metadata(
     namespaced: bool,
     any_finalizer: bool = False,
 ) -> list[FieldError]:
-    """`any_finalizer`: finalizers need no domain, as for kinds that are not upstream's own."""
+    """Validate the metadata of a new object.
+
+    `any_finalizer`: finalizers need no domain, as for custom resources.
+    """
     errors: list[FieldError] = []
     prefix = metadata.get("generateName", "")
     if prefix and (texts := name_rule(as_prefix(prefix))):
@@ -44,7 +47,10 @@ def validate_metadata(
 def validate_metadata_update(
     new: Document, old: Document, *, any_finalizer: bool = False
 ) -> list[FieldError]:
-    """Names are not judged again, nor is what a write did not touch: it was accepted once."""
+    """Validate changed metadata.
+
+    Names and unchanged fields are not validated again, because they were accepted before.
+    """
     metadata, stored = new.get("metadata", {}), old.get("metadata", {})
     if metadata is stored:
         return []
@@ -70,7 +76,7 @@ def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:
 
 
 def validate_metadata_fields(metadata: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Labels and annotations of an object inside another."""
+    """Validate labels and annotations of an embedded object."""
     errors: list[FieldError] = []
     if labels := metadata.get("labels"):
         errors += validate_labels(labels, f"{path}.labels")

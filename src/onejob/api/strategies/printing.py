@@ -1,4 +1,4 @@
-"""What kubectl prints: the columns and cells of server-side tables, and durations for people."""
+"""Columns and cells of server-side Tables (`kubectl get`), and human-readable durations."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,7 @@ _YEAR: Final = 365 * _DAY
 
 
 def human_duration(seconds: float) -> str:
-    """About two digits of precision, as kubectl shows ages."""
+    """Return a duration with about two digits of precision, as kubectl prints ages."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -42,7 +42,7 @@ def human_duration(seconds: float) -> str:
 
 
 def since(time: str | None, now: datetime) -> str:
-    """How long ago a time of a document was; a time that is not set is unknown."""
+    """Return the time elapsed since a timestamp of a document; `<unknown>` if it is unset."""
     moment = read_time(time)
     return UNKNOWN if moment is None else human_duration((now - moment).total_seconds())
 
@@ -63,7 +63,7 @@ def read_time(time: str | None) -> datetime | None:
 def column(
     name: str, description: str, *, type: str = "string", format: str = "", wide: bool = False
 ) -> dict[str, Any]:
-    """`wide` columns are only shown with `-o wide`."""
+    """Return a column definition. `wide` columns are shown only with `-o wide`."""
     return {
         "name": name,
         "type": type,
@@ -96,7 +96,7 @@ JOB_COLUMNS: Final = [
 
 MANAGED_BY: Final = column("Managed By", "The controller that reconciles the job.", wide=True)
 
-#: The first condition that is True names the status, but a deletion outranks those after None.
+#: Conditions in order of precedence for the status column; a deletion (None) ranks between them.
 _JOB_STATUS_ORDER: Final = (
     "Complete",
     "Failed",

@@ -1,4 +1,4 @@
-"""Defaults and rules of LimitRanges and ResourceQuotas, as upstream has them."""
+"""Defaults and validation of LimitRanges and ResourceQuotas, as upstream."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Roles and their bindings, validated as upstream does. `planning/rbac` says what they mean."""
+"""Validation of RBAC roles and bindings, as upstream. `planning/rbac` evaluates them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ _BINDING_COLUMNS: Final = [
 
 
 class RoleStrategy(BaseStrategy):
-    """Roles and ClusterRoles."""
+    """Strategy of Roles and ClusterRoles."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, name_rule=path_segment_errors)
@@ -52,7 +52,7 @@ class RoleStrategy(BaseStrategy):
 
 
 class BindingStrategy(BaseStrategy):
-    """RoleBindings and ClusterRoleBindings."""
+    """Strategy of RoleBindings and ClusterRoleBindings."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, name_rule=path_segment_errors)

@@ -1,18 +1,18 @@
-"""Whether two pieces of a spec ask for the same, however they are written.
+"""Semantic comparison of spec fields.
 
-Clients written in Go drop what is empty and rewrite quantities when they send back what they
-were given. None of that may look like a change to an immutable field or bump a generation.
+Go clients drop empty values and rewrite quantities when they send back a document. Neither may
+count as a change of an immutable field or increment the generation.
 """
 
 from typing import Any, Final
 
 from onejob.wire.quantity import same_quantity
 
-#: Maps whose values are quantities, and fields that are one.
+#: Fields that are maps of quantities, and fields that are quantities.
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "capacity", "allocatable"})
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 
-#: Fields that cannot tell false or zero from unset.
+#: Fields in which false or zero is equivalent to unset.
 _ZERO_IS_UNSET: Final = frozenset(
     {
         "hostNetwork", "hostPID", "hostIPC", "hostPort", "initialDelaySeconds", "readOnly",
@@ -30,7 +30,7 @@ def same_meaning(a: Any, b: Any) -> bool:
     if isinstance(a, list | None) and isinstance(b, list | None):
         a, b = a or [], b or []
         return len(a) == len(b) and all(map(same_meaning, a, b))
-    # The one is unset, the other an empty text.
+    # One is unset, the other an empty string.
     return not a and not b and isinstance(a, str | None) and isinstance(b, str | None)
 
 

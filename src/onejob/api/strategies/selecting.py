@@ -1,4 +1,4 @@
-"""Selectors of documents against labels."""
+"""Label selectors of documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from onejob.wire.selectors import SelectorError, matcher_of
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool | None:
-    """Whether a selector picks these labels; None if it is no selector at all."""
+    """Return whether a selector matches the labels; None if the selector is invalid."""
     try:
         return matcher_of(msgspec.convert(selector, LabelSelector)).matches(labels)
     except SelectorError:

@@ -1,5 +1,8 @@
-"""Kinds that nothing here acts on: accepted, given their defaults, validated in what matters most,
-stored and watched. Whoever creates one that would have an effect in a cluster is warned."""
+"""Strategy of kinds without a controller here.
+
+Their objects are defaulted, validated in the essentials, stored and watched. Creating an object
+that would have an effect in a cluster returns a warning.
+"""
 
 from datetime import datetime
 from functools import cached_property
@@ -23,8 +26,8 @@ _NO_PODS: Final = "no controller makes Pods of it"
 _NOT_CALLED: Final = "requests are not sent to the webhooks"
 _NO_ROUTES: Final = "nothing is routed by it"
 
-#: What has no effect. Kinds that are mere records (PodTemplates, ControllerRevisions) have none
-#: in a cluster either.
+#: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
+#: not listed, because they have no effect in a cluster either.
 WITHOUT_EFFECT: Final = {
     "persistentvolumes": "volumes are neither bound nor mounted",
     "persistentvolumeclaims": "no volume is provisioned or bound",
@@ -55,7 +58,7 @@ WITHOUT_EFFECT: Final = {
     "certificatesigningrequests.certificates.k8s.io": "nothing signs it",
 }
 
-#: Kinds whose changes are counted in metadata.generation.
+#: Kinds with metadata.generation.
 _COUNTED: Final = frozenset(
     {
         "daemonsets.apps",
@@ -87,7 +90,7 @@ class StoredStrategy(BaseStrategy):
 
     @cached_property
     def _rules(self) -> "Rules":
-        # Imported with the first object of such a kind: few servers and no run have any.
+        # Imported with the first object of these kinds: few servers and no run have any.
         from onejob.api.strategies.stored_rules import NO_RULES, RULES
 
         return RULES.get(self.kind.resource, NO_RULES)
@@ -128,7 +131,7 @@ class StoredStrategy(BaseStrategy):
         return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
 
     def _validate(self, doc: Document) -> list[FieldError]:
-        # What rests on fields that are not there would only repeat that.
+        # If required fields are missing, other checks would only report them again.
         return self._rules.missing_fields(doc) or self._rules.check(doc)
 
 

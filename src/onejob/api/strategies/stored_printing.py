@@ -1,4 +1,4 @@
-"""Tables of those stored kinds that something here acts on; all others show name and age."""
+"""Tables of the stored kinds that affect something here; others show only name and age."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -1,5 +1,8 @@
-"""Defaults and rules of kinds that are only stored, as upstream has them: those without which an
-object would be useless, or would look different to the client that wrote it."""
+"""Upstream's defaults and rules for kinds that are only stored.
+
+Only the rules without which an object would be useless, or would differ from the one that the
+client wrote to a cluster.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     check: Callable[[Document], list[FieldError]] = _no_checks
     immutable: tuple[str, ...] = ()
-    #: Sections that stay as they are, whatever an update says.
+    #: Sections that updates do not change.
     kept: tuple[str, ...] = ()
     #: `status.phase` of a new object.
     first_phase: str = ""
@@ -87,7 +90,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 def _values(parent: Any, path: str, before: str) -> Iterator[tuple[str, Any]]:
-    """Every (field, value) that a path leads to; the value is None where there is none."""
+    """Yield every (field, value) at a path; the value is None where it is absent."""
     first, _, rest = path.partition(".")
     name = first.removesuffix("[]")
     place = f"{before}.{name}" if before else name
@@ -198,7 +201,7 @@ def _check_disruption_budget(doc: Document) -> list[FieldError]:
 
 
 def _check_share(amount: int | str, path: str) -> list[FieldError]:
-    """Of a whole: a number, or a percentage."""
+    """Return the errors of an absolute number or a percentage."""
     if isinstance(amount, int):
         text = "must be greater than or equal to 0"
         return [invalid(path, amount, text)] if amount < 0 else []

@@ -1,4 +1,4 @@
-"""What Jobs decide about their documents: defaults, validation, updates, status, warnings.
+"""Job strategy: defaults, validation, updates, status, warnings.
 
-`strategy` is the entry point; the other modules hold one set of rules each and are pure.
+`strategy` is the entry point; each other module is one set of pure rules.
 """

@@ -1,4 +1,4 @@
-"""Defaults of Jobs, and of the parts of a Job that a CronJob's template gets as well."""
+"""Defaults of Jobs, and of the parts that a CronJob's job template shares."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ _MAX_INT32: Final = 2**31 - 1
 def default_job_spec(doc: Document) -> None:
     spec = doc.setdefault("spec", {})
     default_job_template_spec(spec)
-    # Only when both are unset is it a single run; parallelism alone means a work queue.
+    # A single run only if both are unset; parallelism alone means a work queue.
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -28,7 +28,7 @@ def default_job_spec(doc: Document) -> None:
 
 
 def default_job_metadata(doc: Document) -> None:
-    """And of the status: what depends on more than the spec."""
+    """Set the defaults that depend on more than the spec: labels and status."""
     _inherit_labels(doc)
     if status := doc.get("status"):
         keep_shown_fields_out(status)
@@ -41,7 +41,7 @@ def default_cronjob(doc: Document) -> None:
     spec.setdefault("suspend", False)
     spec.setdefault("successfulJobsHistoryLimit", 3)
     spec.setdefault("failedJobsHistoryLimit", 1)
-    # The rest of a Job's defaults wait until a Job is made of the template.
+    # The remaining defaults are set when a Job is created from the template.
     template = spec.setdefault("jobTemplate", {})
     template.setdefault("metadata", {})
     default_job_template_spec(template.setdefault("spec", {}))
@@ -56,8 +56,11 @@ def default_job_template_spec(spec: dict[str, Any]) -> None:
 
 
 def _inherit_labels(doc: Document) -> None:
-    """A Job without labels has its template's: the very same dict, so that the labels which
-    `prepare_create` generates for the template show on such a Job, and on no other."""
+    """Give a Job without labels the labels of its template.
+
+    Both share the same dict on purpose, so that the labels that `prepare_create` generates for the
+    template appear on the Job as well, and only on Jobs without labels of their own.
+    """
     metadata = doc.setdefault("metadata", {})
     if metadata.get("labels"):
         return

@@ -1,4 +1,4 @@
-"""Rules for the annotations that let the memory of a Job's Pods grow."""
+"""Validation of the annotations that let the memory of a Job's Pods grow after an OOM kill."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,10 @@ from onejob.wire.field_errors import FieldError, forbidden, invalid
 def validate_memory_growth(
     job: Mapping[str, Any], old: Mapping[str, Any] | None, path: str = ""
 ) -> list[FieldError]:
-    """Of a Job or a job template at `path`. What is stored already is not looked at."""
+    """Return the errors of a Job or a job template at `path`.
+
+    Values that are already stored are not checked.
+    """
     annotations = _annotations(job)
     known = _annotations(old or {})
     errors: list[FieldError] = []

@@ -1,7 +1,7 @@
-"""Status fields of the original Job proposal: shown if asked for, understood, never stored.
+"""Status fields of the original Job proposal: shown on request, accepted, never stored.
 
-`creationTime` is the object's creationTimestamp; `lastHeartbeatTime` of a condition is what is
-called `lastProbeTime` today.
+`creationTime` is the object's creationTimestamp; `lastHeartbeatTime` of a condition is the former
+name of `lastProbeTime`.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,10 @@ _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).deco
 
 
 def with_original_status_fields(document: bytes) -> bytes:
-    """A stored Job with the original fields beside today's. Anything else stays as it is."""
+    """Return a stored Job with the original fields added.
+
+    Other documents are returned unchanged.
+    """
     job = _decode(document)
     created = job.get("metadata", {}).get("creationTimestamp")
     if job.get("kind") != "Job" or not created:
@@ -29,7 +32,10 @@ def with_original_status_fields(document: bytes) -> bytes:
 
 
 def keep_shown_fields_out(status: dict[str, Any]) -> None:
-    """What clients send back of them: a probe's time under its old name counts as one."""
+    """Remove the original fields from a status that a client sends back.
+
+    A lastHeartbeatTime becomes the lastProbeTime if that is unset.
+    """
     status.pop("creationTime", None)
     for condition in status.get("conditions", ()):
         heartbeat = condition.pop("lastHeartbeatTime", None)

@@ -1,4 +1,4 @@
-"""podFailurePolicy and successPolicy of a Job's spec: are they well formed?"""
+"""Validation of a Job's podFailurePolicy and successPolicy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -151,7 +151,7 @@ def _validate_success_rule(
         place = f"{path}.succeededIndexes"
         if len(indexes.encode()) > _LONGEST_INDEXES:
             errors.append(too_long(place, _LONGEST_INDEXES))
-        # What cannot be read lists nothing.
+        # Unreadable indexes count as an empty list.
         listed = 0
         try:
             listed = validate_indexes(indexes, completions)

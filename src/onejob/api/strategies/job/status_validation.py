@@ -1,7 +1,7 @@
-"""Which statuses a Job may be given.
+"""Validation of Job status updates.
 
-Most rules are only looked at when something they speak of changed in this very write, so that
-a status that was accepted once never stands in the way of an unrelated update.
+Most rules apply only if the write changes a field or condition that they concern, so that a status
+that was accepted once never blocks an unrelated update.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,13 +23,15 @@ from onejob.wire.field_errors import OMITTED, FieldError, duplicate, invalid, re
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 _TERMINAL: Final = ("Failed", "Complete", "FailureTarget")
 _FINISHED: Final = ("Complete", "Failed")
-#: The conditions that rules speak of.
+#: Conditions that rules concern.
 _JUDGED: Final = frozenset({*_TERMINAL, "SuccessCriteriaMet"})
 
 
 class Write:
-    """One write of a status: what it was, what it shall be, and what differs. All rules ask for
-    the same few things, so these are found out once."""
+    """One status write: old and new state, and their differences.
+
+    Computed once, because all rules use the same few facts.
+    """
 
     __slots__ = (
         "_true", "_was_true", "differs", "finish_changed", "finished", "new", "old",
@@ -48,7 +50,7 @@ class Write:
             for field in self.status.keys() | self.old_status.keys()
             if self.status.get(field) != self.old_status.get(field)
         }
-        #: Fields that changed, and conditions that became true or ceased to be.
+        #: Fields that changed, and conditions that became or ceased to be true.
         self.differs = frozenset(changed | ((self._true ^ self._was_true) & _JUDGED))
         self.finished = not self._true.isdisjoint(_FINISHED)
         self.finish_changed = self.finished == self._was_true.isdisjoint(_FINISHED)
@@ -64,22 +66,22 @@ class Write:
         return condition in self._was_true
 
     def count_changed(self, field: str) -> bool:
-        """A count that is not there is zero."""
+        """Return whether a count changed; an absent count is zero."""
         return (self.status.get(field) or 0) != (self.old_status.get(field) or 0)
 
 
 class Rule(Struct, frozen=True, eq=False):
-    #: What is refused, in words; unique.
+    #: Description of the rejected status; unique.
     refuses: str
-    #: Fields and conditions: one of them must differ. Nothing: it applies to any write.
+    #: Fields and conditions, one of which must have changed. Empty: the rule applies to any write.
     about: tuple[str, ...]
     check: Callable[[Write], Iterator[FieldError]]
-    #: What else must hold.
+    #: Additional condition for the rule to apply.
     applies: Callable[[Write], bool] | None = None
 
 
 def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[FieldError]:
-    """`rules` are those that apply: see `applicable_rules`."""
+    """Return the errors of a status write. `rules` are the result of `applicable_rules`."""
     errors = validate_metadata_update(write.new, write.old)
     errors += _validate_counters(write.status)
     errors += _validate_uncounted(write.status.get("uncountedTerminatedPods", {}))
@@ -100,7 +102,10 @@ def applicable_rules(write: Write) -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=64)
 def _rules_about(differs: frozenset[str]) -> tuple[Rule, ...]:
-    """Remembered: most writes of a Job's life change the same few fields."""
+    """Return the rules about the given differences.
+
+    Cached: most writes during a Job's life change the same few fields.
+    """
     return tuple(
         [
             rule
@@ -232,7 +237,7 @@ def _finished_without_start(write: Write) -> Iterator[FieldError]:
 
 
 def _never_starts(write: Write) -> bool:
-    """A Job with nothing to do completes even while suspended."""
+    """Return whether the Job completes without starting: suspended, with nothing to do."""
     return bool(write.spec.get("suspend")) and write.spec.get("completions") == 0
 
 
@@ -399,7 +404,7 @@ def _decreased(field: str) -> Callable[[Write], Iterator[FieldError]]:
 
 
 def _elastic(write: Write) -> bool:
-    """Scaling such a Job down forgets completed indexes."""
+    """Return whether the Job is elastic: scaling it down discards completed indexes."""
     spec = write.spec
     return write.indexed and spec.get("completions") == spec.get("parallelism")
 

@@ -1,4 +1,4 @@
-"""What Jobs decide about their documents."""
+"""Job strategy: entry point."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -39,7 +39,10 @@ from onejob.wire.kinds import Kind
 
 
 def disabled_job_fields(gates: FeatureGates) -> tuple[str, ...]:
-    """Fields of a Job's spec that new objects lose. Gang scheduling is not offered at all."""
+    """Return the fields that are dropped from the spec of new Jobs.
+
+    Gang scheduling is never supported.
+    """
     fields = ["scheduling"]
     if not gates.enabled("JobManagedBy"):
         fields.append("managedBy")
@@ -51,7 +54,8 @@ def disabled_job_fields(gates: FeatureGates) -> tuple[str, ...]:
 def drop_disabled(
     spec: dict[str, Any], old_spec: Mapping[str, Any], disabled: tuple[str, ...]
 ) -> None:
-    """A stored object that has a field keeps it when its gate is switched off."""
+    """Drop disabled fields, except those that the stored object has: it keeps them after their gate
+    is disabled."""
     for field in disabled:
         if field not in old_spec:
             spec.pop(field, None)
@@ -59,7 +63,7 @@ def drop_disabled(
 
 class JobStrategy(BaseStrategy):
     keeps_documents = True
-    # Deleting a Job without a policy leaves its Pods: upstream's default for batch/v1.
+    # A DELETE without a policy orphans the Pods: upstream's default for batch/v1.
     default_propagation: Literal["Background", "Orphan"] = "Orphan"
 
     def __init__(self, kind: Kind, gates: FeatureGates, tracking: str = TRACKING) -> None:
@@ -148,10 +152,11 @@ class JobStrategy(BaseStrategy):
 
 
 def _generate_selector(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
-    """The Job's own Pods are told by its uid, so namesakes never share Pods."""
+    """Generate labels and selector from the Job's uid, so that Jobs of the same name never share
+    Pods."""
     name, uid = metadata.get("name", ""), metadata.get("uid", "")
     template = spec.setdefault("template", {})
-    # In place: a Job without labels of its own shares this dict, see `job_defaults`.
+    # In place: a Job without labels of its own shares this dict, see `job/defaults.py`.
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
     labels.setdefault(OLD_JOB_NAME, name)
     labels.setdefault(OLD_CONTROLLER_UID, uid)
@@ -162,8 +167,8 @@ def _generate_selector(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
 
 
 def _stamp_tracking(metadata: dict[str, Any], name: str | None) -> None:
-    """Which Jobs are tracked by finalizers is written on them when they are made. Either name
-    is understood; None: not tracked."""
+    """Set the annotation that marks a new Job as tracked by finalizers, or remove both known
+    annotations if `name` is None (not tracked)."""
     if name is not None:
         metadata.setdefault("annotations", {})[name] = ""
         return

@@ -1,4 +1,4 @@
-"""Which changes to a stored Job are allowed."""
+"""Validation of Job updates: immutable and conditionally mutable fields."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,13 +18,13 @@ from onejob.wire.labels import validate_label_selector
 
 _IMMUTABLE: Final = "field is immutable"
 
-#: Parts of the template that tell where Pods may run, and how they are marked.
+#: Parts of the template that control placement and labelling of Pods.
 _SCHEDULING_SPEC: Final = ("nodeSelector", "tolerations", "schedulingGates")
 _SCHEDULING_METADATA: Final = ("labels", "annotations")
 
 
 def update_options(old: Document, *, scheduling_gate: bool, resources_gate: bool) -> JobOptions:
-    """What may be changed depends on the state the stored Job is in."""
+    """Return the options that follow from the state of the stored Job."""
     open_for_change = _open_for_change(old)
     selector = old["spec"].get("selector")
     return JobOptions(
@@ -61,7 +61,8 @@ def _never_started(job: Document) -> bool:
 
 
 def _open_for_change(job: Document) -> bool:
-    """Suspended, seen to be so by the controller or never started, and no Pod is running."""
+    """Return whether the Job is suspended, confirmed by the controller or never started, and
+    without running Pods."""
     status = job.get("status", {})
     if not job["spec"].get("suspend") or status.get("active"):
         return False
@@ -75,7 +76,7 @@ def _unchanged(
     spec: Mapping[str, Any], old_spec: Mapping[str, Any], field: str
 ) -> list[FieldError]:
     new, old = spec.get(field), old_spec.get(field)
-    # An empty policy or selector is not the same as none.
+    # An empty policy or selector differs from an absent one.
     if (new is None) is (old is None) and same_meaning(new, old):
         return []
     return [invalid(f"spec.{field}", new, _IMMUTABLE)]
@@ -85,7 +86,7 @@ def _validate_completions(spec: Mapping[str, Any], old_spec: Mapping[str, Any]) 
     if spec.get("completionMode") != "Indexed":
         return _unchanged(spec, old_spec, "completions")
     completions = spec.get("completions")
-    # Taking completions away from an Indexed Job is an error of its own.
+    # Removing completions from an Indexed Job is reported by another rule.
     if completions is None or completions == old_spec.get("completions"):
         return []
     if completions == spec.get("parallelism"):
@@ -130,7 +131,8 @@ def _without_scheduling(template: Mapping[str, Any]) -> dict[str, Any]:
 def _without_resources(
     new: Mapping[str, Any], old: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Resources may differ between containers of the same name in the same place."""
+    """Return both templates without resources, for containers with the same names in the same
+    order."""
     new_spec, old_spec = dict(new.get("spec", {})), dict(old.get("spec", {}))
     for field in ("containers", "initContainers"):
         mine, theirs = new_spec.get(field, ()), old_spec.get(field, ())

@@ -1,4 +1,4 @@
-"""Which Jobs may be created, and what a Job's spec must look like at all times."""
+"""Validation of new Jobs and of Job specs."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,7 +24,7 @@ from onejob.wire.names import http_path_errors, label_errors, subdomain_errors
 
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
-#: The same facts without a domain; older than the domain, and still relied upon.
+#: Older names of these labels, without a domain; still relied upon.
 OLD_CONTROLLER_UID: Final = "controller-uid"
 OLD_JOB_NAME: Final = "job-name"
 
@@ -35,7 +35,8 @@ _NO_TTL_IN_TEMPLATE: Final = "may not be set in the pod template of a Job; set t
 _LONGEST_MANAGED_BY: Final = 63
 _MAX_PARALLELISM_INDEXED: Final = 100_000
 _MAX_FAILED_INDEXES: Final = 100_000
-#: From here on the status of a Job could outgrow its store if too many indexes fail.
+#: From this number on, the status of a Job could exceed the object size limit if too many indexes
+#: fail.
 _MANY_COMPLETIONS: Final = 100_000
 _MAX_WITH_MANY_COMPLETIONS: Final = 10_000
 
@@ -53,16 +54,16 @@ _NON_NEGATIVE: Final = (
 
 
 class JobOptions(Struct, frozen=True):
-    """What depends on the feature gates and on the stored object."""
+    """Validation options that depend on feature gates and on the stored object."""
 
-    #: New Jobs carry both forms of the generated labels; very old ones only the undomained.
-    #: Only looked at on create.
+    #: Whether the labels with a domain are required. New Jobs carry both forms of the generated
+    #: labels; very old ones only those without a domain. Checked only on create.
     prefixed_labels: bool = True
-    #: Whether the parts of the template that steer scheduling may change.
+    #: Whether the scheduling directives of the template may change.
     mutable_scheduling: bool = False
     #: Whether the resources of the template's containers may change.
     mutable_resources: bool = False
-    #: Selectors with bad values were once accepted, so stored ones are.
+    #: Whether invalid selector values are tolerated: they were accepted once and may be stored.
     tolerate_bad_selector_values: bool = False
 
 
@@ -101,7 +102,7 @@ def validate_job_spec(spec: Mapping[str, Any], path: str, options: JobOptions) -
 
 
 def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """The rules that a Job shares with the job template of a CronJob."""
+    """Return the errors of the rules that Jobs share with the job template of a CronJob."""
     errors = [
         invalid(f"{path}.{field}", spec[field], "must be greater than or equal to 0")
         for field in _NON_NEGATIVE
@@ -131,8 +132,11 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
 def validate_template_annotations(
     spec: Mapping[str, Any], old_spec: Mapping[str, Any] | None, path: str
 ) -> list[FieldError]:
-    """What stands in for a field that is forbidden there is forbidden too. One that is stored
-    already stays, since the template may not be changeable any more."""
+    """Return an error for a TTL annotation in the Pod template.
+
+    It stands for a field that is forbidden there. A stored annotation is tolerated, since the
+    template may no longer be mutable.
+    """
     if _has_ttl_annotation(spec) and not (old_spec and _has_ttl_annotation(old_spec)):
         place = f"{path}.template.metadata.annotations[{POD_TTL_ANNOTATION}]"
         return [forbidden(place, _NO_TTL_IN_TEMPLATE)]
@@ -142,7 +146,10 @@ def validate_template_annotations(
 def validate_memory_annotations(
     job: Mapping[str, Any], old: Mapping[str, Any] | None, path: str = ""
 ) -> list[FieldError]:
-    """Of a Job or a job template at `path`. Few have them, so few import their rules."""
+    """Return the errors of memory annotations in a Job or a job template at `path`.
+
+    The rules are imported lazily, because few Jobs have these annotations.
+    """
     if OOM_MEMORY_ANNOTATIONS.isdisjoint((job.get("metadata") or {}).get("annotations") or ()):
         return []
     from onejob.api.strategies.job.memory_growth import validate_memory_growth
@@ -156,7 +163,7 @@ def _has_ttl_annotation(spec: Mapping[str, Any]) -> bool:
 
 
 def validate_index_names(doc: Document) -> list[FieldError]:
-    """Pods of an Indexed Job are named in DNS by their index; the longest name must fit."""
+    """Return an error if the longest Pod name of an Indexed Job is no valid DNS label."""
     spec = doc["spec"]
     completions = spec.get("completions") or 0
     if spec.get("completionMode") != "Indexed" or completions <= 0:
@@ -170,8 +177,10 @@ def validate_index_names(doc: Document) -> list[FieldError]:
 
 
 def _without_inherited_labels(doc: Document) -> Mapping[str, Any]:
-    """Generated labels that a Job shows because it has none of its own were not given by the
-    user, so what is wrong with them is told once, at the template."""
+    """Return the metadata without the generated labels that a Job inherited from its template.
+
+    The user did not set them, so errors in them are reported only once, for the template.
+    """
     metadata: dict[str, Any] = doc["metadata"]
     labels = metadata.get("labels")
     if not labels or labels.keys().isdisjoint(GENERATED_LABELS):

@@ -1,4 +1,4 @@
-"""What is accepted in a Job or a pod spec, but probably not meant."""
+"""Warnings about accepted but probably unintended fields in Jobs and pod specs."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ from onejob.wire.names import label_errors
 _MANY_COMPLETIONS: Final = 100_000
 _MUCH_PARALLELISM: Final = 10_000
 
-#: Fields of the original proposal, which only make sense for Pods that are never restarted.
+#: Fields of the original proposal that apply only to Pods without restarts.
 _ONLY_WITHOUT_RESTARTS: Final = ("backoffSeconds", "failedPodsLimit")
 
 
@@ -69,7 +69,7 @@ def _environment_warnings(container: Mapping[str, Any], path: str) -> list[str]:
     seen: dict[str, Mapping[str, Any]] = {}
     for i, variable in enumerate(container.get("env", ())):
         name = variable.get("name", "")
-        # A definition that only builds on the one before hides nothing.
+        # A definition that refers to the previous one hides nothing.
         if name in seen and f"$({name})" not in variable.get("value", ""):
             warnings.append(
                 f'{path}[{i}]: hides previous definition of "{name}", '

@@ -1,4 +1,4 @@
-"""What Pods decide about their documents, and the rules for pod templates of other kinds.
+"""Pod strategy, and the rules for Pod templates of other kinds.
 
-`strategy` is the entry point; the other modules hold one set of rules each and are pure.
+`strategy` is the entry point; each other module is one set of pure rules.
 """

@@ -1,4 +1,4 @@
-"""Containers and init containers of a pod spec."""
+"""Validation of containers and init containers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -26,7 +26,7 @@ _RECURSIONS: Final = ["Disabled", "Enabled", "IfPossible"]
 _PROTOCOLS: Final = ["SCTP", "TCP", "UDP"]
 _PROPAGATIONS: Final = ["Bidirectional", "HostToContainer", "None"]
 
-#: What only containers that keep running can have.
+#: Fields that only long-running containers may have.
 _NOT_FOR_INIT: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -36,7 +36,7 @@ def validate_containers(
     spec: Mapping[str, Any],
     path: str,
 ) -> list[FieldError]:
-    """`spec` is that of the Pod."""
+    """Validate containers. `spec` is the spec of the Pod."""
     if not containers:
         return [required(path)]
     errors: list[FieldError] = []
@@ -142,7 +142,7 @@ def _validate_resizing(
         if name in seen:
             errors.append(duplicate(f"{path}[{i}]", name))
         seen.add(name)
-        # Upstream names the list, not the entry.
+        # As upstream, the path names the list, not the entry.
         for value, supported in ((name, ["cpu", "memory"]), (restarts, _RESIZE_POLICIES)):
             if value not in supported:
                 errors.append(not_supported(path, value, supported) if value else required(path))
@@ -212,7 +212,7 @@ def _validate_mounts(
         elif target in targets:
             errors.append(invalid(f"{place}.mountPath", target, "must be unique"))
         targets.add(target)
-        # Of these, upstream names the list and not the entry.
+        # As upstream, the paths of the following errors name the list, not the entry.
         if mount.get("subPath"):
             errors += descending_path_errors(mount["subPath"], f"{path}.subPath")
         if mount.get("subPathExpr"):

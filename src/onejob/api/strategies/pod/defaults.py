@@ -1,4 +1,4 @@
-"""Defaults of pod specs. All are idempotent and change the spec in place."""
+"""Defaults of pod specs. All are idempotent and modify the spec in place."""
 
 from typing import Any, Final
 
@@ -18,14 +18,14 @@ _TOKEN_SECONDS: Final = 3600
 
 
 def default_pod_template(owner: Spec) -> None:
-    """The `template` of a Job's spec, which is there even if nobody wrote it."""
+    """Set the defaults of the `template` in a Job's spec, creating it if it is absent."""
     template = owner.setdefault("template", {})
     template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_pod(doc: Document) -> None:
-    """A Pod of its own gets more than a template: what only running Pods need."""
+    """Set the defaults of a Pod, which include some that templates do not get."""
     spec = doc.setdefault("spec", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
@@ -38,7 +38,7 @@ def default_pod(doc: Document) -> None:
 
 
 def default_pod_spec(spec: Spec) -> None:
-    # Empty texts are unset: on the wire from Go the two look alike.
+    # Empty strings count as unset: Go clients do not distinguish them on the wire.
     if not spec.get("restartPolicy"):
         spec["restartPolicy"] = "Always"
     if not spec.get("dnsPolicy"):
@@ -56,7 +56,7 @@ def default_pod_spec(spec: Spec) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Only an image that may change under the same name is pulled again."""
+    """Return the default pull policy: Always for an image whose tag may move, else IfNotPresent."""
     name, at, _digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     floating = image and not at and tag in ("", "latest")
@@ -68,7 +68,7 @@ def _containers(spec: Spec) -> list[Spec]:
 
 
 def _default_service_account(spec: Spec) -> None:
-    """The old name of the field still works, and is still shown."""
+    """Keep the deprecated field name in sync, which is still accepted and shown."""
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name

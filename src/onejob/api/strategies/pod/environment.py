@@ -1,4 +1,4 @@
-"""Environment variables of containers and where their values come from."""
+"""Validation of environment variables and their sources."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _VOLUME_FIELDS: Final = (
     "metadata.namespace",
     "metadata.uid",
 )
-#: Fields that exist, wherever they may be used.
+#: All existing fields, regardless of where they may be used.
 _KNOWN_FIELDS: Final = frozenset(_ENV_FIELDS + _VOLUME_FIELDS)
 
 _RESOURCES: Final = tuple(

@@ -1,4 +1,4 @@
-"""Tolerations and affinity of a pod spec: are they well formed?"""
+"""Validation of tolerations and affinity."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

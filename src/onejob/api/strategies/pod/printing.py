@@ -1,4 +1,4 @@
-"""The row of a Pod: what its many statuses amount to in one word."""
+"""Table row of a Pod: summarises its statuses in one word."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -48,7 +48,7 @@ def pod_cells(doc: Document, now: datetime) -> list[Any]:
 
 
 def pod_row_conditions(doc: Document) -> list[dict[str, str]]:
-    """Tells clients that the row is about a Pod that has ended."""
+    """Return the condition that marks the row of an ended Pod as completed, for clients."""
     phase = doc.get("status", {}).get("phase")
     if phase == "Succeeded":
         message = "The pod has completed successfully."
@@ -104,7 +104,10 @@ def _reason_of_pod(status: Mapping[str, Any]) -> str:
 def _look_at_init_containers(
     summary: _Summary, statuses: Sequence[Mapping[str, Any]], sidecars: set[Any], total: int
 ) -> bool:
-    """Whether the Pod is still initialising; the first unfinished container gives the reason."""
+    """Return whether the Pod is still initialising.
+
+    The first unfinished container determines the reason.
+    """
     for i, container in enumerate(statuses):
         summary.count_restarts(container)
         state = container.get("state", {})
@@ -130,7 +133,7 @@ def _look_at_containers(
     init_statuses: Sequence[Mapping[str, Any]],
     sidecars: set[Any],
 ) -> None:
-    # Once initialised, the restarts of plain init containers are history.
+    # Once the Pod is initialised, restarts of plain init containers no longer count.
     summary.restarts, summary.last_restart = 0, None
     for container in init_statuses:
         if container.get("name") in sidecars:

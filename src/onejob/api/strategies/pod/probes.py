@@ -1,4 +1,4 @@
-"""Probes and lifecycle handlers of containers."""
+"""Validation of probes and lifecycle handlers."""
 
 from collections.abc import Mapping
 from typing import Any, Final

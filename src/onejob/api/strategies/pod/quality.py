@@ -1,4 +1,4 @@
-"""The quality of service class that a Pod's requests and limits amount to."""
+"""Quality of Service class of a Pod, from its requests and limits."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Requests and limits of containers, and of Pods as a whole."""
+"""Validation of requests and limits of containers and of whole Pods."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -27,7 +27,8 @@ def validate_resources(resources: Mapping[str, Any], path: str) -> list[FieldErr
 
 
 def validate_pod_resources(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """What a Pod says of itself, and quotas go by: no less than its containers want."""
+    """Validate Pod-level resources, which quotas count: they must not be less than the containers'
+    total."""
     errors: list[FieldError] = []
     if overhead := spec.get("overhead"):
         errors += validate_resources({"limits": overhead}, f"{path}.overhead")
@@ -42,7 +43,7 @@ def validate_pod_resources(spec: Mapping[str, Any], path: str) -> list[FieldErro
             for name in shared.get(field) or {}
             if name not in OF_PODS and not _is_huge_page(name)
         ]
-    # Upstream's texts. What cannot be read as an amount was refused when the body was read.
+    # Upstream's messages. Unparsable quantities were rejected when the body was decoded.
     requests, limits = shared.get("requests") or {}, shared.get("limits") or {}
     for name, wanted in containers_total(spec, "requests").items():
         if name in requests and wanted.nanos > parse_quantity(requests[name]).nanos:
@@ -103,7 +104,10 @@ def _compare_with_limit(
 
 
 def _may_be_overcommitted(name: str) -> bool:
-    """Resources of devices and huge pages are handed out whole."""
+    """Return whether the limit may exceed the request.
+
+    Devices and huge pages cannot be overcommitted.
+    """
     if _is_huge_page(name):
         return False
     return "/" not in name or "kubernetes.io/" in name

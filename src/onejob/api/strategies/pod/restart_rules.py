@@ -1,4 +1,4 @@
-"""Restart policies of single containers, and the rules that refine them."""
+"""Validation of container-level restart policies and their rules."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -57,7 +57,7 @@ def _validate_rule(rule: Mapping[str, Any], path: str) -> list[FieldError]:
 def may_run_again(
     pod_spec: Mapping[str, Any], container: Mapping[str, Any], exit_code: int
 ) -> bool:
-    """Whether a container that ended may be started again in the same Pod."""
+    """Return whether a terminated container may be restarted in the same Pod."""
     for rule in container.get("restartPolicyRules", ()):
         codes = rule.get("exitCodes", {})
         listed = exit_code in codes.get("values", ())

@@ -1,4 +1,4 @@
-"""Security contexts of Pods and their containers."""
+"""Validation of security contexts of Pods and containers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ _MAX_ID: Final = 2**32 - 1
 _PROFILE_TYPES: Final = ["Localhost", "RuntimeDefault", "Unconfined"]
 _LONGEST_PROFILE: Final = 4095
 _PROC_MOUNTS: Final = ["Default", "Unmasked"]
-#: Enumerations of a Pod's security context, in the order in which upstream looks at them.
+#: Enumerations of a Pod's security context, in upstream's order of validation.
 _GROUPS_POLICIES: Final = ["Merge", "Strict"]
 _SELINUX_POLICIES: Final = ["MountOption", "Recursive"]
 _FS_GROUP_POLICIES: Final = ["Always", "OnRootMismatch"]
 
-#: Fields of upstream's internal type, in its order; of those that are objects, their fields and
-#: what these are if they are not set.
+#: Fields of upstream's internal type, in its order; for fields that are objects, their fields and
+#: zero values.
 _INTERNAL: Final[Mapping[str, Mapping[str, Any]]] = {
     "capabilities": {"add": None, "drop": None},
     "privileged": {},
@@ -47,7 +47,7 @@ _LONGEST_SYSCTL: Final = 253
 _SYSCTL_SEGMENT: Final = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL_FORMAT: Final = rf"^({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}$"
 _SYSCTL: Final = re.compile(_SYSCTL_FORMAT.rstrip("$") + r"\Z", re.ASCII)
-#: Sysctls of the namespace that `hostIPC` shares with the host, and prefixes of such.
+#: Sysctls of the IPC namespace, which `hostIPC` shares with the host, and prefixes of them.
 _IPC_SYSCTLS: Final = frozenset({
     "kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
     "kernel.shm", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.msg",
@@ -56,7 +56,7 @@ _SWAPPED: Final = str.maketrans("./", "/.")
 
 
 def validate_pod_security(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Validate `securityContext` of a pod spec; `path` is its own."""
+    """Validate the `securityContext` of a pod spec; `path` is the path of the context."""
     context = spec["securityContext"]
     errors = _id_errors(context, ("fsGroup", "runAsUser", "runAsGroup"), path)
     for i, group in enumerate(context.get("supplementalGroups", ())):
@@ -91,8 +91,8 @@ def validate_container_security(
 
 
 def _internal(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container's context as upstream's texts show it: with the names of the internal
-    type, whose fields are all there."""
+    """Return a container's context as upstream's messages print it: with all fields of the internal
+    type, under their Go names."""
     return {
         _go_name(field): None if context.get(field) is None else _as_internal(context[field], names)
         for field, names in _INTERNAL.items()
@@ -217,7 +217,7 @@ def _id_error(path: str, value: int) -> list[FieldError]:
 
 
 def validate_linux(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Refuse options for Windows in a Pod whose `os` is linux."""
+    """Reject Windows options in a Pod whose `os` is linux."""
     contexts = [(f"{path}.securityContext", spec.get("securityContext", {}))]
     for field in ("initContainers", "containers"):
         contexts += [

@@ -1,4 +1,4 @@
-"""Which statuses a Pod may be given: any, but what has ended may not simply be running again."""
+"""Validation of Pod status updates: terminated containers must not become running again."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ from onejob.api.strategies.pod.restart_rules import may_run_again
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden
 
-#: Containers of the spec, and where the status speaks of them.
+#: Container lists of the spec and their status lists.
 _STATUSES: Final = (
     ("containers", "containerStatuses"),
     ("initContainers", "initContainerStatuses"),
@@ -39,7 +39,7 @@ def _revived(
     }
     if not ended:
         return
-    # The spec is read last: before its end a Pod is reported on without a look at it.
+    # The spec is decoded last: most status updates of running Pods do not need it.
     spec: Mapping[str, Any] = old.get("spec", {})
     if spec.get("restartPolicy") == "Always":
         return

@@ -1,4 +1,4 @@
-"""What Pods decide about their documents."""
+"""Pod strategy: entry point."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -32,7 +32,7 @@ from onejob.wire.field_errors import FieldError, forbidden
 from onejob.wire.kinds import Kind
 
 _TTL = "ttlSecondsAfterFinished"
-#: What a PriorityClass gave a Pod when it was created: clients may leave it out of updates.
+#: Fields set from a PriorityClass on creation; clients may omit them in updates.
 _FROM_CLASS = ("priority", "preemptionPolicy")
 
 _GATED_CONDITION = {
@@ -46,7 +46,7 @@ _GATED_CONDITION = {
 class PodStrategy(SelectableStrategy):
     judges_spec_alone = True
     keeps_documents = True
-    # Of all that the Pods of an Indexed Job have in their specs, this alone differs.
+    # The only spec field in which the Pods of an Indexed Job differ.
     own_spec_field = "hostname"
     selectable = frozenset(
         {
@@ -125,7 +125,7 @@ class PodStrategy(SelectableStrategy):
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = validate_metadata_update(new, old)
-        # Most updates are about metadata.
+        # Most updates change only metadata.
         if same_spec(new, old):
             return errors
         errors += validate_pod_spec(new["spec"], "spec")
@@ -136,7 +136,8 @@ class PodStrategy(SelectableStrategy):
         if held(new, "spec") is not held(old, "spec") or len(new) != len(old):
             keep_all_but_status(new, old)
         if held(new, "metadata") is not held(old, "metadata"):
-            # Agents send back what they read: they must not undo an adoption that came between.
+            # Agents send back metadata that they read earlier; it must not undo an adoption in
+            # between.
             keep_section(new["metadata"], old["metadata"], "ownerReferences")
         status = held(new, "status")
         if type(status) is Raw:
@@ -168,7 +169,7 @@ class PodStrategy(SelectableStrategy):
         }
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
-        # Asked first: most Pods that are deleted have ended, and their specs need not be read.
+        # Checked first: most deleted Pods have ended, and their specs need not be decoded.
         if doc.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             return 0
         spec = doc.get("spec", {})

@@ -1,4 +1,4 @@
-"""What a pod spec must look like, in a template as well as in a Pod."""
+"""Validation of pod specs, in templates and in Pods."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _LONGEST_HOSTNAME: Final = 64
 _RESTART_POLICIES: Final = ["Always", "OnFailure", "Never"]
 _PREEMPTION_POLICIES: Final = ["PreemptLowerPriority", "Never"]
 _INCLUSION_POLICIES: Final = ["Honor", "Ignore"]
-#: What the resolver of the C library takes.
+#: Limits of the C library's resolver.
 _MOST_NAMESERVERS: Final = 3
 _MOST_SEARCHES: Final = 32
 _LONGEST_SEARCHES: Final = 2048
@@ -37,7 +37,7 @@ _DNS_POLICIES: Final = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 def validate_pod_template(template: Mapping[str, Any], path: str) -> list[FieldError]:
     metadata = template.get("metadata", {})
     spec = template.get("spec", {})
-    # Upstream leaves `.metadata` out of these two paths, and clients have come to see it so.
+    # Upstream omits `.metadata` from these two paths, and clients rely on it.
     errors = validate_labels(metadata.get("labels", {}), f"{path}.labels")
     errors += validate_annotations(metadata.get("annotations", {}), f"{path}.annotations")
     errors += validate_pod_spec(spec, f"{path}.spec")
@@ -52,8 +52,10 @@ def validate_pod_template(template: Mapping[str, Any], path: str) -> list[FieldE
 
 
 def validate_pod_ttl(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Validate `ttlSecondsAfterFinished` of a Pod, or of a template that is not a Job's. A Pod that
-    is always restarted never finishes."""
+    """Validate `ttlSecondsAfterFinished` of a Pod, or of a template outside a Job.
+
+    A Pod that is always restarted never finishes.
+    """
     seconds = spec.get("ttlSecondsAfterFinished")
     if seconds is None:
         return []
@@ -129,7 +131,7 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
         errors += validate_linux(spec, path)
     elif "os" in spec and system != "windows":
         errors.append(
-            # Upstream names the object here.
+            # As upstream, the path names the object.
             not_supported(f"{path}.os", system, ["linux", "windows"])
             if system
             else required(f"{path}.os.name")
@@ -154,7 +156,7 @@ def _validate_host_network(containers: Sequence[Mapping[str, Any]], path: str) -
         invalid(f"{path}[{i}].ports[{j}].hostPort", port["hostPort"], why)
         for i, container in enumerate(containers)
         for j, port in enumerate(container.get("ports", ()))
-        # Those that are left out get their value when the Pod is created.
+        # An absent port gets its value when the Pod is created.
         if port.get("hostPort") and port["hostPort"] != port.get("containerPort", 0)
     ]
 
@@ -285,7 +287,10 @@ def _validate_spread(constraints: Sequence[Mapping[str, Any]], path: str) -> lis
 
 
 def _validate_host_users(spec: Mapping[str, Any], path: str) -> list[FieldError]:
-    """Upstream writes two of these fields with a capital letter."""
+    """Return errors for host namespaces that require `hostUsers`.
+
+    As upstream, two of the fields are written with a capital letter.
+    """
     shared = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
     return [
         forbidden(f"{path}.{shown}", "when `hostUsers` is false")

@@ -1,4 +1,4 @@
-"""Which changes to a stored Pod's spec are allowed: few."""
+"""Validation of Pod spec updates; few fields are mutable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ _REFUSAL: Final = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 
-#: Changes to these are judged one by one, or free.
+#: Fields with their own update rules, or freely mutable.
 _JUDGED: Final = (
     "activeDeadlineSeconds",
     "tolerations",
@@ -80,7 +80,8 @@ def _validate_gates(
 
 
 def _without_judged(spec: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """What is left must not have changed."""
+    """Return the spec without its mutable parts; the result must not differ from the stored
+    spec."""
     left = {field: value for field, value in spec.items() if field not in _JUDGED}
     for field in ("containers", "initContainers"):
         left[field] = [{**container, "image": ""} for container in spec.get(field, ())]
@@ -96,7 +97,8 @@ def _without_judged(spec: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
 def _free_gated_placement(
     left: dict[str, Any], spec: Mapping[str, Any], old: Mapping[str, Any]
 ) -> None:
-    """Whoever holds a gate may still narrow down where the Pod can run."""
+    """Permit placement changes while the Pod has a scheduling gate, as long as they only narrow
+    down where it can run."""
     selector, old_selector = spec.get("nodeSelector", {}), old.get("nodeSelector", {})
     if old_selector.items() <= selector.items():
         left["nodeSelector"] = old_selector

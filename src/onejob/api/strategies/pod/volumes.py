@@ -1,4 +1,4 @@
-"""Volumes of a pod spec: one source each, and each source complete."""
+"""Validation of volumes: exactly one, complete source each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ from onejob.wire.field_errors import (
 from onejob.wire.names import config_key_errors, label_errors
 from onejob.wire.quantity import parse_quantity
 
-#: In the order in which upstream looks at them: the first found is the volume's source.
+#: Sources in upstream's order of validation; the first one found is the volume's source.
 _SOURCES: Final = (
     "emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret",
     "nfs", "iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs",
@@ -24,7 +24,7 @@ _SOURCES: Final = (
     "csi", "ephemeral", "image",
 )  # fmt: skip
 
-#: Fields without which a source says nothing.
+#: Required fields by source.
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "secret": ("secretName",),
     "configMap": ("name",),
@@ -72,7 +72,7 @@ def validate_volumes(volumes: Sequence[Mapping[str, Any]], path: str) -> list[Fi
 
 
 def descending_path_errors(target: str, path: str) -> list[FieldError]:
-    """A path that stays below the place it is relative to."""
+    """Return errors unless the path is relative and stays below its base directory."""
     errors = []
     if target.startswith("/"):
         errors.append(invalid(path, target, "must be a relative path"))
