@@ -1,4 +1,4 @@
-"""What the schema says of kinds that are added while a server runs."""
+"""Schemas of kinds that are added while a server runs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from onejob.wire.kinds import Kind
 OBJECT_META: Final = META + "ObjectMeta"
 LIST_META: Final = META + "ListMeta"
 _COMMON: Final = frozenset(("apiVersion", "kind", "metadata"))
-#: A kind whose documentation of these is that of all others.
+#: Kind whose documentation of the common fields is used for all added kinds.
 _EXAMPLE: Final = "io.k8s.api.core.v1.Pod"
 _CONVENTIONS: Final = (
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
@@ -19,7 +19,7 @@ _CONVENTIONS: Final = (
 
 
 class OpenObjectShape(ObjectShape):
-    """An object of which only some fields are known; the others are kept as they are."""
+    """Object of which only some fields are known; all others are kept unchanged."""
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         if value.__class__ is not dict:
@@ -35,18 +35,19 @@ class OpenObjectShape(ObjectShape):
 
 
 def definition_name(kind: Kind) -> str:
-    """`io.x-k8s.jobset.v1alpha2.JobSet`: the group from the end, as upstream names them."""
+    """Return the definition name, with the group reversed as upstream does:
+    `io.x-k8s.jobset.v1alpha2.JobSet`."""
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
 
 
 def type_fields(schema: Schema) -> dict[str, Any]:
-    """The shapes of apiVersion, kind and metadata, which all kinds have in common."""
+    """Return the shapes of apiVersion, kind and metadata, which all kinds share."""
     common = schema.kind("v1", "ConfigMap").fields
     return {name: common[name] for name in ("apiVersion", "kind", "metadata")}
 
 
 def open_shape(kind: Kind, schema: Schema) -> ObjectShape:
-    """For a kind of which nothing else is known."""
+    """Return the shape of a kind without a schema."""
     shape = OpenObjectShape(definition_name(kind))
     shape.define(type_fields(schema), {})
     return shape
@@ -70,9 +71,10 @@ def added_definitions(
     added: Mapping[str, dict[str, Any]],
     documentation: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, Any]]:
-    """Return the definitions of kinds that were added, and of their lists, by name. `added` is
-    `Schema.added`. The fields that all objects have are described as those of the server's own
-    kinds are."""
+    """Return the definitions of added kinds and of their lists, by name.
+
+    `added` is `Schema.added`. The common fields get the same documentation as in built-in kinds.
+    """
     found: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         name = definition_name(kind)
@@ -93,7 +95,7 @@ def _described(definition: dict[str, Any], documentation: Mapping[str, str]) -> 
 
 
 def list_definition(kind: Kind) -> dict[str, Any]:
-    """Of the lists of a kind that was added."""
+    """Return the definition of an added kind's list."""
     return {
         "description": f"{kind.list_kind} is a list of {kind.kind}",
         "type": "object",

@@ -1,4 +1,4 @@
-"""Whether two documents mean the same, although they are written differently."""
+"""Semantic equality of documents."""
 
 from typing import Any
 
@@ -7,8 +7,11 @@ from onejob.wire.quantity import BadQuantity, same_quantity
 
 
 def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
-    """Missing, null, and an empty list or object are one and the same. With a type, quantities
-    compare by value; without, by their text (stored documents hold canonical texts)."""
+    """Return whether two values are equivalent.
+
+    A missing value, null, an empty list and an empty object are equivalent. With a type, quantities
+    are compared by value; without, by their text, which is canonical in stored documents.
+    """
     return _equal(a, b, type_ or ANYTHING)
 
 

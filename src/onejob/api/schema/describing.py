@@ -1,16 +1,16 @@
-"""Definitions and schemas with their documentation, as OpenAPI documents show them."""
+"""Documentation in definitions and schemas of OpenAPI documents."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-#: How a document refers to a definition: the members that stand for the reference.
+#: Function that returns the members with which a document refers to a definition.
 Referring: TypeAlias = Callable[[str], dict[str, Any]]
 
 
 def described_definition(
     definition: dict[str, Any], texts: dict[str, str], refer: Referring
 ) -> dict[str, Any]:
-    """A definition with its documentation, as a document of either version has it."""
+    """Return a definition with its documentation, for documents of either OpenAPI version."""
     result = described(definition, refer, texts.get("", ""))
     if "properties" in definition:
         result["properties"] = {

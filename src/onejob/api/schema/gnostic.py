@@ -1,7 +1,7 @@
-"""An OpenAPI v2 document as protobuf, by the messages of the project gnostic (openapi.v2).
+"""OpenAPI v2 document as protobuf, in gnostic's messages (openapi.v2).
 
-kubectl before 1.27 asks for this form. Only what our document contains is written. Values of any
-type are YAML text there; JSON is YAML.
+kubectl before 1.27 requests this form. Only elements that occur in our document are encoded. Values
+of any type are encoded as YAML text, and JSON is YAML.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ _OPERATIONS: Final = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
 
 
 def encode_document(document: Mapping[str, Any]) -> bytes:
-    """`Document`"""
+    """Encode a `Document`."""
     info = document["info"]
     return b"".join(
         (
@@ -33,7 +33,7 @@ def encode_document(document: Mapping[str, Any]) -> bytes:
 
 
 def _named(number: int, values: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes:
-    """A map: repeated {1 name, 2 value}"""
+    """Encode a map: repeated {1 name, 2 value}."""
     return b"".join(
         bytes_field(number, text_field(1, name) + bytes_field(2, encode(value)))
         for name, value in values.items()
@@ -62,7 +62,7 @@ def _operation(operation: Mapping[str, Any]) -> bytes:
 
 
 def _parameters_item(parameter: Mapping[str, Any]) -> bytes:
-    """`ParametersItem` {1 parameter: `Parameter` {1 body, 2 other}}"""
+    """Encode a `ParametersItem` {1 parameter: `Parameter` {1 body, 2 other}}."""
     if parameter["in"] == "body":
         body = b"".join(
             (
@@ -74,7 +74,7 @@ def _parameters_item(parameter: Mapping[str, Any]) -> bytes:
         )
         return bytes_field(1, bytes_field(1, body))
     in_query = parameter["in"] == "query"
-    # Parameters in the query have one field more, before the type.
+    # Query parameters have one additional field, before the type.
     shift = 1 if in_query else 0
     other = b"".join(
         (
@@ -116,14 +116,14 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
 
 
 def _schema_or_flag(value: Mapping[str, Any] | bool) -> bytes:
-    """`AdditionalPropertiesItem` {1 schema, 2 boolean}"""
+    """Encode an `AdditionalPropertiesItem` {1 schema, 2 boolean}."""
     if isinstance(value, bool):
         return number_field(2, value)
     return bytes_field(1, _schema(value))
 
 
 def _security(scheme: Mapping[str, Any]) -> bytes:
-    """`SecurityDefinitionsItem` {2 api key {1 type, 2 name, 3 in, 4 description}}"""
+    """Encode a `SecurityDefinitionsItem` {2 api key {1 type, 2 name, 3 in, 4 description}}."""
     fields = ("type", "name", "in", "description")
     return bytes_field(
         2, b"".join(text_field(number, scheme[key]) for number, key in enumerate(fields, 1))

@@ -1,8 +1,8 @@
-"""The OpenAPI documents, put together from the schema when somebody asks for them.
+"""OpenAPI documents, generated from the schema on demand.
 
-There is a v3 document per group version, and one v2 document of everything. kubectl reads them to
-explain fields, to learn that the server validates fields, and to know how lists merge when it
-computes a patch; releases before 1.27 read v2 only.
+There is one v3 document per group version, and one v2 document of all groups. kubectl uses them to
+explain fields, to detect server-side field validation, and to find out how lists are merged when it
+computes a patch; releases before 1.27 use only v2.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from onejob.api.schema.schema import Schema, load_definitions
 from onejob.wire.kinds import Kind
 from onejob.wire.registry import KindRegistry, KindsChanged
 
-#: Beyond what the generated data says of these: how the wire writes them.
+#: Additions to the generated definitions of types with a special JSON representation.
 _SPECIAL: Final[dict[str, dict[str, Any]]] = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
         "format": "int-or-string",
@@ -55,26 +55,29 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-#: How often documents are made again because kinds have changed meanwhile.
+#: Maximum number of attempts if kinds change while documents are generated.
 _ROUNDS: Final = 3
 
-#: OpenAPI v3 definitions by name, as `Schema.added` has them.
+#: OpenAPI v3 definitions by name, as in `Schema.added`.
 _Definitions: TypeAlias = Mapping[str, dict[str, Any]]
 
 
 class OpenApiDocuments:
-    """Every document is made once, until the kinds that it tells of change; nothing is made
-    before somebody asks."""
+    """Cache of OpenAPI documents.
+
+    Each is generated on the first request, and again when the kinds that it describes have changed.
+    """
 
     def __init__(self, schema: Schema, kinds: KindRegistry) -> None:
         self._schema = schema
         self._kinds = kinds
         self._made: dict[str, tuple[bytes, str]] = {}
-        #: Groups share most definitions (Pods are everywhere), so each is encoded once.
+        #: Encoded definitions. Groups share most of them (Pods occur everywhere), so each is
+        #: encoded once.
         self._encoded: dict[str, msgspec.Raw] = {}
         self._made_v2: dict[bool, tuple[int, tuple[bytes, str]]] = {}
         self._making = asyncio.Lock()
-        #: Group versions that have changed since documents were last begun.
+        #: Group versions that have changed since generation last started.
         self._changed_paths: set[str] = set()
         self._kinds_by_path = _by_path(kinds)
         kinds.subscribe(self._kinds_changed)
@@ -86,16 +89,18 @@ class OpenApiDocuments:
             self._changed_paths.add(group_path(kind))
 
     async def prepare(self) -> None:
-        """Make all v3 documents, on another thread: others would wait for a tenth of a second.
-        After this, `root` and `document` have nothing left to make, or little if kinds keep
-        changing: waiting for the last change could take for ever."""
+        """Generate all v3 documents in a thread, because it takes a tenth of a second.
+
+        Afterwards, `root` and `document` have nothing left to generate, or little if kinds keep
+        changing: waiting for the last change could take forever.
+        """
         async with self._making:
             for _ in range(_ROUNDS):
                 missing = self._missing()
                 if not missing:
                     break
-                # Registry and schema may change while the other thread works: it is given copies,
-                # and only documents of groups that changed are made again.
+                # Registry and schema may change while the thread works. It gets copies, and only
+                # documents of changed groups are generated again.
                 self._changed_paths = set()
                 made = await asyncio.to_thread(self._make_all, missing, self._schema.added)
                 for path in made.keys() - self._changed_paths:
@@ -105,7 +110,8 @@ class OpenApiDocuments:
             self._release()
 
     def root(self) -> bytes:
-        """`/openapi/v3`: where each group version's document is, with its hash."""
+        """Return the document of `/openapi/v3`: the URL of each group version's document, with its
+        hash."""
         paths = {}
         for path in self._kinds_by_path:
             made = self.document(path)
@@ -114,7 +120,8 @@ class OpenApiDocuments:
         return msgspec.json.encode({"paths": paths})
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+        """Return the document of a group version (`api/v1`, `apis/batch/v1`) and its hash; None if
+        it is not served."""
         if path not in self._kinds_by_path:
             return None
         if path not in self._made:
@@ -124,14 +131,16 @@ class OpenApiDocuments:
         return self._made[path]
 
     async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
-        """The v2 document of everything and its hash. Made on another thread: it takes a tenth
-        of a second, and few clients ask for it."""
+        """Return the v2 document of all groups and its hash.
+
+        Generated in a thread: it takes a tenth of a second, and few clients request it.
+        """
         async with self._making:
             made = self._made_v2.get(protobuf)
             if made is None or made[0] != self._kinds.generation:
                 from onejob.api.schema.openapi_v2 import version_2_document
 
-                # Taken here: registry and schema may change while the other thread works.
+                # Read here: registry and schema may change while the thread works.
                 generation, kinds = self._kinds.generation, self._kinds.kinds
                 release, added = self._schema.release, self._schema.added
                 document = await asyncio.to_thread(
@@ -141,7 +150,7 @@ class OpenApiDocuments:
             return made[1]
 
     def _missing(self) -> dict[str, list[Kind]]:
-        """Return the kinds of each group version whose document is yet to be made."""
+        """Return the kinds of each group version whose document is not generated yet."""
         return {
             path: kinds for path, kinds in self._kinds_by_path.items() if path not in self._made
         }
@@ -156,7 +165,7 @@ class OpenApiDocuments:
         return body, hashlib.sha256(body).hexdigest().upper()
 
     def _release(self) -> None:
-        """Nothing is left to be made of these for now."""
+        """Release the definitions, which are not needed until kinds change."""
         self.__dict__.pop("_sources", None)
         self._encoded = {}
 
@@ -202,7 +211,7 @@ def _by_path(kinds: KindRegistry) -> dict[str, list[Kind]]:
 
 
 def _wrapped(name: str) -> dict[str, Any]:
-    """Beside a reference nothing else would count in version 3, so it is wrapped."""
+    """Return a wrapped reference: in OpenAPI v3, siblings of a bare $ref are ignored."""
     return {"allOf": [{"$ref": REFERENCE + name}]}
 
 
@@ -218,7 +227,7 @@ def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> set[str]:
 
 
 def _names_in(value: Any) -> Iterator[str]:
-    """Every definition that something refers to."""
+    """Yield the names of all definitions that a value refers to."""
     if isinstance(value, dict):
         reference = value.get("$ref")
         if isinstance(reference, str):

@@ -1,6 +1,6 @@
-"""The operations that the OpenAPI documents describe: a kind becomes paths, in OpenAPI v3's form.
+"""OpenAPI v3 paths and operations of a kind.
 
-The older v2 document is converted from these.
+The v2 document is converted from them.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ WATCH_EVENT: Final = META + "WatchEvent"
 _DELETE_OPTIONS: Final = META + "DeleteOptions"
 _STATUS: Final = META + "Status"
 
-#: Group, version and kind -> the name of the definition.
+#: Definition names by (group, version, kind).
 Names: TypeAlias = dict[tuple[str, str, str], str]
 
 _JSON: Final = "application/json"
@@ -70,7 +70,7 @@ _LIST: Final = (
 )  # fmt: skip
 _DELETE: Final = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
 
-#: Verb -> (method, action, on a collection)
+#: (method, action, whether on a collection) by verb.
 _OPERATIONS: Final = {
     "list": ("get", "list", True),
     "create": ("post", "post", True),
@@ -89,13 +89,13 @@ _QUERIES: Final = {
     "patch": (*_WRITE, "force"),
     "delete": _DELETE,
 }
-#: What the names of operations begin with, where that is not the verb.
+#: Prefixes of operation ids that differ from the verb.
 _VERB_NAMES: Final = {
     "get": "read",
     "update": "replace",
     "deletecollection": "delete",
 }
-#: Subresources whose bytes are not documents, and the parameters that they take.
+#: Query parameters of subresources that transfer bytes instead of documents.
 _STREAMS: Final = {
     "log": (
         "container", "follow", "limitBytes", "previous", "sinceSeconds", "sinceTime",
@@ -190,7 +190,7 @@ def _subresource_operations(kind: Kind, sub: Subresource, names: Names) -> dict[
 
 
 def _stream_operations(kind: Kind, sub: Subresource, gvk: tuple[str, str, str]) -> dict[str, Any]:
-    """Bytes, not documents: the log as text, and sessions after an upgrade."""
+    """Return the operations of byte streams: the log as text, and sessions after an upgrade."""
     operations = {}
     for verb in sub.verbs:
         method, action, _ = _OPERATIONS[verb]
@@ -209,7 +209,7 @@ def _stream_operations(kind: Kind, sub: Subresource, gvk: tuple[str, str, str]) 
 
 
 def _deprecated_watches(kind: Kind, root: str, in_namespace: str) -> dict[str, Any]:
-    """The paths under `/watch/`, which `?watch=1` has replaced."""
+    """Return the deprecated paths below `/watch/`, which `?watch=1` has replaced."""
     collection = f"{root}/watch{in_namespace}/{kind.plural}"
     namespaced = "Namespaced" if kind.namespaced else ""
     title = _title(kind)
@@ -238,7 +238,7 @@ def _watch(kind: Kind, operation_id: str, action: str) -> dict[str, Any]:
 
 
 def _title(kind: Kind) -> str:
-    """Group and version as the names of operations have them: `BatchV1`."""
+    """Return group and version as they occur in operation ids: `BatchV1`."""
     group = kind.group.partition(".")[0] or "core"
     return f"{group.capitalize()}{kind.version.capitalize()}"
 

@@ -1,7 +1,7 @@
-"""The OpenAPI v2 ("Swagger") document: everything that is served, in one.
+"""OpenAPI v2 ("Swagger") document of all served kinds.
 
-kubectl before 1.27 and clients that build themselves from this document ask for it. It holds the
-same operations and definitions as the v3 documents, in the older form.
+Requested by kubectl before 1.27 and by clients that generate themselves from it. It contains the
+same operations and definitions as the v3 documents, in the older format.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _REFERENCE: Final = "#/definitions/"
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
 _MACHINERY: Final = "io.k8s.apimachinery.pkg."
 
-#: Definitions that v2 writes in another way than the generated data, or that this lacks.
+#: Definitions that differ in v2 from the generated data, or that the data lacks.
 _SPECIAL: Final[dict[str, dict[str, Any]]] = {
     _MACHINERY + "util.intstr.IntOrString": {"type": "string", "format": "int-or-string"},
     _MACHINERY + "api.resource.Quantity": {"type": "string"},
@@ -41,8 +41,10 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 def version_2_document(
     release: str, kinds: Sequence[Kind], added: Mapping[str, dict[str, Any]], *, protobuf: bool
 ) -> tuple[bytes, str]:
-    """Return the document as JSON or as gnostic's protobuf, and its hash. `added` is
-    `Schema.added`, as it was when `kinds` were served."""
+    """Return the document as JSON or as gnostic's protobuf, and its hash.
+
+    `added` is `Schema.added` at the time when `kinds` were served.
+    """
     document = build_document(release, kinds, added)
     body = encode_document(document) if protobuf else msgspec.json.encode(document)
     return body, hashlib.sha256(body).hexdigest().upper()
@@ -91,7 +93,8 @@ def _path_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(operation: dict[str, Any]) -> dict[str, Any]:
-    """v2 has the body among the parameters, and content types beside the schemas."""
+    """Convert an operation: v2 lists the body among the parameters, and content types apart from
+    the schemas."""
     converted = dict(operation)
     parameters = [_parameter(parameter) for parameter in operation.get("parameters", ())]
     body = converted.pop("requestBody", None)
@@ -121,7 +124,7 @@ def _operation(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
-    """What v3 says about a parameter's schema stands directly in v2's parameter."""
+    """Convert a parameter: v2 has the members of its schema directly in the parameter."""
     converted = {key: value for key, value in parameter.items() if key != "schema"}
     return {**converted, **parameter["schema"]}
 
@@ -131,9 +134,12 @@ def _refer(name: str) -> dict[str, Any]:
 
 
 def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
-    """Convert a definition from v3's form: there, references are wrapped and stand in another
-    place. Keywords that v2 lacks are left out, and so is whatever kubectl refuses to read beside
-    nullable values and unknown fields (upstream: ToStructuralOpenAPIV2)."""
+    """Convert a definition from v3.
+
+    v3 wraps references and has a different prefix for them. Keywords that v2 lacks are dropped, as
+    is everything that kubectl cannot read next to nullable values and unknown fields (upstream:
+    ToStructuralOpenAPIV2).
+    """
     converted: dict[str, Any] = {}
     for key, value in schema.items():
         match key, value:
@@ -154,14 +160,14 @@ def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
     untyped_array = schema.get("type") == "array" and "items" not in converted
     open_object = schema.get("type") == "object" and open_ended
     if schema.get("nullable") or untyped_array or open_object:
-        # To v2 a null would be of the wrong type.
+        # In v2, a null would have the wrong type.
         converted.pop("type", None)
     _relax_required(schema, converted)
     return converted
 
 
 def _relax_required(schema: Mapping[str, Any], converted: dict[str, Any]) -> None:
-    """A value that may be null need not be there in v2."""
+    """Remove nullable fields from `required`, because v2 cannot express null."""
     properties = converted.get("properties") or {}
     nullable = {name for name in properties if schema["properties"][name].get("nullable")}
     values = schema.get("additionalProperties")
@@ -177,6 +183,6 @@ def _relax_required(schema: Mapping[str, Any], converted: dict[str, Any]) -> Non
 
 def _added_definition(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("x-kubernetes-preserve-unknown-fields") is True:
-        # kubectl would refuse every field that is not named, so none is.
+        # kubectl would reject every field that is not listed, so list none.
         return {key: schema[key] for key in ("type", "x-kubernetes-group-version-kind")}
     return _in_version_2(schema)

@@ -1,8 +1,8 @@
-"""Writes documents as the protobuf of typed Go clients: objects, lists and the events of watches.
+"""Kubernetes protobuf encoder: objects, lists and watch events.
 
-Documents are stored as JSON and leave as they are for everybody who takes JSON, also if they would
-like protobuf better. This is for the few who take nothing else. Fields that only onejob has are
-not in Kubernetes' messages and are left out.
+Documents are stored as JSON and sent unchanged to every client that accepts JSON, even if it
+prefers protobuf. This encoder serves the few clients that accept nothing else. Fields that exist
+only in onejob are not part of Kubernetes' messages and are omitted.
 """
 
 from base64 import b64decode
@@ -56,13 +56,13 @@ def has_message(kind: Kind) -> bool:
 
 
 def encode_object(document: bytes) -> bytes:
-    """A whole object or a Status, from its JSON."""
+    """Encode an object or a Status, given as JSON."""
     decoded: Document = msgspec.json.decode(document)
     return _envelope(decoded["apiVersion"], decoded["kind"], _raw(decoded))
 
 
 def encode_list(kind: Kind, metadata: Mapping[str, Any], documents: Sequence[bytes]) -> bytes:
-    """A list of whole objects, from their JSON."""
+    """Encode a list of objects, given as JSON."""
     shape = load_schema().kind(*_STATUS_TYPE).fields["metadata"]
     assert isinstance(shape, ObjectShape)
     items = [bytes_field(2, _raw(msgspec.json.decode(document))) for document in documents]
@@ -71,17 +71,18 @@ def encode_list(kind: Kind, metadata: Mapping[str, Any], documents: Sequence[byt
 
 
 def encode_event(event_type: str, document: bytes) -> bytes:
-    """An event of a watch: `WatchEvent` {1 type, 2 object {1 raw}}."""
+    """Encode a watch event: `WatchEvent` {1 type, 2 object {1 raw}}."""
     return text_field(1, event_type) + bytes_field(2, bytes_field(1, encode_object(document)))
 
 
 def framed(event: bytes) -> bytes:
-    """An event after its length, as streams over HTTP have them."""
+    """Return an event with its length prefix, as in HTTP streams."""
     return len(event).to_bytes(4, "big") + event
 
 
 def _envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """`Unknown` {1 typeMeta {1 apiVersion, 2 kind}, 2 raw, 3 contentEncoding, 4 contentType}"""
+    """Encode `Unknown` {1 typeMeta {1 apiVersion, 2 kind}, 2 raw, 3 contentEncoding, 4
+    contentType}."""
     type_meta = text_field(1, api_version) + text_field(2, kind)
     head = MAGIC + bytes_field(1, type_meta)
     return b"".join((head, bytes_field(2, raw), text_field(3, ""), text_field(4, "")))
@@ -96,7 +97,7 @@ def _message(document: Mapping[str, Any], shape: ObjectShape) -> bytes:
 
 
 def _fields(document: Mapping[str, Any], shape: ObjectShape, message: str) -> bytes:
-    """In the order of their numbers, as Go writes them."""
+    """Encode fields in the order of their numbers, as Go does."""
     numbers = _numbers(message)
     present = sorted({numbers[name] for name in document if name in numbers})
     written = []
@@ -114,8 +115,8 @@ def _fields(document: Mapping[str, Any], shape: ObjectShape, message: str) -> by
 
 @lru_cache(maxsize=1024)
 def _numbers(message: str) -> dict[str, tuple[int, str, str]]:
-    """Where each name is written: the number, and the name of the field or of the message that
-    is inlined there."""
+    """Return the position of each JSON name: the field number, and the name of the field or of the
+    message inlined there."""
     numbers: dict[str, tuple[int, str, str]] = {}
     for number, field in field_table().get(message, {}).items():
         if field.inline:
@@ -155,7 +156,7 @@ def _field(number: int, value: Any, shape: Shape) -> bytes:
         case JsonShape() if value is None:
             return bytes_field(number, b"")
         case _:
-            # FieldsV1, RawExtension and JSON carry JSON text.
+            # FieldsV1, RawExtension and JSON contain JSON text.
             return bytes_field(number, bytes_field(1, msgspec.json.encode(value)))
 
 
@@ -165,13 +166,13 @@ def _either(value: Any, shape: EitherShape) -> bytes:
     if chosen is not shape.schema:
         return _field(other_number, value, chosen)
     written = _field(schema_number, value, chosen)
-    # Go sets `allows` with a schema, too.
+    # Go sets `allows` even if there is a schema.
     return number_field(other_number, 1) + written if shape.other is bool else written
 
 
 def _map_value(value: Any, shape: Shape) -> bytes:
     if isinstance(shape, ListShape):
-        # Go wraps a list inside a map into a message of its own.
+        # Go wraps a list inside a map in a separate message.
         return bytes_field(2, _field(1, value, shape))
     return _field(2, value, shape)
 
@@ -183,7 +184,7 @@ def _time(text: str) -> bytes:
 
 
 def _int_or_string(value: int | str) -> bytes:
-    """1 type (0: number), 2 intVal, 3 strVal"""
+    """Encode an IntOrString: 1 type (0: number), 2 intVal, 3 strVal."""
     if isinstance(value, str):
         return number_field(1, 1) + number_field(2, 0) + text_field(3, value)
     return number_field(1, 0) + number_field(2, value) + text_field(3, "")

@@ -1,4 +1,4 @@
-"""The messages of Kubernetes' protobuf, read from `protobuf_table` when first needed."""
+"""Field tables of Kubernetes' protobuf messages, parsed from `protobuf_table` on first use."""
 
 import re
 from functools import lru_cache
@@ -9,21 +9,21 @@ import msgspec
 from onejob.api.schema.protobuf_table import TABLE
 from onejob.api.schema.shapes import EitherShape, ObjectShape
 
-#: What every whole object on the wire begins with.
+#: Prefix of every object on the wire.
 MAGIC: Final = b"k8s\x00"
 
 
 class Field(msgspec.Struct, frozen=True):
     name: str = ""
-    #: A pointer in Go: present at all means set, also to zero.
+    #: A pointer in Go: if it is present it is set, even to zero.
     pointer: bool = False
-    #: The message whose fields are this message's own in JSON.
+    #: Name of the message whose fields are inlined in JSON.
     inline: str = ""
 
 
 @lru_cache(maxsize=1)
 def field_table() -> dict[str, dict[int, Field]]:
-    """The fields of every message, by their numbers."""
+    """Return the fields of every message by number."""
     table: dict[str, dict[int, Field]] = {}
     fields: dict[int, Field] = {}
     for line in TABLE.splitlines():
@@ -52,6 +52,6 @@ def message_name(shape: ObjectShape | EitherShape) -> str:
 
 
 def alternative_numbers(shape: EitherShape) -> tuple[int, int]:
-    """Return the field numbers of the schema and of the value in its place."""
+    """Return the field numbers of the schema and of its alternative."""
     numbers = {field.name == "schema": n for n, field in field_table()[message_name(shape)].items()}
     return numbers[True], numbers[False]

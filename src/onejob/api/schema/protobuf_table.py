@@ -1,9 +1,9 @@
-"""The field numbers of the Kubernetes protobuf messages that clients send and are sent.
+"""Field numbers of the Kubernetes protobuf messages that clients send and receive.
 
-One message per block: its name, then its fields in the order of their numbers, counted from 1.
-`-` is a number not in use; `name*` a field that is a pointer in Go, so that an explicit zero
-counts; `&message` a message whose fields stand directly in this one's JSON. Types are not repeated
-here: a JSON field's shape in the schema tells how it is written on the wire.
+One message per block: its name, then its fields in the order of their numbers, starting at 1. `-`
+is an unused number; `name*` a field that is a pointer in Go, so that an explicit zero counts;
+`&message` a message whose fields are inlined in JSON. Types are not repeated here: the JSON field's
+shape in the schema determines its wire format.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""The few forms that protobuf has on the wire, written. Every function gives one whole field."""
+"""Protobuf wire format primitives. Every function returns one complete field."""
 
 import struct
 
 
 def varint(value: int) -> bytes:
-    """Negative numbers are written as their 64-bit two's complement."""
+    """Encode an integer; negative numbers as their 64-bit two's complement."""
     if value < 0:
         value += 1 << 64
     if value < 0x80:
@@ -26,7 +26,7 @@ def double_field(number: int, value: float) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Text, raw bytes and messages look alike."""
+    """Encode text, raw bytes or a message, which share one wire type."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 

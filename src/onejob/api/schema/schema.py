@@ -1,6 +1,6 @@
-"""The shapes of all served kinds, from data generated at build time (`build_schema.py`).
+"""Schema of all served kinds, from data generated at build time (`build_schema.py`).
 
-Read once, when first needed; a kind's shapes are put together when it is first asked for.
+The data is loaded once, on first use; the shapes of a kind are built on first access.
 """
 
 import gzip
@@ -35,13 +35,16 @@ from onejob.api.schema.shapes import (
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest
 
-#: What `Schema.kind` gives: the shape of whole objects of one kind.
+#: Result of `Schema.kind`: the shape of whole objects of one kind.
 Type: TypeAlias = ObjectShape
 
 
 class WrongShape(BadRequest):
-    """A document whose types do not fit its kind. `problem` is the text without the kind, for
-    callers that answer otherwise (a patch that leads here is 422)."""
+    """A document whose types do not match its kind (400).
+
+    `problem` is the message without the kind, for callers that respond differently (a patch with
+    this result is a 422).
+    """
 
     def __init__(self, type_: Type, problem: str) -> None:
         version = type_.api_version.rpartition("/")[2]
@@ -52,9 +55,11 @@ class WrongShape(BadRequest):
 
 
 def normalise(doc: Document, type_: Type) -> list[str]:
-    """Bring `doc` into its stored form, in place: nulls and unknown fields dropped, quantities
-    and times canonical. Returns one text per unknown field, in document order; raises
-    WrongShape (400) when a value has the wrong type."""
+    """Convert `doc` to its stored form, in place.
+
+    Nulls and unknown fields are dropped; quantities and times become canonical. Returns one message
+    per unknown field, in document order. Raises WrongShape (400) for a value of the wrong type.
+    """
     problems: list[str] = []
     try:
         type_.check(doc, None, problems)
@@ -64,8 +69,10 @@ def normalise(doc: Document, type_: Type) -> list[str]:
 
 
 def all_problems(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
-    """Everything to report about a body. What is inside an unknown field is not looked at, so
-    duplicates there do not count."""
+    """Return all problems to report about a body.
+
+    The contents of unknown fields are not checked, so duplicates inside them are omitted.
+    """
     ignored = tuple(text.removeprefix('unknown field "').removesuffix('"') for text in unknown)
     kept = [
         text
@@ -109,7 +116,7 @@ class _Definition(_Property, frozen=True):
 
 
 class _KindNames(msgspec.Struct, frozen=True):
-    """Of a definition only the kinds that it is of."""
+    """Partial definition: only the kinds that it defines."""
 
     kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
 
@@ -120,7 +127,7 @@ class _Index(msgspec.Struct, frozen=True):
 
 class _Data(msgspec.Struct, frozen=True):
     release: str
-    #: Decoded when a kind that leads there is first asked for: most never are.
+    #: Decoded when a kind that refers to them is first used: most never are.
     types: dict[str, msgspec.Raw]
 
 
@@ -130,9 +137,9 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 class Schema:
     def __init__(self, data: _Data, index: _Index) -> None:
-        #: The Kubernetes release that the shapes were taken from: `v1.37.0`.
+        #: Kubernetes release of the data: `v1.37.0`.
         self.release: Final = data.release
-        #: Definitions of kinds that were added, as OpenAPI v3 has them, by name.
+        #: OpenAPI v3 definitions of added kinds, by name.
         self.added: dict[str, dict[str, Any]] = {}
         self._definitions = data.types
         self._shapes: dict[str, Shape] = dict(_SPECIAL)
@@ -145,8 +152,10 @@ class Schema:
         }
 
     def for_server(self) -> "Schema":
-        """One that kinds can be added to. It shares with this one all that is put together for
-        the kinds that every server has."""
+        """Return a schema to which kinds can be added.
+
+        It shares the shapes of built-in kinds with this one.
+        """
         own = copy(self)
         own.added = {}
         own._names = dict(self._names)
@@ -154,27 +163,26 @@ class Schema:
         return own
 
     def add(self, api_version: str, kind: str, shape: Type, definition: dict[str, Any]) -> None:
-        """The shape of a kind that is served from now on, in place of an earlier one;
-        `definition` is what OpenAPI says about it."""
+        """Add or replace the shape of a kind; `definition` is its OpenAPI definition."""
         shape.api_version, shape.kind = api_version, kind
         self._names[api_version, kind] = shape.name
         self._complete[shape.name] = shape
         self.added = {**self.added, shape.name: definition}
 
     def drop(self, api_version: str, kind: str) -> None:
-        """Forget a kind that was added."""
+        """Remove an added kind. Built-in and unknown kinds are ignored."""
         name = self._names.get((api_version, kind), "")
         if name in self.added:
             del self._names[api_version, kind], self._complete[name]
             self.added = {key: value for key, value in self.added.items() if key != name}
 
     def kind(self, api_version: str, kind: str) -> Type:
-        """Raises KeyError for a kind that is not served."""
+        """Return the shape of a kind. Raises KeyError if it is not served."""
         # Go clients send DeleteOptions under the group of the object to delete.
         name = self._names["v1" if kind == "DeleteOptions" else api_version, kind]
         shape = self._complete.get(name)
         if shape is None:
-            # One thread at a time: what is half put together must not be seen.
+            # One thread at a time: incomplete shapes must not be visible.
             with self._lock:
                 found = self._reference(name)
                 assert isinstance(found, ObjectShape), f"{api_version} {kind} is no object"
@@ -253,14 +261,17 @@ class Schema:
 @lru_cache(maxsize=1)
 def load_schema() -> Schema:
     with gzip.open(_DATA) as file:
-        # The documentation after it, which is three times as long, is not even unpacked.
+        # The documentation follows and is three times as long; it is not even decompressed.
         shapes = file.readline()
     return Schema(msgspec.json.decode(shapes, type=_Data), msgspec.json.decode(shapes, type=_Index))
 
 
 def load_definitions() -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
-    """The raw definitions and their documentation (the type's own under ""), both by name.
-    Decoded anew on every call: only OpenAPI needs them, and keeps what it makes of them."""
+    """Return the raw definitions and their documentation, both by name.
+
+    The documentation of a type itself is under "". Decoded on every call: only OpenAPI needs them,
+    and caches its results.
+    """
     with gzip.open(_DATA) as file:
         shapes, documentation = file
     return msgspec.json.decode(shapes)["types"], msgspec.json.decode(documentation)
@@ -275,7 +286,7 @@ _BYTES: Final = BytesShape()
 
 _MACHINERY: Final = "io.k8s.apimachinery.pkg."
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
-#: In a CustomResourceDefinition: a schema, or something else in its place.
+#: Alternatives to a schema in a CustomResourceDefinition, by definition name.
 _OR_SCHEMA: Final = {
     _EXTENSIONS + "JSONSchemaPropsOrArray": list,
     _EXTENSIONS + "JSONSchemaPropsOrBool": bool,

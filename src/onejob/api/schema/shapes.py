@@ -1,7 +1,7 @@
-"""The shape of one value in a document: what may stand there, and how such values merge.
+"""Shapes: type checks, canonical form and merge rules of values in documents.
 
-A shape checks a decoded JSON value and returns its stored form; objects and lists are changed in
-place. Wrong types raise `Mismatch`; unknown fields are removed and noted.
+A shape checks a decoded JSON value and returns its stored form; objects and lists are modified in
+place. Wrong types raise `Mismatch`; unknown fields are removed and reported.
 """
 
 import re
@@ -14,15 +14,15 @@ from onejob.wire.field_errors import shortened
 from onejob.wire.quantity import BadQuantity, canonical_quantity
 from onejob.wire.timestamps import BadTime, canonical_micro_time, canonical_time
 
-#: Where a value stands, innermost segment last: ((None, "spec"), "containers").
+#: Path of a value, innermost segment last: ((None, "spec"), "containers").
 Path: TypeAlias = "tuple[Path | None, str | int] | None"
 
-#: Enough to tell a user what is wrong; upstream stops there too.
+#: Maximum number of reported problems; the same as upstream's.
 MAX_PROBLEMS: Final = 100
 
 
 class Mismatch(Exception):
-    """A value of the wrong type. `text` is the error in the words of Go's JSON decoder."""
+    """A value of the wrong type. `text` is the message of Go's JSON decoder."""
 
     def __init__(self, found: str, wanted: str, problem: str = "") -> None:
         super().__init__(problem)
@@ -33,7 +33,7 @@ class Mismatch(Exception):
         self.fields: list[str] = []
 
     def stands_in(self, struct: str, field: str) -> None:
-        """Called from the inside out, by every object around the value."""
+        """Add an enclosing object to the path. Called from the inside out."""
         self.struct = self.struct or struct
         self.fields.append(field)
 
@@ -48,18 +48,18 @@ class Mismatch(Exception):
 
 
 class Shape:
-    """Anything at all: kept as it is."""
+    """Shape of any value; keeps it unchanged."""
 
-    #: The class of JSON values that need no further look, if there is one.
+    #: Class of JSON values that need no further check; None if there is none.
     plain: ClassVar[type | None] = None
-    #: How Go calls the type, for error texts.
+    #: Go's name of the type, for error messages.
     go_name: str = "interface {}"
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         return value
 
     def zero(self) -> Any:
-        """What a null inside a list or a map turns into."""
+        """Return the value that replaces a null inside a list or map."""
         return {}
 
 
@@ -68,7 +68,7 @@ class StringShape(Shape):
     go_name = "string"
 
     def __init__(self, default: str | None = None) -> None:
-        #: Only for keys of list items: what upstream assumes when the key is left out.
+        #: For keys of list items only: upstream's value for an omitted key.
         self.default = default
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
@@ -131,7 +131,7 @@ class BytesShape(Shape):
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         if value.__class__ is not str:
             raise Mismatch(json_type(value), "[]uint8")
-        # Go skips line ends inside base64.
+        # Go ignores line breaks inside base64.
         text = value.replace("\n", "").replace("\r", "")
         if not _is_base64(text):
             position = _base64_error_position(text)
@@ -152,7 +152,7 @@ class TimeShape(Shape):
             text = self.canonical(value)
         except BadTime as error:
             raise Mismatch("", "", str(error)) from None
-        # Go's zero time, which upstream writes as null: it is no time, not one long ago.
+        # Go's zero time, which upstream writes as null: it means unset.
         return None if text.startswith("0001-01-01T00:00:00") else text
 
     def canonical(self, text: str) -> str:
@@ -172,7 +172,7 @@ class QuantityShape(Shape):
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         try:
             if value.__class__ not in (str, int, float):
-                # Upstream parses the JSON text itself, which never is a quantity here.
+                # Upstream parses the JSON text itself, which is never a quantity in this case.
                 value = "x"
             return canonical_quantity(value)
         except BadQuantity as error:
@@ -209,10 +209,10 @@ class ListShape(Shape):
         merge_key: str = "",
     ) -> None:
         self.items = items
-        #: Of server-side apply: atomic, set or map; `keys` identify the items of a map.
+        #: Merge type in server-side apply: atomic, set or map; `keys` identify the items of a map.
         self.list_type = list_type
         self.keys = keys
-        #: Of strategic merge: `merge` or nothing, perhaps with `retainKeys`.
+        #: Strategic merge directives: `merge` or none, possibly with `retainKeys`.
         self.strategies = strategies
         self.merge_key = merge_key
         self.go_name = f"[]{items.go_name}"
@@ -261,32 +261,34 @@ class MapShape(Shape):
 
 
 class ObjectShape(Shape):
-    """A named type with known fields."""
+    """Named type with known fields."""
 
-    #: Whether clients have a Go type for it, which writes some fields even when they are empty.
+    #: Whether clients have a Go type for it, which encodes some fields even if they are empty.
     go_written: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         package, _, struct = name.rpartition(".")
-        #: The definition's full name, as in OpenAPI.
+        #: Full name of the definition, as in OpenAPI.
         self.name = name
         self.struct = struct
         self.go_name = f"{package.rpartition('.')[2]}.{struct}"
         self.fields: Mapping[str, Shape] = {}
-        #: Written by Go even when empty. Nobody checks presence here: validation does.
+        #: Fields that Go encodes even if they are empty. Their presence is checked by validation,
+        #: not here.
         self.required: frozenset[str] = frozenset()
         self.atomic = False
         self.api_version = ""
         self.kind = ""
-        #: Name of a field -> the field it is another name for.
+        #: Canonical field names by alias.
         self.aliases: Mapping[str, str] = {}
-        #: Fields that a strategic merge patch replaces as a whole, whatever is in them.
+        #: Fields that a strategic merge patch replaces as a whole.
         self.replaced: frozenset[str] = frozenset()
-        #: Field -> class that needs no look, or the shape that does the look.
+        #: For each field, the class of values that need no check, or else the shape that checks
+        #: them.
         self._rules: dict[str, Any] = {}
 
     def define(self, fields: Mapping[str, Shape], aliases: Mapping[str, str]) -> None:
-        """Apart from __init__ because types may lead back to themselves."""
+        """Set the fields. Separate from __init__ because types may be recursive."""
         self.fields = fields
         self.aliases = aliases
         self.replaced = frozenset(name for name, shape in fields.items() if _is_replaced(shape))
@@ -331,15 +333,15 @@ class EitherShape(Shape):
     """A JSON schema, or a value of another JSON type in its place."""
 
     def __init__(self, name: str, other: type) -> None:
-        #: The definition's full name, as in OpenAPI.
+        #: Full name of the definition, as in OpenAPI.
         self.name = name
-        #: The class of values that are no schema, and their shape.
+        #: Class of the alternative values, and their shape.
         self.other = other
         self.alternative: Shape = ANYTHING
         self.schema: Shape = ANYTHING
 
     def define(self, schema: Shape, alternative: Shape) -> None:
-        """Apart from __init__ because a schema leads back to itself."""
+        """Set the shapes. Separate from __init__ because schemas are recursive."""
         self.schema = schema
         self.alternative = alternative
 
@@ -352,7 +354,7 @@ class EitherShape(Shape):
 
 
 class JsonShape(Shape):
-    """Any JSON value, null included, kept as it is: `apiextensions.v1.JSON`."""
+    """Any JSON value including null, kept unchanged: `apiextensions.v1.JSON`."""
 
     go_name = "v1.JSON"
 
@@ -369,14 +371,14 @@ def _is_replaced(shape: Shape) -> bool:
 
 
 def field_shape(shape: Shape, name: str) -> Shape:
-    """The shape of one field of an object, or of one value of a map."""
+    """Return the shape of one field of an object, or of the values of a map."""
     if isinstance(shape, ObjectShape):
         return shape.fields.get(name, ANYTHING)
     return shape.values if isinstance(shape, MapShape) else ANYTHING
 
 
 def render_path(path: Path) -> str:
-    """`spec.containers[0].foo`, names of any length shortened"""
+    """Return a path as text, `spec.containers[0].foo`, with long names shortened."""
     segments: list[str] = []
     while path is not None:
         path, segment = path
@@ -385,7 +387,7 @@ def render_path(path: Path) -> str:
 
 
 def json_type(value: Any) -> str:
-    """How Go's decoder calls the type of a JSON value."""
+    """Return the name of a JSON value's type in Go's decoder."""
     match value:
         case bool():
             return "bool"
@@ -406,7 +408,7 @@ _NO_BASE64_LETTER: Final = re.compile(r"[^A-Za-z0-9+/]", re.ASCII)
 
 def _is_base64(text: str) -> bool:
     if len(text) % 4 or text.endswith("==="):
-        # Python overlooks padding where none is due.
+        # Python accepts misplaced padding.
         return False
     try:
         a2b_base64(text, strict_mode=True)
@@ -416,10 +418,10 @@ def _is_base64(text: str) -> bool:
 
 
 def _base64_error_position(text: str) -> int:
-    """The byte at which Go's decoder gives up."""
+    """Return the byte offset at which Go's decoder fails."""
     stranger = _NO_BASE64_LETTER.search(text)
     if stranger is None:
-        # The last group of four letters is not complete.
+        # The last group of four characters is incomplete.
         return max(len(text) - 1, 0) // 4 * 4
     position = letters = stranger.start()
     if text[position] != "=" or letters % 4 < 2:
