@@ -1,4 +1,4 @@
-"""What a request says: query parameters and bodies in JSON, YAML or protobuf, as plain values.
+"""Request decoding: query parameters, and bodies in JSON, YAML or protobuf, as plain values.
 
-Pure, and safe against whatever the bytes are: the outcome is a value or an `ApiError`.
+Pure functions. Any input is safe: the result is a value or an `ApiError`.
 """

@@ -1,6 +1,6 @@
-"""Request bodies to plain values: JSON, YAML or protobuf, with duplicate fields noted.
+"""Request body decoding: JSON, YAML or protobuf to plain values, reporting duplicate fields.
 
-Whatever the bytes are, the outcome is a value or an `ApiError`.
+Any input is safe: the result is a value or an `ApiError`.
 """
 
 import json
@@ -20,23 +20,29 @@ YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
-#: Values in a document, at any depth. Python reads that many without a break for others, and no
-#: real document comes near.
+#: Maximum number of values in a document, at any depth. Python decodes that many without yielding,
+#: and no real document comes close.
 MAX_VALUES: Final = 100_000
-#: Far beyond any real document, and small enough for every recursive walk over one.
+#: Maximum depth: far beyond any real document, and small enough for every recursive function.
 MAX_DEPTH: Final = 128
 
 
 class Decoded(NamedTuple):
-    """`document` is any JSON value; `problems` are texts for strict validation and warnings."""
+    """Decoded body.
+
+    `document` is any JSON value; `problems` are messages for strict validation and warnings.
+    """
 
     document: Any
     problems: list[str]
 
 
 def weight(body: bytes, content_type: str) -> int:
-    """How much work a body is, in bytes of it; more than all bytes are where a few can stand for
-    many."""
+    """Return the processing cost of a body in bytes.
+
+    It exceeds the length of the body where a few bytes can expand to many: YAML aliases and copy
+    operations of a JSON patch.
+    """
     small = len(body) <= INLINE_BYTES
     if small and "yaml" in content_type and b"*" in body:
         return INLINE_BYTES + 1
@@ -46,8 +52,10 @@ def weight(body: bytes, content_type: str) -> int:
 
 
 def decode_body(body: bytes, content_type: str) -> Decoded:
-    """An object sent to be created or to replace another. An absent content type means JSON.
-    Raises BadRequest, RequestTooLarge or UnsupportedMediaType."""
+    """Decode an object to be created or replaced.
+
+    An absent content type means JSON. Raises BadRequest, RequestTooLarge or UnsupportedMediaType.
+    """
     _check_size(body)
     media_type = content_type.partition(";")[0].strip().lower() or JSON
     match media_type:
@@ -56,7 +64,7 @@ def decode_body(body: bytes, content_type: str) -> Decoded:
         case "application/yaml":
             return decode_yaml(body)
         case "application/vnd.kubernetes.protobuf":
-            # Few requests need the tables behind these.
+            # Imported lazily: few requests need its tables.
             from onejob.api.input.protobuf import decode_protobuf
 
             return Decoded(decode_protobuf(body), [])
@@ -67,12 +75,12 @@ def decode_body(body: bytes, content_type: str) -> Decoded:
             )
 
 
-#: msgspec takes microseconds per digit of such a number. Not searched for with a regular
-#: expression: over megabytes of text that takes longer than reading them.
+#: Run of digits for which msgspec takes microseconds per digit. Found without a regular expression,
+#: which would take longer than decoding on megabytes of text.
 _LONG_NUMBER: Final = b"0" * 40
 _DIGITS: Final = bytes(ord("0") if chr(code).isdecimal() else 0 for code in range(128)) + bytes(128)
 
-#: Media type -> `patch_type` of `Service.patch`.
+#: `patch_type` of `Service.patch` by media type.
 _PATCHES: Final = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -82,8 +90,11 @@ _PATCHES: Final = {
 
 
 def decode_patch(body: bytes, content_type: str) -> tuple[str, Decoded]:
-    """The patch type (json, merge, strategic, apply) and the patch. Raises as `decode_body`,
-    and BadRequest when the patch is not the list or the object that its type asks for."""
+    """Return the patch type (json, merge, strategic, apply) and the decoded patch.
+
+    Raises as `decode_body`, and BadRequest if the patch is not the list or object that its type
+    requires.
+    """
     media_type = content_type.partition(";")[0].strip().lower()
     patch_type = _PATCHES.get(media_type)
     if patch_type is None:
@@ -122,8 +133,11 @@ def decode_json(body: bytes) -> Decoded:
 
 
 def _decode_compact(body: bytes) -> Any:
-    """Most clients send compact JSON without duplicates, which is as long as what it holds: four
-    times as fast to read, since then the pairs need no look. None when it is not that simple."""
+    """Decode compact JSON without duplicate fields, or return None if the body is anything else.
+
+    The fast path, as most clients send such bodies: if the encoded document is as long as the body,
+    the body has no duplicates. Four times as fast as inspecting every pair.
+    """
     if len(body) > INLINE_BYTES and _LONG_NUMBER in body.translate(_DIGITS):
         return None
     try:
@@ -144,26 +158,29 @@ def _check_values(body: bytes) -> None:
 
 
 def has_more_values(body: bytes, most: int) -> bool:
-    """Whether a JSON document holds more values than `most`. Counted before it is decoded: decoding
-    too many takes long, and fifty times their memory."""
+    """Return whether a JSON document contains more than `most` values.
+
+    Counted before decoding, because decoding too many takes long and fifty times their memory.
+    """
     if _openings(body) <= most:
-        # Texts are counted in, so there are not more.
+        # The count includes characters in strings, so the real number is not higher.
         return False
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A value has two texts at most, its name and itself, each between two of these.
+    # A value has at most two strings, its name and itself, each with two quotes.
     most_quotes = 4 * most
     return plain.count(b'"') > most_quotes or _openings(b"".join(plain.split(b'"')[::2])) > most
 
 
 def _openings(text: bytes) -> int:
-    """Each value but the outermost stands behind one of these."""
+    """Return an upper bound of the number of values: each except the outermost follows one of these
+    characters."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> Any:
     try:
         document = json.loads(
-            # Go replaces what is not UTF-8; so do we, lone surrogates included.
+            # As in Go, invalid UTF-8 is replaced, including lone surrogates.
             body.decode("utf-8", "replace"),
             object_pairs_hook=collect,
             parse_constant=_refuse_constant,
@@ -180,7 +197,10 @@ def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> 
 
 
 def _finite(text: str) -> float:
-    """What is too large for a float would become infinite, and null when it is written."""
+    """Return the number.
+
+    Raises ValueError if it exceeds a float, since infinity would be encoded as null.
+    """
     number = float(text)
     if math.isinf(number):
         what = f"number {shortened(text)}"
@@ -193,11 +213,11 @@ def _refuse_constant(name: str) -> Any:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written, duplicates included."""
+    """A JSON object as written, including duplicate fields."""
 
 
 def _json_duplicates(body: bytes) -> list[str]:
-    """One text per field that was given again, in document order; no more than `MAX_PROBLEMS`."""
+    """Return one message per repeated field, in document order; at most `MAX_PROBLEMS`."""
     problems: dict[str, None] = {}
 
     def walk(value: Any, path: Path) -> None:
@@ -220,7 +240,7 @@ def _json_duplicates(body: bytes) -> list[str]:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Half of a surrogate pair is legal JSON but cannot be written as UTF-8."""
+    """Replace lone surrogates, which are legal in JSON but cannot be encoded as UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -260,12 +280,15 @@ def _too_deep() -> BadRequest:
 
 
 def decode_yaml(body: bytes) -> Decoded:
-    """JSON is YAML, but not the other way round: try the faster reader first."""
+    """Decode YAML.
+
+    Input that looks like JSON, a subset of YAML, is tried with the faster decoder first.
+    """
     if body.lstrip()[:1] in (b"{", b"["):
         try:
             return decode_json(body)
         except BadRequest:
-            pass  # Flow style may still be YAML that is no JSON: {a: b}.
+            pass  # Flow-style YAML need not be JSON: {a: b}.
     from onejob.api.input.yaml_reading import read_yaml
 
     document, problems = read_yaml(body, MAX_DEPTH)

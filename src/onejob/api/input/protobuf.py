@@ -1,7 +1,7 @@
-"""Reads the protobuf bodies that typed Go clients send (`kubectl create job`, `auth can-i`).
+"""Kubernetes protobuf decoder for bodies of typed Go clients (`kubectl create job`, `auth can-i`).
 
-A body becomes the same document that the client's JSON would have been, so nothing behind this
-module knows about protobuf. `protobuf_encoding` writes it.
+A body is converted to the document that the client would have sent as JSON, so no other module
+handles protobuf. `protobuf_encoding` is the encoder.
 """
 
 import math
@@ -42,7 +42,7 @@ from onejob.api.schema.shapes import (
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, RequestTooLarge
 
-#: What is on the wire: a varint or fixed number, or the bytes of text or of a message.
+#: Wire value: a varint or fixed number, or the bytes of text or of a message.
 _Wire: TypeAlias = int | bytes
 
 _TOO_DEEP: Final = "exceeded max depth"
@@ -50,15 +50,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Malformed(Exception):
-    """The bytes end too early, or hold something that is not allowed."""
+    """The data is truncated or contains something that is not allowed."""
 
 
 class _Skip(Exception):
-    """The value stands for nothing: an empty time is null."""
+    """The value is absent: an empty time is null."""
 
 
 class _Budget(threading.local):
-    """How many more fields and levels may be read of the body that a thread is at."""
+    """Remaining fields and levels of the body that a thread is decoding."""
 
     left = 0
     levels = 0
@@ -68,8 +68,11 @@ _budget: Final = _Budget()
 
 
 def decode_protobuf(body: bytes) -> Document:
-    """Raises BadRequest for what is no such body or a kind that is not served, RequestTooLarge
-    for more fields than a document may have."""
+    """Decode a body.
+
+    Raises BadRequest if it is malformed or its kind is not served, RequestTooLarge if it has more
+    fields than a document may have.
+    """
     _budget.left = 2 * MAX_VALUES
     _budget.levels = MAX_DEPTH
     if not body.startswith(MAGIC):
@@ -85,14 +88,15 @@ def decode_protobuf(body: bytes) -> Document:
         _read_message(raw, field_table()[message_name(shape)], shape, document)
     except (_Malformed, UnicodeDecodeError, OverflowError, KeyError) as error:
         raise BadRequest(f"error decoding protobuf: {error}") from None
-    # Levels of messages are not those of JSON: maps and embedded JSON add to them.
+    # Message levels differ from JSON levels: maps and embedded JSON add further ones.
     if is_too_deep(document):
         raise BadRequest(f"error decoding protobuf: {_TOO_DEEP}")
     return document
 
 
 def _envelope(data: bytes) -> tuple[str, str, bytes]:
-    """`Unknown`: 1 typeMeta {1 apiVersion, 2 kind}, 2 raw."""
+    """Return apiVersion, kind and raw object of an `Unknown`: 1 typeMeta {1 apiVersion, 2 kind}, 2
+    raw."""
     outer = dict(_fields(data))
     inner = dict(_fields(_as_bytes(outer.get(1, b""))))
     api_version = _as_bytes(inner.get(1, b"")).decode()
@@ -125,7 +129,8 @@ def _read_message(
 def _put(
     into: Document, known: "Field", wire: _Wire, shape: Shape, required: frozenset[str]
 ) -> None:
-    """Go writes every non-pointer scalar, also when it is empty; in JSON it would leave it out."""
+    """Store a field unless it is an empty non-pointer scalar: Go encodes those in protobuf but
+    omits them in JSON."""
     try:
         value = _value(wire, shape)
     except _Skip:
@@ -139,7 +144,7 @@ def _put(
 
 def _extend(items: list[Any], wire: _Wire, shape: Shape) -> None:
     if isinstance(shape, IntegerShape) and isinstance(wire, bytes):
-        # Several numbers in one: packed encoding.
+        # Packed encoding: several numbers in one field.
         position = 0
         while position < len(wire):
             _budget.left -= 1
@@ -155,7 +160,7 @@ def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
     entry = dict(_fields(data))
     key = _as_bytes(entry.get(1, b"")).decode()
     if isinstance(shape, ListShape):
-        # Go wraps a list inside a map into a message of its own.
+        # Go wraps a list inside a map in a separate message.
         values: list[Any] = []
         for _, wire in _fields(_as_bytes(entry.get(2, b""))):
             _extend(values, wire, shape.items)
@@ -196,8 +201,10 @@ def _value(wire: _Wire, shape: Shape) -> Any:
 
 
 def _object(wire: _Wire, shape: ObjectShape) -> Document:
-    """Raises _Malformed for types that lead to themselves too often: each level copies the rest
-    of the body."""
+    """Decode a message.
+
+    Raises _Malformed if it is nested too deeply, because each level copies the rest of the body.
+    """
     if _budget.levels == 0:
         raise _Malformed(_TOO_DEEP)
     _budget.levels -= 1
@@ -209,7 +216,7 @@ def _object(wire: _Wire, shape: ObjectShape) -> Document:
 
 
 def _double(data: bytes) -> float:
-    """Whole numbers become ints, as in the JSON that Go writes."""
+    """Return a number; whole numbers as int, as in Go's JSON."""
     if len(data) != 8:
         raise _Malformed("text or a message where a double was expected")
     value: float = struct.unpack("<d", data)[0]
@@ -219,7 +226,8 @@ def _double(data: bytes) -> float:
 
 
 def _either(data: bytes, shape: EitherShape) -> Any:
-    """Choose as the MarshalJSON of Go's types does: a list that is not empty, then the schema."""
+    """Return the value that MarshalJSON of Go's types would choose: a non-empty list, then the
+    schema."""
     schema_number, other_number = alternative_numbers(shape)
     alternative = shape.alternative
     schema: Document | None = None
@@ -248,12 +256,12 @@ def _time(message: dict[int, _Wire], micro: bool) -> str:
 
 
 def _int_or_string(message: dict[int, _Wire]) -> int | str:
-    """1 type (0: number), 2 intVal, 3 strVal"""
+    """Decode an IntOrString: 1 type (0: number), 2 intVal, 3 strVal."""
     return _text(message, 3) if message.get(1) else _signed(_as_int(message.get(2, 0)))
 
 
 def _json(message: dict[int, _Wire]) -> Any:
-    """FieldsV1, RawExtension and JSON carry JSON text."""
+    """Decode the JSON text in a FieldsV1, RawExtension or JSON."""
     return decode_json(_as_bytes(message.get(1, b"{}"))).document
 
 

@@ -1,4 +1,7 @@
-"""Query parameters and DELETE bodies as options of the verbs, refused in upstream's words. Pure."""
+"""Parsing of query parameters and DELETE bodies into verb options, with upstream's errors.
+
+Pure functions.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -50,15 +53,17 @@ def first(query: Query, name: str) -> str:
 
 
 def selected_name(query: Query) -> str:
-    """The one name that a list or watch is about, if its field selector asks for exactly one; else
-    "". To read these takes the right for this name only."""
+    """Return the single name selected by the field selector of a list or watch, else "".
+
+    Authorization for that name is sufficient for the request.
+    """
     text = first(query, "fieldSelector")
     if not text:
         return ""
     try:
         terms = parse_field_selector(text).terms
     except SelectorError:
-        # Refused later, with an answer that says why.
+        # Rejected later, with a message that gives the reason.
         return ""
     names = (term.value for term in terms if term.field == "metadata.name" and not term.negated)
     name = next(names, "")
@@ -66,7 +71,8 @@ def selected_name(query: Query) -> str:
 
 
 def flag(query: Query, name: str) -> bool:
-    """As Go clients mean it: present is true, except for `false` and `0`."""
+    """Return a boolean parameter as Go clients use it: true if present, except for `false` and
+    `0`."""
     values = query.get(name, ())
     return len(values) > 0 and values[0].lower() not in ("false", "0")
 
@@ -85,8 +91,11 @@ def whole_number(query: Query, name: str) -> int | None:
 
 
 def check_timeout(query: Query) -> None:
-    """`timeout` is how long the client will wait. Nothing here takes that long, so it is only
-    checked to be a duration as Go writes them: `1m30s`. Raises BadRequest."""
+    """Raise BadRequest unless `timeout` is a duration in Go's notation: `1m30s`.
+
+    It is the time that the client will wait. No request here takes that long, so it is not
+    enforced.
+    """
     text = first(query, "timeout")
     if not text or text.lstrip("+-") == "0" or _duration(text):
         return
@@ -98,9 +107,12 @@ def check_timeout(query: Query) -> None:
 def write_options(
     query: Query, user: User, user_agent: str, options_kind: str, *, patch_type: str = ""
 ) -> WriteOptions:
-    """`options_kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    """Return the options of a write.
+
+    `options_kind` is CreateOptions, UpdateOptions or PatchOptions.
+    """
     if not query and not patch_type:
-        # Most requests ask for nothing special.
+        # Fast path: most requests have no parameters.
         return WriteOptions(user=user, field_manager=_manager_from(user_agent))
     manager = first(query, "fieldManager")
     validation = first(query, "fieldValidation")
@@ -170,7 +182,7 @@ def list_options(query: Query) -> ListOptions:
 def watch_options(
     query: Query, default_timeout_seconds: int, *, only_name: str = ""
 ) -> WatchOptions:
-    """`only_name` is that of the object which the path names, if it names one."""
+    """Return the options of a watch. `only_name` is the object's name if the path contains one."""
     match = first(query, "resourceVersionMatch")
     errors = []
     if "sendInitialEvents" in query:
@@ -209,7 +221,7 @@ def watch_options(
     )
 
 
-#: Upstream's name for deleting what cannot be read.
+#: Upstream's option for deleting an unreadable object.
 DESPITE_DAMAGE: Final = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
 
@@ -306,7 +318,7 @@ def _manager_errors(manager: str) -> list[FieldError]:
 
 
 def _manager_from(user_agent: str) -> str:
-    """Who writes, when the request does not say: the product in its User-Agent."""
+    """Return the default field manager: the product in the User-Agent."""
     product = user_agent.split("/", 1)[0]
     if not product.isprintable():
         product = "".join(char for char in product if char.isprintable())

@@ -1,9 +1,9 @@
-"""YAML the way Kubernetes reads it: YAML 1.1 booleans, no base-60 numbers, no time stamps.
+"""YAML parser with Kubernetes' rules: YAML 1.1 booleans, no base-60 numbers, no timestamps.
 
-Events come from PyYAML's C parser. Scalars are resolved here, because PyYAML's own rules differ
-(`y` is text there, `1:30` a number, `2026-01-01` a date); values are built here, because its C
-composer overflows the stack on a deeply nested body. Aliases are copied out, within a budget, so
-that a small body cannot become a huge document.
+Events come from PyYAML's C parser. Scalars are resolved here because PyYAML's rules differ (`y` is
+text there, `1:30` a number, `2026-01-01` a date). Values are built here because its C composer
+overflows the stack on deeply nested input. Aliases are expanded within a budget, so that a small
+body cannot become a huge document.
 """
 
 import re
@@ -16,10 +16,10 @@ from onejob.api.schema.shapes import MAX_PROBLEMS
 from onejob.wire.errors import BadRequest
 from onejob.wire.field_errors import shortened
 
-#: Values in a document and characters of its texts, aliases counted as often as they are used.
+#: Limits of values and text characters in a document; an alias counts each time it is used.
 MAX_VALUES: Final = 100_000
 MAX_CHARACTERS: Final = 3 * 1024 * 1024
-#: The parser compares each with all before it.
+#: Limited because the parser compares each directive with all previous ones.
 _MAX_DIRECTIVES: Final = 100
 
 _TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
@@ -44,8 +44,10 @@ _RESOLVED_TAGS: Final = (None, *_NUMBER_TAGS, *_WORD_TAGS)
 
 
 def read_yaml(body: bytes, max_depth: int) -> tuple[Any, list[str]]:
-    """The one document of `body` as JSON values, and a text per key that was given twice.
-    Raises BadRequest."""
+    """Return the single document of `body` as JSON values, and one message per duplicate key.
+
+    Raises BadRequest.
+    """
     if body.count(b"\n%TAG") > _MAX_DIRECTIVES:
         raise _bad("too many directives")
     try:
@@ -66,11 +68,11 @@ class _Reader:
         self._anchors: dict[str, Any] = {}
 
     def document(self) -> Any:
-        next(self._events)  # the start of the stream
+        next(self._events)  # start of the stream
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
         document = self._value(next(self._events), 1)
-        next(self._events)  # the end of the document
+        next(self._events)  # end of the document
         if not isinstance(next(self._events), yaml.StreamEndEvent):
             raise _bad("expected a single document in the stream")
         return document
@@ -96,7 +98,7 @@ class _Reader:
                 value.append(self._value(item, depth + 1))
         else:
             value = self._mapping(depth)
-        # Known only when complete: an anchor inside itself is unknown.
+        # Registered when complete, so that an anchor inside itself is unknown.
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
@@ -143,7 +145,7 @@ def _merge(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        # The first mapping to name a key wins.
+        # The first mapping that contains a key wins.
         return {key: item for mapping in reversed(value) for key, item in mapping.items()}
     raise _bad("map merge requires map or sequence of maps as the value")
 
@@ -177,7 +179,7 @@ def _float(text: str) -> int | float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise _bad(f"unsupported value: {shortened(text)}")
-    # On its way through JSON, Go writes 1.0 as 1.
+    # When converting to JSON, Go writes 1.0 as 1.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
