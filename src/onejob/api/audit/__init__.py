@@ -1,5 +1,5 @@
-"""The audit log: who asked for what, and what became of it, as lines of `audit.k8s.io/v1` Events.
+"""Audit log: requests and their results as lines of `audit.k8s.io/v1` Events.
 
-`recorder` follows a request through its stages, `log_file` writes lines and rotates the file.
-Nothing of this is imported or runs unless `onejob serve` is told to keep an audit log.
+`recorder` follows a request through its stages; `log_file` writes lines and rotates the file.
+Nothing here is imported or runs unless `onejob serve` is configured to keep an audit log.
 """

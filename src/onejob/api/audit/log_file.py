@@ -1,7 +1,7 @@
-"""The file of the audit log: written by a thread of its own, rotated, never waited for.
+"""Audit log file, written by its own thread and rotated. Requests never wait for it.
 
-Lines go through a bounded queue. If the disk is full or too slow, lines are dropped, counted and
-said once on stderr: a server that can no longer be used because its log is full would be worse.
+Lines pass through a bounded queue. If the disk is full or too slow, lines are dropped, counted and
+reported once on stderr: a server that stops working because its log is full would be worse.
 """
 
 import logging
@@ -31,12 +31,12 @@ Make: TypeAlias = Callable[[], bytes]
 
 
 class CannotAudit(Exception):
-    """The file cannot be written, or the policy not read. The message is one line."""
+    """The file cannot be written, or the policy cannot be read. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """0 keeps everything; without a size the file is rotated at 100 MiB."""
+    """Rotation limits. 0 means unlimited, except that the default file size is 100 MiB."""
 
     max_mib: int = 0
     max_backups: int = 0
@@ -45,12 +45,12 @@ class Rotation:
 
 class AuditLog:
     def __init__(self, path: str, rotation: Rotation, now: Callable[[], datetime]) -> None:
-        """`path` "-" is stdout. Raises CannotAudit."""
+        """Open the file and start the thread. A `path` of "-" is stdout. Raises CannotAudit."""
         self._path = None if path == "-" else Path(path)
         self._rotation = rotation
         self._now = now
         self._most_bytes = (rotation.max_mib or 100) * _MIB
-        #: Lines, or what makes one, with their size; None is the end.
+        #: Lines, or functions that create one, with their sizes; None ends the thread.
         self._queue: queue.Queue[tuple[bytes | Make, int] | None] = queue.Queue(_MOST_LINES)
         self._waiting_bytes = 0
         self._lock = threading.Lock()
@@ -64,12 +64,14 @@ class AuditLog:
             raise CannotAudit(f"cannot write the audit log {path}: {error.strerror}") from None
 
     def write(self, line: bytes) -> None:
-        """Never waits."""
+        """Queue a line without waiting. Drops it if the queue is full."""
         self._put(line, len(line))
 
     def write_later(self, make: Make, size: int) -> None:
-        """A line that takes long to make: the thread that writes it does. `size` is what waits
-        meanwhile, about."""
+        """Queue a line that is expensive to create: the writing thread calls `make`.
+
+        `size` is the approximate memory that is held meanwhile, in bytes.
+        """
         self._put(make, size)
 
     def _put(self, line: bytes | Make, size: int) -> None:
@@ -86,7 +88,7 @@ class AuditLog:
                 self.dropped += 1
 
     def stop(self) -> None:
-        """Write what waits, but not for ever."""
+        """Write the queued lines within a time limit and stop the thread."""
         try:
             self._queue.put(None, timeout=_STOP_SECONDS)
         except queue.Full:
@@ -114,7 +116,7 @@ class AuditLog:
         try:
             return make()
         except Exception:
-            # The other events are not lost with it.
+            # Other events must not be lost with it.
             log.exception("an event of the audit log cannot be written")
             with self._lock:
                 self.dropped += 1
@@ -150,7 +152,7 @@ class AuditLog:
             self.written += len(lines)
 
     def _cut_back(self, start: int) -> None:
-        """So that no half line is left where the disk became full."""
+        """Truncate the file, so that a full disk leaves no partial line."""
         if self._path is not None:
             os.ftruncate(self._file.fileno(), start)
 
@@ -165,7 +167,7 @@ class AuditLog:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(0, "it is not a regular file")
-        # Unbuffered: what could not be written shall not be written later.
+        # Unbuffered: a line that could not be written must not be written later.
         return os.fdopen(descriptor, "ab", buffering=0)
 
     def _rotate_if_full(self, more: int) -> None:

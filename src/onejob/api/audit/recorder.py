@@ -1,4 +1,6 @@
-"""Follows a request through its stages and writes an Event for each that the policy asks for."""
+"""Audit recorder: follows a request through its stages and writes an Event for each stage that the
+policy selects.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -29,13 +31,13 @@ from onejob.wire.errors import ApiError
 from onejob.wire.requests import User
 
 _LONGEST_AGENT: Final = 1024
-#: Events with longer bodies are put together by the thread that writes them: to read megabytes of
-#: YAML takes seconds.
+#: Body size above which the writing thread creates the event, because decoding megabytes of YAML
+#: takes seconds.
 _MADE_AT_ONCE: Final = 32 * 1024
 
 
 def load_policy(path: str) -> AuditPolicy:
-    """Raises CannotAudit."""
+    """Return the parsed policy file. Raises CannotAudit."""
     try:
         return read_policy(decode_yaml(Path(path).read_bytes()).document)
     except OSError as error:
@@ -58,12 +60,12 @@ class Auditor:
     def begin(
         self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], request_id: bytes = b""
     ) -> "AuditedRequest":
-        """A request whose headers have come in."""
+        """Return the audit record of a request whose headers have arrived."""
         return AuditedRequest(self, scope, headers, (request_id or self._ids.of(headers)).decode())
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What the policy asks for about one thing that a request wants."""
+    """Policy decision and event for one authorization request."""
 
     wanted: Attributes
     recording: Recording
@@ -71,8 +73,11 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class AuditedRequest:
-    """`identified` once it is known who asks for what, then `complete`; `started` in between if the
-    answer is a stream. Nothing is recorded of a request that nobody identified."""
+    """Audit record of one request.
+
+    Call `identified` when user and target are known, then `complete`; in between, call `started` if
+    the response is a stream. A request that is never identified is not recorded.
+    """
 
     def __init__(
         self,
@@ -88,9 +93,9 @@ class AuditedRequest:
         self._received_at = auditor.now()
         self._asks: User | None = None
         self._acts_as: User | None = None
-        #: What is recorded of it; before `complete`, perhaps nothing yet.
+        #: Records of this request; may be empty before `complete`.
         self._records: list[_Record] = []
-        #: What it is recorded as if it stands for nothing else.
+        #: Attributes to record if the request turns out to stand for no other.
         self._otherwise: Attributes | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -99,8 +104,11 @@ class AuditedRequest:
     def identified(
         self, asks: User | None, acts_as: User | None, wanted: Attributes, *, deferred: bool = False
     ) -> None:
-        """`asks` None is unknown. The policy is about who asks, not whom they act as. `deferred`:
-        it is recorded as this only if it does not turn out to stand for others."""
+        """Set user and target of the request.
+
+        `asks` is None if the user is unknown. The policy applies to `asks`, not to the impersonated
+        user `acts_as`. With `deferred`, `wanted` is recorded only if `stands_for` is never called.
+        """
         self._asks, self._acts_as = asks, acts_as
         if deferred:
             self._otherwise = wanted
@@ -108,8 +116,10 @@ class AuditedRequest:
             self._record(wanted)
 
     def stands_for(self, wanted: Attributes) -> None:
-        """A request of the API whose work this one does, perhaps among others. It is recorded as
-        that, without the bodies, which are not those of that request."""
+        """Record an API request that this one performs, possibly among others.
+
+        Bodies are omitted, because they do not belong to that request.
+        """
         if all(wanted != record.wanted for record in self._records):
             self._record(wanted, on_a_page=True)
 
@@ -163,8 +173,10 @@ class AuditedRequest:
         self._notes[name] = text
 
     def body(self, piece: bytes) -> None:
-        """A piece of the request's body, as it is read. Of one that is too large to be served,
-        nothing is kept."""
+        """Add a piece of the request body as it is read.
+
+        A body that is too large to be served is discarded.
+        """
         self._body_bytes += len(piece)
         if self._body_bytes <= MAX_BODY_BYTES:
             self._body.append(piece)
@@ -177,7 +189,7 @@ class AuditedRequest:
             self._write(record, STARTED)
 
     def complete(self, code: int, body: bytes | None, content_type: bytes) -> None:
-        """`body` is the answer, where it is no stream."""
+        """Write the final events. `body` is the response body; None for a stream."""
         for record in self._known():
             self._complete(record, code, body, content_type)
 
@@ -219,7 +231,7 @@ class AuditedRequest:
             self._auditor.log.write(msgspec.json.encode(event) + b"\n")
 
     def _at_stage(self, record: _Record, stage: str) -> dict[str, Any] | None:
-        """None if this stage is not recorded."""
+        """Return the event of a stage; None if the policy omits it."""
         if stage in record.recording.omit_stages:
             return None
         event = {
@@ -274,7 +286,7 @@ def _reference(wanted: Attributes) -> dict[str, str]:
 
 
 def _status(code: int, answer: Any) -> dict[str, Any]:
-    """Of a failure, the Status that was sent; of a success, its code."""
+    """Return the responseStatus: the sent Status for a failure, only the code for a success."""
     if code >= 400 and isinstance(answer, dict) and answer.get("kind") == "Status":
         kept = ("metadata", "status", "message", "reason", "details", "code")
         return {name: answer[name] for name in kept if name in answer}
@@ -291,7 +303,7 @@ def _json(body: bytes, content_type: str) -> Any:
 
 
 def _decoded(body: bytes, content_type: bytes) -> Any:
-    """A body in any of the forms that are understood; None for one that is none of them."""
+    """Return the decoded body in any supported format; None if it cannot be decoded."""
     kind = content_type.decode("latin-1")
     try:
         if "patch" in kind:

@@ -1,4 +1,4 @@
-"""What can be chosen about the audit log."""
+"""Audit log configuration."""
 
 from dataclasses import dataclass, field
 
@@ -8,6 +8,6 @@ from onejob.api.audit.log_file import Rotation
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
     policy_file: str
-    #: "-" is stdout.
+    #: Path of the log file; "-" is stdout.
     log_path: str
     rotation: Rotation = field(default_factory=Rotation)
