@@ -1,4 +1,4 @@
-"""What other parts of the server note about the request that is worked on, for the audit log."""
+"""Audit annotations of the current request, collected from other parts of the server."""
 
 from contextvars import ContextVar
 
@@ -6,19 +6,19 @@ _notes: ContextVar[dict[str, str] | None] = ContextVar("audit_notes", default=No
 
 
 def begin_notes() -> dict[str, str]:
-    """Collect notes in this task from now on."""
+    """Start collecting annotations in this task and return the dict that they are added to."""
     notes: dict[str, str] = {}
     _notes.set(notes)
     return notes
 
 
 def note(name: str, text: str) -> None:
-    """Costs nothing to speak of where nobody collects them."""
+    """Add an annotation. Nearly free if no audit log is kept."""
     notes = _notes.get()
     if notes is not None:
         notes[name] = text
 
 
 def noted() -> bool:
-    """Whether anybody collects notes here."""
+    """Return whether annotations are being collected in this task."""
     return _notes.get() is not None

@@ -1,4 +1,4 @@
-"""Stored documents that cannot be read: which they are, and what is said about them."""
+"""Detection and reporting of damaged stored documents."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -28,41 +28,47 @@ class _Named(View, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-#: What controllers read each kind with; of the others, only that they are what they should be.
+#: Views that controllers decode. Documents of other kinds are only checked for basic metadata.
 _VIEWS: Final[Mapping[str, type[View]]] = {JOBS: Job, CRONJOBS: CronJob, PODS: Pod}
 
 
-#: Two pages of the lists for which they are kept. More would be of lists that others ask for, and
-#: push what is needed out of the processor's cache.
+#: Maximum number of kept views: two pages of the lists for which they are kept. More would belong
+#: to lists of other readers, and evict useful data from the processor's cache.
 _MOST_KEPT: Final = 400
 
 
 @cache
 def _reader(view: type[View]) -> Callable[[bytes], Any]:
-    """Reads a view and what every document must have, in one go: a server that starts may have a
-    hundred thousand to judge."""
+    """Return a decoder for a view plus the fields that every document must have.
+
+    A single pass matters: a starting server may have a hundred thousand documents to check.
+    """
     required = [("kind", str), ("api_version", str)]
     whole = msgspec.defstruct("Whole", required, bases=(view,), frozen=True, kw_only=True)
     return msgspec.json.Decoder(whole).decode
 
 
 class StorageReadError(ApiError):
-    """Upstream's reason for what is stored but cannot be decoded."""
+    """Upstream's error for a stored object that cannot be decoded."""
 
     code, reason = 500, "StorageReadError"
 
 
 def is_readable(key: Key, document: bytes) -> bool:
-    """Whether the document is whole, is the one of that key, and all readers understand it."""
+    """Return whether the document is complete, belongs to its key, and can be decoded by all
+    readers."""
     return _judged(key, document) is not None
 
 
 class Judge:
-    """Judges documents as `is_readable` does. What it decoded for that can be kept for a while, for
-    those who read the same documents next: after a start, informers read all there are."""
+    """Readability check like `is_readable` that can also keep the decoded views.
+
+    The views serve the next reader of the same documents: after a start, informers read all of
+    them.
+    """
 
     def __init__(self) -> None:
-        #: By the identity of the document, which is kept with its view. None: nothing is kept.
+        #: Document and view, by the identity of the document. None: views are not kept.
         self._kept: dict[int, tuple[bytes, Any]] | None = None
 
     def keep_views(self, keep: bool) -> None:
@@ -78,8 +84,10 @@ class Judge:
         return view is not None
 
     def take_view(self, document: bytes) -> Any:
-        """What this very document was decoded to, once; None if that is not known. It has all that
-        the view of its kind has, and more."""
+        """Return and release the view of this very document; None if it was not kept.
+
+        It has all attributes of its kind's view, and more.
+        """
         if not self._kept:
             return None
         found = self._kept.pop(id(document), None)
@@ -87,14 +95,14 @@ class Judge:
 
 
 def _judged(key: Key, document: bytes) -> Any:
-    """The view of the document; None if it cannot be read."""
+    """Return the view of the document; None if it cannot be read."""
     try:
-        # Readers skip what they do not need, and do not look whether that is UTF-8.
+        # Decoders skip fields that they do not need, without checking that these are UTF-8.
         document.decode()
         resource, namespace, name = key
         view = _reader(_VIEWS.get(resource, _Named))(document)
         if resource == PODS:
-            # The node agent reads more of them.
+            # The node agent reads further fields of Pods.
             read_node_pod(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         return None
@@ -118,7 +126,7 @@ def storage_read_error(error: DamagedDocument, kinds: KindRegistry) -> StorageRe
 
 
 def placeholder(target: Target, revision: int) -> bytes:
-    """What stands for an object that nobody can read, in the answer to its deletion."""
+    """Return the document that represents an unreadable object in the response to its deletion."""
     metadata = {"name": target.name, "uid": "", "resourceVersion": str(revision)}
     if target.namespace:
         metadata["namespace"] = target.namespace

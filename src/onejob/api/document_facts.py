@@ -1,4 +1,4 @@
-"""Labels and fields of documents by which selectors choose, read once for all watches."""
+"""Cache of labels and selectable fields of documents, shared by all watches."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -7,9 +7,9 @@ import msgspec
 
 from onejob.api.strategy import Document, Strategy
 
-#: Shorter documents are read again by each watch: that takes no longer than to look them up.
+#: Minimum size of cached documents: decoding shorter ones takes no longer than a lookup.
 _LARGE_BYTES: Final = 4096
-#: Of documents that are remembered: as many as the store keeps of the newest changes anyway.
+#: Total size of cached documents; the store keeps as many of the newest changes anyway.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -26,11 +26,13 @@ _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).deco
 
 
 class DocumentFacts:
-    """Remembers the newest large documents. A thousand watches with selectors would each decode
-    every change."""
+    """Cache of the newest large documents.
+
+    Without it, a thousand watches with selectors would each decode every change.
+    """
 
     def __init__(self) -> None:
-        #: By identity; the documents are kept, so that it stays theirs.
+        #: Entries by the identity of the document, which is kept so that the identity stays unique.
         self._known: dict[int, tuple[bytes, dict[object, Mapping[str, str]]]] = {}
         self._bytes = 0
 
@@ -44,7 +46,7 @@ class DocumentFacts:
         return labels
 
     def fields(self, strategy: Strategy, document: bytes) -> Mapping[str, str]:
-        """Return the fields that field selectors of a kind may name."""
+        """Return the values that field selectors of a kind may refer to."""
         if len(document) < _LARGE_BYTES:
             return strategy.selectable_fields(_decode(document))
         known = self._of(document)

@@ -1,8 +1,8 @@
-"""Kinds that are stored under another kind's name: events.k8s.io/v1 Events are core Events, and all
-versions of a custom resource are stored in one.
+"""Kinds that are stored as another kind.
 
-`OtherNames` checks such documents as what they say they are, then serves them through the
-service of the kind they are stored as, translating on the way in and out.
+events.k8s.io/v1 Events are stored as core Events, and all versions of a custom resource are stored
+in one version. `OtherNames` validates a document as the kind that it claims to be, then calls the
+service for the stored kind, converting in both directions.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -155,7 +155,7 @@ class OtherNames:
 
 
 class _Translation:
-    """Of Events between the two groups that serve them."""
+    """Conversion of Events between their two API groups."""
 
     def __init__(self, stored: Kind) -> None:
         self.stored = stored
@@ -180,7 +180,7 @@ class _Translation:
 
 
 class _VersionTranslation(_Translation):
-    """Of a custom resource between two of its versions, which differ in their schemas only."""
+    """Conversion of a custom resource between two versions, which differ only in their schemas."""
 
     def __init__(self, stored: Kind, kind: Kind, service: "Service") -> None:
         super().__init__(stored)
@@ -192,7 +192,7 @@ class _VersionTranslation(_Translation):
         self._strategy = service.strategies[kind.strategy]
 
     def errors(self, body: Document) -> list[FieldError]:
-        # Only where there are custom resources, whose modules are imported by then.
+        # Imported lazily; if custom resources exist, their modules are already loaded.
         from onejob.api.custom.strategy import CustomStrategy
 
         self._strategy.default(body)

@@ -1,4 +1,4 @@
-"""Lists and watches: which objects a reader asked for, and in what state it shall see them."""
+"""Lists and watches: selection, pagination, consistency and bookmarks."""
 
 import asyncio
 import base64
@@ -35,13 +35,13 @@ from onejob.wire.selectors import (
     parse_label_selector,
 )
 
-#: How many objects are looked at before others get a turn on the event loop.
+#: Number of objects processed before yielding to the event loop.
 _CHUNK = 500
 
-#: How often a watch that asked for bookmarks gets one.
+#: Interval of bookmarks for watches that request them.
 BOOKMARK_SECONDS = 60.0
 
-#: As many as 128 bits can have.
+#: Digits of a 128-bit number.
 _MAX_REVISION_DIGITS = 39
 
 Matcher = Callable[[Key, bytes], bool]
@@ -136,9 +136,10 @@ class Reading(Struct, frozen=True):
                 events.append(WatchEvent("ADDED", item.key, item.revision, item.value))
             if events:
                 yield events
-            # A watch may be open for days: it shall not hold what it began with.
+            # A watch may be open for days and must not hold its initial events.
             del events
-            # Read only once it is wanted: for a client that does not read, nothing waits.
+            # Read the next page only when it is requested, so that nothing is buffered for a client
+            # that does not read.
             page = await self._page_after(page, kind, namespace)
         if options.send_initial_events:
             yield [_bookmark(kind, revision, initial_end=True)]
@@ -164,9 +165,10 @@ class Reading(Struct, frozen=True):
     def _starting_point(
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> tuple[int, Page | None]:
-        """From which revision to follow, and the beginning of what to show first."""
-        # A revision that was never reached belongs to another store: whoever waits for it would
-        # see nothing of this one.
+        """Return the revision to watch from, and the first page of initial events (None for
+        none)."""
+        # A revision that was never reached belongs to another store: a watch from there would miss
+        # the events of this one.
         self.require_reached(options.resource_version)
         from_now_on = options.resource_version in ("", "0")
         if not from_now_on and not options.send_initial_events:
@@ -188,7 +190,10 @@ class Reading(Struct, frozen=True):
             raise expired(too_old.revision, too_old.oldest) from too_old
 
     def _page_start(self, kind: Kind, namespace: str, token: str) -> tuple[int, Key]:
-        """Where a list goes on. Raises BadRequest for a token that we did not give for it."""
+        """Return the position at which a list continues.
+
+        Raises BadRequest for a token that was not issued for it.
+        """
         at, after = _read_token(token)
         same_list = after.resource == kind.storage and namespace in ("", after.namespace)
         if not (same_list and 0 < at <= self.store.revision):
@@ -196,7 +201,7 @@ class Reading(Struct, frozen=True):
         return at, after
 
     def require_reached(self, resource_version: str) -> None:
-        """A reader may ask for "not older than": revisions from the future are refused."""
+        """Raise Timeout if `resource_version` (not older than) is in the future."""
         if resource_version in ("", "0"):
             return
         asked = _parse_revision(resource_version)
@@ -217,7 +222,8 @@ class Reading(Struct, frozen=True):
     def _matcher(
         self, kind: Kind, namespace: str, labels: str, fields: str
     ) -> tuple[Matcher | None, str | None]:
-        """A test for documents, or None if all match; and the one name they can have."""
+        """Return a predicate on documents (None: all match), and the single name that can match
+        (None: any). Raises BadRequest for invalid selectors."""
         try:
             label_selector = parse_label_selector(labels) if labels else None
             field_selector = parse_field_selector(fields) if fields else None
@@ -250,7 +256,7 @@ class Reading(Struct, frozen=True):
 
 
 def _test_cost(options: ListOptions | WatchOptions) -> int:
-    """Of looking at one document, however short, in bytes of documents."""
+    """Return the fixed cost of testing one document, in bytes."""
     # A term of ten characters takes as long as a hundred bytes of a document.
     return DOCUMENT_COST + 10 * (len(options.label_selector) + len(options.field_selector))
 
@@ -293,7 +299,7 @@ async def _live(
             if (not batch and deadline <= next_bookmark) or loop.time() >= deadline:
                 return
             if not batch:
-                # Whatever is durable was shown.
+                # All durable changes have been sent.
                 alarm, next_bookmark = None, loop.time() + BOOKMARK_SECONDS
                 yield [_bookmark(kind, store.revision)]
                 continue
@@ -315,7 +321,7 @@ async def _live(
 
 
 def _chunks(batch: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """The batch itself if it is short: others get the same one."""
+    """Yield slices of a batch; a short batch is yielded itself, because other watches share it."""
     if len(batch) <= _CHUNK:
         yield batch
         return
@@ -341,14 +347,15 @@ def _events(
 
 
 def _shown(change: Change) -> WatchEvent:
-    """A creation or update, to a watcher that sees everything: nearly all events are such."""
+    """Return the event of a creation or update for a watcher without selectors: the most frequent
+    case."""
     assert change.value is not None
     seen: EventType = "ADDED" if change.previous is None else "MODIFIED"
     return WatchEvent(seen, change.key, change.revision, change.value, change.quiet)
 
 
 def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
-    """How one change looks to a watcher that sees only what matches."""
+    """Return the events of one change for a watcher with selectors: none or one."""
     before = change.previous is not None and (
         matches is None or matches(change.key, change.previous)
     )
@@ -360,7 +367,7 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
         return (WatchEvent(seen, change.key, change.revision, change.value, quiet),)
     if before:
         assert change.previous is not None
-        # Gone, or no longer matching: the last matching state, at the revision of the change.
+        # Deleted or no longer matching: send the last matching state at the revision of the change.
         last = at_revision(change.previous, change.previous_revision, change.revision)
         return (WatchEvent("DELETED", change.key, change.revision, last),)
     return ()

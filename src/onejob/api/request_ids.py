@@ -1,5 +1,7 @@
-"""The id of each request: sent back as `Audit-Id`, as Kubernetes does, and named in the audit log
-and in the server's log, so that the three can be put side by side."""
+"""Request ids, returned as `Audit-Id` as in Kubernetes.
+
+They also appear in the audit log and the server's log, so that entries can be correlated.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,22 +10,25 @@ from typing import Final
 
 from onejob.api.writing.metadata import new_uid
 
-#: What a client may name its request.
+#: Valid ids chosen by clients.
 _GIVEN: Final = re.compile(rb"[A-Za-z0-9-]{1,64}")
-#: Of a UUID, what the server's ids have in common; the rest counts requests.
+#: Length of the UUID prefix that ids of one server run share; the rest is a request counter.
 _PREFIX: Final = 24
 
 
 class RequestIds:
-    """Counted rather than drawn: a random number for each request would cost more than its
-    header. Another start of the server has another prefix."""
+    """Source of request ids.
+
+    They are counted, because a random number per request would cost more than its header. Each
+    server start has another prefix.
+    """
 
     def __init__(self, rng: Random) -> None:
         self._prefix = new_uid(rng)[:_PREFIX].encode()
         self._count = 0
 
     def of(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """That which the client chose, if it did."""
+        """Return the client's id if it sent a valid one, else a new one."""
         given = headers.get(b"audit-id")
         if given is not None and _GIVEN.fullmatch(given):
             return given

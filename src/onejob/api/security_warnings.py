@@ -1,4 +1,4 @@
-"""Warnings about parts of a securityContext that the node will not enforce."""
+"""Warnings about securityContext fields that the node will not enforce."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -29,6 +29,7 @@ def security_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> 
 
 
 def _has_context(spec: Mapping[str, Any]) -> bool:
-    """Most have none: then there is nothing to read."""
+    """Return whether there is any securityContext; most specs have none and need no further
+    check."""
     containers = (*spec.get("initContainers", ()), *spec.get("containers", ()))
     return bool(spec.get("securityContext")) or any("securityContext" in c for c in containers)

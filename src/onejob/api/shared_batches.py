@@ -1,7 +1,7 @@
-"""Events that many watchers get alike, made once for all of them.
+"""Watch events shared by many watchers, encoded once.
 
-Watchers without selectors get the same batches of changes from the store. Each form in which
-clients want them is made by the first one and kept with the batch for the others.
+Watchers without selectors receive the same batches of changes from the store. The first watcher
+that needs an encoding creates it; it is cached with the batch for the others.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from onejob.store.base import Change
 from onejob.wire.requests import WatchEvent
 
-#: Of documents in the batches that are kept: watchers that are further behind make their own.
+#: Total document size of cached batches; watchers that are further behind encode their own.
 _MOST_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ Cut: TypeAlias = Callable[[Sequence[WatchEvent], int], Iterator[Sequence[WatchEv
 
 
 class SharedBatch(list[WatchEvent]):
-    """Not to be changed."""
+    """Batch of events shared between watchers. Must not be modified."""
 
     __slots__ = ("_made", "_making", "_slices")
 
@@ -31,7 +31,7 @@ class SharedBatch(list[WatchEvent]):
         self._slices: dict[int, Sequence[SharedBatch]] = {}
 
     def made(self, form: Hashable, make: Callable[[], Sequence[T]]) -> Sequence[T]:
-        """Return the result of `make`, which is the same for every caller with this `form`."""
+        """Return the result of `make`, cached for all callers with this `form`."""
         found = self._made.get(form)
         if found is None:
             found = self._made[form] = make()
@@ -40,19 +40,22 @@ class SharedBatch(list[WatchEvent]):
     async def made_later(
         self, form: Hashable, make: Callable[[], Coroutine[Any, Any, Sequence[T]]]
     ) -> Sequence[T]:
-        """The same where making takes a while: callers that come meanwhile wait for the first."""
+        """Return the result of an asynchronous `make`, cached by `form`.
+
+        Concurrent callers wait for the first.
+        """
         found = self._made.get(form)
         if found is None:
             making = self._making.get(form)
             if making is None:
                 making = self._making[form] = asyncio.ensure_future(make())
-            # The first caller may leave; the others still wait for what it began.
+            # The first caller may be cancelled while others still wait for its result.
             found = self._made[form] = await asyncio.shield(making)
             self._making.pop(form, None)
         return found
 
     def slices(self, turn_bytes: int, cut: Cut) -> "Sequence[SharedBatch]":
-        """Parts of it, as `cut` cuts them, that are shared in their turn."""
+        """Return the slices that `cut` produces; they are shared as well."""
         found = self._slices.get(turn_bytes)
         if found is None:
             parts = list(cut(self, turn_bytes))
@@ -63,14 +66,14 @@ class SharedBatch(list[WatchEvent]):
 
 class SharedBatches:
     def __init__(self) -> None:
-        #: By the identity of the changes, which are kept so that it stays theirs.
+        #: Entries by the identity of the changes, which are kept so that the identity stays unique.
         self._kept: dict[int, tuple[Sequence[Change], SharedBatch, int]] = {}
         self._bytes = 0
 
     def of(
         self, changes: Sequence[Change], make: Callable[[Sequence[Change]], Sequence[WatchEvent]]
     ) -> Sequence[WatchEvent]:
-        """The events of changes, for a watcher that gets all of them."""
+        """Return the events of `changes` for a watcher without selectors, cached."""
         kept = self._kept.get(id(changes))
         if kept is not None:
             return kept[1]

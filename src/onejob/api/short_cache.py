@@ -1,6 +1,7 @@
-"""Remembering what was worked out for a text, if it is short.
+"""LRU cache for functions of short strings.
 
-Callers choose the texts: a thousand of a megabyte each must not stay in memory.
+Clients choose the strings, so long ones are not cached: a thousand of a megabyte each must not stay
+in memory.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,8 @@ _LONGEST = 512
 def short_cache(
     entries: int, longest: int = _LONGEST
 ) -> Callable[[Callable[Concatenate[str, P], T]], Callable[Concatenate[str, P], T]]:
-    """As `lru_cache` for a function whose first argument is a text; longer ones are not kept."""
+    """Like `lru_cache`, for functions whose first argument is a string; longer strings are not
+    cached."""
 
     def decorate(function: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
         cached = cast("Callable[Concatenate[str, P], T]", lru_cache(maxsize=entries)(function))

@@ -15,19 +15,19 @@ from onejob.wire.errors import TooManyRequests
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Bytes of documents that are looked at in one turn: a few milliseconds' worth.
+#: Document bytes processed between two yields; a few milliseconds of work.
 TURN_BYTES: Final = 512 * 1024
-#: A document costs this much, however short it is.
+#: Fixed cost per document in bytes, so that many short documents also yield.
 DOCUMENT_COST: Final = 2048
 
-#: A request of more bytes, body and stored object together, is worked on by the worker.
+#: Request size (body plus stored object) above which the worker thread is used.
 INLINE_BYTES: Final = 16 * 1024
-#: A single document of more bytes is printed or encoded by the worker, too.
+#: Size of a single document above which it is rendered or encoded in the worker thread.
 LARGE_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 64
 
-#: The user whose request the current task answers; "" for the server itself. Service accounts of
-#: one namespace are one user, as in `http.fairness`.
+#: User of the current task's request; "" for the server itself. Service accounts of one namespace
+#: count as one user, as in `http.fairness`.
 REQUESTER: Final = ContextVar("requester", default="")
 
 
@@ -44,11 +44,11 @@ class Turns:
 
 
 class SharedTurns:
-    """Byte budget of one turn of the event loop, shared by all streams that spend it.
+    """Byte budget of one event loop iteration, shared by all streams.
 
-    A change wakes every watch at once: without a common budget, requests beside them would wait
-    for a thousand events to be encrypted. Streams beyond the budget continue in the next turns, in
-    the order in which they came.
+    A change wakes every watch at once: without a common budget, other requests would wait for a
+    thousand events to be encrypted. Streams beyond the budget continue in later iterations, in
+    order of arrival.
     """
 
     def __init__(self, budget: int = TURN_BYTES) -> None:
@@ -58,7 +58,8 @@ class SharedTurns:
         self._scheduled = False
 
     async def spend(self, cost: int) -> None:
-        """Charge `cost`, which may exceed the budget; wait for a turn that has some left."""
+        """Charge `cost`, which may exceed the budget; wait for an iteration with some budget
+        left."""
         if self._left > 0 and not self._waiting:
             self._left -= cost
             self._begin_soon()
@@ -86,28 +87,30 @@ class SharedTurns:
 
 
 class Worker:
-    """Single thread for requests that are too large for the event loop, fair between users.
+    """Single worker thread for requests too large for the event loop, fair between users.
 
     One thread only: several would contend for the interpreter and delay the loop more than they
-    gain. Users have a queue each, and are served one piece of work at a time in turn: a flood of
-    large requests by one delays another's by one of them, however many wait. Which user works is
-    the context's `REQUESTER`.
+    gain. Each user has a queue, and users are served round-robin: a flood of large requests by one
+    user delays another's by one of them, however many wait. The user is the context's `REQUESTER`.
     """
 
     def __init__(self) -> None:
         self._busy = False
-        #: The user who was served last.
+        #: User that was served last.
         self._last = ""
-        #: By user, in the order in which they are served; none is empty.
+        #: Non-empty queues by user, in the order of service.
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
-        #: By user, how many requests hold their whole body while they wait or are worked on.
+        #: Requests per user that hold their whole body while they wait or run.
         self._held: Counter[str] = Counter()
-        #: Since the start, for tests: what went through here.
+        #: Number of runs since the start, for tests.
         self.runs = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Raises TooManyRequests when too many wait: each holds its whole body. A user who has
-        less than a fair share of them is never refused."""
+        """Run `work` in the worker thread.
+
+        Raises TooManyRequests if too many requests wait, since each holds its whole body. A user
+        with less than a fair share of them is never rejected.
+        """
         user = REQUESTER.get()
         share = max(1, _MOST_WAITING // (len(self._held) or 1))
         if self._held.total() >= _MOST_WAITING and self._held[user] >= share:
@@ -124,8 +127,8 @@ class Worker:
                 del self._held[user]
 
     async def turn(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `work` without the limit on waiting requests: for callers that hold little while
-        they wait, and whose requests are already being answered."""
+        """Run `work` without the limit on waiting requests, for callers that hold little memory
+        while they wait and whose responses have already started."""
         user = REQUESTER.get()
         if self._busy:
             await self._wait(user)
@@ -143,14 +146,14 @@ class Worker:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # The worker was this caller's already.
+                # The worker had already been assigned to this caller.
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        """Give the thread to the next user's first request; cancelled ones are passed over."""
+        """Assign the thread to the next user's first request, skipping cancelled ones."""
         while self._queues:
-            # Whoever was served last comes after all who wait, also those that came meanwhile.
+            # The user served last comes after all waiting users, even those that arrived later.
             user = next((user for user in self._queues if user != self._last), self._last)
             queue = self._queues.pop(user)
             turn = queue.popleft()

@@ -1,6 +1,7 @@
-"""metrics.k8s.io: what Pods and nodes use. Nothing is stored; whoever runs the Pods measures.
+"""metrics.k8s.io: resource usage of Pods and nodes, measured by the node on request.
 
-The lists are those of Pods and nodes, with their selectors; who is not measured is not in them.
+Lists contain the Pods or nodes that match the selectors; those without a measurement are omitted.
+Nothing is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,20 +29,21 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Of containers by name, or of one node, whose name is then the only one."""
+    """Usage of a Pod's containers by name, or of a node under its own name."""
 
     at: datetime
-    #: The time over which the use of processors was averaged.
+    #: Period over which CPU usage is averaged.
     window_seconds: float
     usage: Mapping[str, Usage]
 
 
 class UsageSource(Protocol):
     async def pods(self) -> Mapping[str, Measurement]:
-        """Of each Pod whose processes run here, by its uid."""
+        """Return the measurement of each Pod with running processes on this machine, by uid."""
 
     async def node(self) -> Measurement | None:
-        """Of this machine, under the name of its node."""
+        """Return the measurement of this machine, under the name of its node; None if
+        unavailable."""
 
 
 _SOURCES: Final = {"PodMetrics": BY_RESOURCE[PODS], "NodeMetrics": BY_RESOURCE[NODES]}
@@ -53,7 +55,10 @@ class UsageReader:
         self._source = source
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
-        """Raises NotFound, also for what exists but is not measured."""
+        """Return the metrics of one object.
+
+        Raises NotFound if it does not exist or is not measured.
+        """
         measured = _SOURCES[kind.kind]
         document = await self._service.get(measured, namespace, name)
         for shown in await self._shown(kind, [document]):
@@ -119,5 +124,5 @@ def _document(kind: Kind, metadata: Mapping[str, Any], measurement: Measurement)
 
 
 def _amounts(usage: Usage) -> dict[str, str]:
-    """In the units of Kubernetes' own metrics server."""
+    """Return the amounts in the units of Kubernetes' metrics server."""
     return {"cpu": f"{usage.cpu_nanocores}n", "memory": f"{usage.memory_bytes // 1024}Ki"}

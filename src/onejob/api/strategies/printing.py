@@ -96,7 +96,7 @@ JOB_COLUMNS: Final = [
 
 MANAGED_BY: Final = column("Managed By", "The controller that reconciles the job.", wide=True)
 
-#: Conditions in order of precedence for the status column; a deletion (None) ranks between them.
+#: Conditions in order of precedence for the status column. None is the rank of a deletion.
 _JOB_STATUS_ORDER: Final = (
     "Complete",
     "Failed",
