@@ -222,8 +222,11 @@ class Reading(Struct, frozen=True):
     def _matcher(
         self, kind: Kind, namespace: str, labels: str, fields: str
     ) -> tuple[Matcher | None, str | None]:
-        """Return a predicate on documents (None: all match), and the single name that can match
-        (None: any). Raises BadRequest for invalid selectors."""
+        """Return a predicate on documents, and the single name that can match.
+
+        The predicate is None if all documents match; the name is None if any can match. Raises
+        BadRequest for invalid selectors.
+        """
         try:
             label_selector = parse_label_selector(labels) if labels else None
             field_selector = parse_field_selector(fields) if fields else None

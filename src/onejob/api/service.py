@@ -249,8 +249,10 @@ class Service:
         return stored
 
     async def get_for_client(self, kind: Kind, namespace: str, name: str) -> bytes:
-        """Return the stored object including the managedFields entries that are computed on read
-        (see `status_entries`). Raises NotFound."""
+        """Return the stored object with all its managedFields. Raises NotFound.
+
+        Some entries are not stored but computed on read: see `status_entries`.
+        """
         if (kind.api_version, kind.kind) not in STATUS_WRITERS:
             return await self.get(kind, namespace, name)
         stored = self._stored(kind, namespace, name)
@@ -283,8 +285,10 @@ class Service:
     async def _while_served(
         self, kind: Kind, batches: AsyncGenerator[Sequence[WatchEvent], None]
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """End a custom resource's watch when its definition is removed or changed, so that clients
-        reconnect to the new definition."""
+        """End a custom resource's watch when its definition is removed or changed.
+
+        Clients that reconnect then watch the new definition.
+        """
         changed = asyncio.get_running_loop().create_future()
 
         def note(change: KindsChanged) -> None:
@@ -438,8 +442,10 @@ class Service:
         return outcome
 
     async def decided(self, decide: Callable[[], Outcome]) -> Outcome:
-        """Run `decide` and return its outcome, or raise its ApiError, once the result can no longer
-        be rolled back."""
+        """Run `decide` and return its outcome once the result can no longer be rolled back.
+
+        An ApiError of `decide` is raised at that point, too.
+        """
         try:
             outcome = decide()
         except ApiError:

@@ -108,8 +108,10 @@ class Strategy(Protocol):
         """Return the message of the 400 for an unsupported field label; None if it is supported."""
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
-        """Return the seconds for which a deleted object remains with deletionTimestamp set; 0 for
-        all kinds except Pods."""
+        """Return the seconds for which a deleted object remains with deletionTimestamp set.
+
+        0 for all kinds except Pods. `requested` is None if the client named no grace period.
+        """
 
     def shown(self, document: bytes) -> bytes:
         """Return the client's view of a stored document. Called only if not `shows_as_stored`."""

@@ -127,8 +127,11 @@ class Worker:
                 del self._held[user]
 
     async def turn(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `work` without the limit on waiting requests, for callers that hold little memory
-        while they wait and whose responses have already started."""
+        """Run `work` without the limit on waiting requests.
+
+        For callers that hold little memory while they wait and whose responses have already
+        started.
+        """
         user = REQUESTER.get()
         if self._busy:
             await self._wait(user)

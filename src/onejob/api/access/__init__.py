@@ -1,4 +1,5 @@
 """Authentication and authorization: credentials, certificates, tokens, RBAC decisions.
 
-`api.http` calls this package once per request. Nothing here depends on documents or the store.
+`api.http` calls this package once per request. Only `service_accounts` reads the store, to look up
+the objects that tokens are bound to.
 """

@@ -20,7 +20,7 @@ TOKEN_FILE: Final = "admin.token"
 def admin_token(path: Path) -> str:
     """Return the token in the file; create it on first use.
 
-    Raises NotTrusted if another user can read or could have written the file.
+    Only the owner may read the file. Raises NotTrusted if another user could have written it.
     """
     try:
         if token := _read(path):

@@ -44,7 +44,7 @@ class Authenticator(Protocol):
     def authenticate(self, credentials: Credentials) -> User | None:
         """Return the user, or None if this authenticator does not recognise the credentials.
 
-        Raises UnusableToken if it recognises them but must reject them.
+        Raises UnusableToken if it recognises a token but must reject it. Called with every request.
         """
 
 
@@ -137,8 +137,10 @@ class Impersonation:
 
 
 def all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
-    """Return `groups` plus system:authenticated (or system:unauthenticated for the anonymous user),
-    unless they already contain one of the two."""
+    """Return `groups` plus system:authenticated, or system:unauthenticated for the anonymous user.
+
+    Groups that already contain one of the two are returned unchanged.
+    """
     found = dict.fromkeys(groups)
     if not {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & found.keys():
         found[UNAUTHENTICATED_GROUP if user == ANONYMOUS.name else AUTHENTICATED_GROUP] = None
@@ -193,8 +195,10 @@ def read_bearer_token(header: bytes) -> str:
 
 
 def peer_end(certificate: Mapping[str, Any] | None) -> float:
-    """Return the expiry of a certificate from `ssl.SSLObject.getpeercert()`, in seconds since 1970;
-    0.0 for None."""
+    """Return the expiry of a peer certificate in seconds since 1970; 0.0 for None.
+
+    `certificate` is the result of `ssl.SSLObject.getpeercert()`.
+    """
     if not certificate:
         return 0.0
     # Imported lazily: a process that holds a peer certificate has imported it already.
@@ -204,8 +208,10 @@ def peer_end(certificate: Mapping[str, Any] | None) -> float:
 
 
 def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
-    """Return the subject of a certificate from `ssl.SSLObject.getpeercert()` as a flat tuple of
-    (attribute, value) pairs."""
+    """Return the subject of a peer certificate as a flat tuple of (attribute, value) pairs.
+
+    `certificate` is the result of `ssl.SSLObject.getpeercert()`.
+    """
     if not certificate:
         return ()
     return tuple(

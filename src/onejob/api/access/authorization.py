@@ -35,7 +35,8 @@ class Authorizer(Protocol):
     def authorize(self, user: User, attributes: Attributes) -> Decision: ...
 
     def rules(self, user: User, namespace: str) -> Sequence[Rule]:
-        """Return all rules that apply to the user in a namespace."""
+        """Return all rules that apply to the user in a namespace, for SelfSubjectRulesReview and
+        the privilege-escalation check."""
 
 
 EVERYTHING: Sequence[Rule] = (
@@ -127,8 +128,10 @@ def _is_short(user: User, wanted: Attributes) -> bool:
 
 
 def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:
-    """Yield the attributes to authorize for an impersonation: one for the user, one per group, and
-    one for the uid."""
+    """Yield the attributes that an impersonation must be authorized for.
+
+    One for the user, one per group, and one for the uid: each name is a separate right.
+    """
     match other.user.split(":"):
         case ["system", "serviceaccount", namespace, name] if namespace and name:
             yield Attributes(

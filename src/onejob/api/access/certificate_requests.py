@@ -1,5 +1,6 @@
-"""Requester identity of CertificateSigningRequests. onejob signs none, but external signers rely on
-these fields.
+"""Requester identity in CertificateSigningRequests.
+
+onejob signs no certificates, but external signers rely on these fields.
 """
 
 from typing import Final
@@ -16,8 +17,10 @@ _WHO: Final = ("username", "uid", "groups", "extra")
 def note_requester(
     user: User, kind: Kind, namespace: str, new: Document, old: Document | None
 ) -> None:
-    """Write the requesting user into a new CertificateSigningRequest, replacing any identity in the
-    body. The fields are immutable afterwards."""
+    """Write the requesting user into a new CertificateSigningRequest.
+
+    Replaces any identity in the body. The fields are immutable afterwards.
+    """
     if old is None:
         asked = {name: value for name, value in new["spec"].items() if name not in _WHO}
         new["spec"] = {**asked, **user_info(user)}

@@ -41,8 +41,10 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock for changing the file, so that concurrent commands do not overwrite
-    each other's changes."""
+    """Hold an exclusive lock while changing the file.
+
+    Concurrent commands must not overwrite each other's changes.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
     try:

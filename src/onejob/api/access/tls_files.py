@@ -1,5 +1,7 @@
-"""User-provided TLS files: serving certificate and client CA, replacing or adding to the server's
-own.
+"""TLS files provided by the user: serving certificate with key, and client CA.
+
+The certificate replaces the server's own; the client CA is trusted in addition to the
+server's own CA.
 """
 
 import logging

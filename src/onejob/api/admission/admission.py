@@ -247,8 +247,10 @@ class Admission:
         return confinement.host_paths(said, self.host_paths)
 
     def _confine(self, rules: NamespaceRules | None, kind: Kind, doc: Document) -> list[str]:
-        """Raise Forbidden for a Pod that violates the confinement policy; return a warning for a
-        template whose Pods would violate it."""
+        """Raise Forbidden for a Pod that violates the confinement policy.
+
+        Returns a warning for a template whose Pods would violate it.
+        """
         if rules is None and self.host_paths is None:
             return []
         said = Confinement() if rules is None else rules.confinement

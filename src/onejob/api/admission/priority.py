@@ -87,8 +87,10 @@ class Priorities:
         return refusal
 
     def second_default(self, document: Document, *, is_new: bool) -> str:
-        """Return the reason why a PriorityClass may not become the global default; "" if it may, or
-        does not claim to be."""
+        """Return the reason why a PriorityClass may not become the global default.
+
+        "" if it may, or if it does not claim to be the default.
+        """
         if not document.get("globalDefault"):
             return ""
         default = self._default

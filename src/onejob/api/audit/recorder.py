@@ -1,6 +1,4 @@
-"""Audit recorder: follows a request through its stages and writes an Event for each stage that the
-policy selects.
-"""
+"""Audit recorder: writes an Event for each stage of a request that the policy selects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime

@@ -1,5 +1,6 @@
-"""Warnings about schema fields of a CustomResourceDefinition that have no effect, with upstream's
-messages. Pure functions.
+"""Warnings about CustomResourceDefinition schema fields that have no effect.
+
+Pure functions with upstream's messages.
 """
 
 from collections.abc import Iterator, Mapping

@@ -25,7 +25,8 @@ def scale_of(
 ) -> dict[str, Any]:
     """Return the Scale of an object.
 
-    Raises NotFound if it has no replicas field, unless `to_change` is set.
+    Raises NotFound if the object has no replicas field. With `to_change`, a missing field counts as
+    no replicas yet.
     """
     replicas = parse_path(paths.spec_replicas_path).first(doc)
     if replicas is None and not to_change:

@@ -251,8 +251,10 @@ def _bad_pattern(pattern: str) -> str:
 def _nested(
     schema: Mapping[str, Any], path: str, *, skip_any_of: bool = False
 ) -> Iterator[FieldError]:
-    """Yield errors for fields that are forbidden inside a junctor (allOf, anyOf, oneOf, not), where
-    a schema may restrict values but not describe them."""
+    """Yield errors for fields that are forbidden inside a junctor (allOf, anyOf, oneOf, not).
+
+    There a schema may restrict values but not describe them.
+    """
     for place, below in junctors(schema, path):
         if not (skip_any_of and place.startswith(f"{path}.anyOf[")):
             yield from _nested(below, place)

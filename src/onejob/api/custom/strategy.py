@@ -167,8 +167,10 @@ class CustomStrategy(BaseStrategy):
         return None if label in known else f"field label not supported: {label}"
 
     def shown(self, document: bytes) -> bytes:
-        """Return the document by the current schema: it may have been stored under an earlier
-        schema or in another version."""
+        """Return the document by the current schema.
+
+        It may have been stored under an earlier schema or in another version.
+        """
         doc: Document = msgspec.json.decode(document)
         kept = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
         doc = {**kept, **{name: value for name, value in doc.items() if name not in kept}}
@@ -187,8 +189,10 @@ class CustomStrategy(BaseStrategy):
 
 
 def _judged(doc: Document) -> Document:
-    """Return the part of the document that the schema validates: metadata is reduced to its names,
-    because other rules apply to the rest."""
+    """Return the part of the document that the schema validates.
+
+    Metadata is reduced to its names, because other rules apply to the rest.
+    """
     metadata = doc["metadata"]
     names = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
     return {**doc, "metadata": names}

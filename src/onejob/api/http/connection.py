@@ -478,8 +478,10 @@ class Connection(asyncio.Protocol):
     # --- limits -----------------------------------------------------------------------------------
 
     def _refuse_once(self, code: int) -> None:
-        """Reject the connection unless it is rejected already: the parser continues to report input
-        that it has received."""
+        """Reject the connection unless that has been done.
+
+        The parser continues to report input that it has already received.
+        """
         if not self._refused:
             self._refuse(code)
 

@@ -513,8 +513,10 @@ class Endpoints:
 
 
 def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool) -> None:
-    """Raise NotAcceptable or BadRequest before anything is written if the result could not be
-    rendered for the client."""
+    """Raise NotAcceptable or BadRequest if the result could not be rendered for the client.
+
+    Called before anything is written: a write either gets its response or is not executed.
+    """
     tables = "get" in target.kind.verbs and target.subresource not in ("binding", "eviction")
     representation = negotiate(request.header(b"accept"), tables=tables)
     require_form(representation, target.kind, is_list=is_list)
@@ -551,8 +553,10 @@ def _require_name(body: Document, name: str) -> None:
 
 
 def _require_kind(applied: Document) -> None:
-    """Raise BadRequest if an apply patch lacks apiVersion or kind: it is stored as sent, so the URL
-    cannot supply them."""
+    """Raise BadRequest if an apply patch lacks apiVersion or kind.
+
+    The patch is stored as sent, so the URL cannot supply them.
+    """
     for field in ("apiVersion", "kind"):
         if not applied.get(field):
             raise BadRequest(f"an apply patch must say its {field}")

@@ -159,8 +159,10 @@ async def as_protobuf(document: bytes, worker: Worker) -> bytes:
 
 
 def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
-    """Raise NotAcceptable if the form does not fit: lists and objects have different metadata-only
-    forms, and some kinds have no protobuf."""
+    """Raise NotAcceptable if the kind does not support the requested form.
+
+    Lists and objects have different metadata-only forms, and some kinds have no protobuf.
+    """
     form = representation.form
     if representation.media == "protobuf" and not has_message(kind):
         raise NotAcceptable(f"there is no protobuf of {kind.plural}, only JSON and YAML")

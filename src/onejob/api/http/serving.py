@@ -37,7 +37,7 @@ class CannotListen(Exception):
 class ApiServer:
     """HTTPS server.
 
-    `address` is known after `await start()`; `await stop()` takes at most a second.
+    `port` and `url` are known after `await start()`; `await stop()` takes at most a second.
     """
 
     def __init__(

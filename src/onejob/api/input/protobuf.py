@@ -129,8 +129,10 @@ def _read_message(
 def _put(
     into: Document, known: "Field", wire: _Wire, shape: Shape, required: frozenset[str]
 ) -> None:
-    """Store a field unless it is an empty non-pointer scalar: Go encodes those in protobuf but
-    omits them in JSON."""
+    """Store a field unless it is an empty non-pointer scalar.
+
+    Go encodes empty scalars in protobuf but omits them in JSON.
+    """
     try:
         value = _value(wire, shape)
     except _Skip:

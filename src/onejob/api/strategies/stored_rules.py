@@ -1,7 +1,7 @@
 """Upstream's defaults and rules for kinds that are only stored.
 
-Only the rules without which an object would be useless, or would differ from the one that the
-client wrote to a cluster.
+Limited to the rules without which an object would be useless, or would look different to the client
+that wrote it.
 """
 
 import re

@@ -54,8 +54,10 @@ def disabled_job_fields(gates: FeatureGates) -> tuple[str, ...]:
 def drop_disabled(
     spec: dict[str, Any], old_spec: Mapping[str, Any], disabled: tuple[str, ...]
 ) -> None:
-    """Drop disabled fields, except those that the stored object has: it keeps them after their gate
-    is disabled."""
+    """Drop disabled fields that the stored object does not have.
+
+    A stored field is kept when its feature gate is disabled.
+    """
     for field in disabled:
         if field not in old_spec:
             spec.pop(field, None)
@@ -167,8 +169,10 @@ def _generate_selector(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
 
 
 def _stamp_tracking(metadata: dict[str, Any], name: str | None) -> None:
-    """Set the annotation that marks a new Job as tracked by finalizers, or remove both known
-    annotations if `name` is None (not tracked)."""
+    """Set the annotation that marks a new Job as tracked by finalizers.
+
+    If `name` is None, the Job is not tracked and both known annotations are removed.
+    """
     if name is not None:
         metadata.setdefault("annotations", {})[name] = ""
         return

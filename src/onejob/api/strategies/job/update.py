@@ -61,8 +61,10 @@ def _never_started(job: Document) -> bool:
 
 
 def _open_for_change(job: Document) -> bool:
-    """Return whether the Job is suspended, confirmed by the controller or never started, and
-    without running Pods."""
+    """Return whether the Job is suspended and has no running Pods.
+
+    The suspension must be confirmed by the controller, or the Job must never have started.
+    """
     status = job.get("status", {})
     if not job["spec"].get("suspend") or status.get("active"):
         return False

@@ -1,4 +1,4 @@
-"""Validation of tolerations and affinity."""
+"""Validation of a pod spec's tolerations and affinity (well-formedness only)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -91,8 +91,10 @@ def validate_container_security(
 
 
 def _internal(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container's context as upstream's messages print it: with all fields of the internal
-    type, under their Go names."""
+    """Return a container's context as upstream's messages print it.
+
+    The result has all fields of the internal type, under their Go names.
+    """
     return {
         _go_name(field): None if context.get(field) is None else _as_internal(context[field], names)
         for field, names in _INTERNAL.items()

@@ -97,8 +97,10 @@ def _without_judged(spec: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
 def _free_gated_placement(
     left: dict[str, Any], spec: Mapping[str, Any], old: Mapping[str, Any]
 ) -> None:
-    """Permit placement changes while the Pod has a scheduling gate, as long as they only narrow
-    down where it can run."""
+    """Permit placement changes while the Pod has a scheduling gate.
+
+    The changes may only narrow down where the Pod can run.
+    """
     selector, old_selector = spec.get("nodeSelector", {}), old.get("nodeSelector", {})
     if old_selector.items() <= selector.items():
         left["nodeSelector"] = old_selector
