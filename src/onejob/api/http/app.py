@@ -1,6 +1,6 @@
 """ASGI application of the API, without a framework.
 
-Request pipeline: authenticate, route, authorize, call the endpoint, send the response.
+Request pipeline: route, authenticate, authorize, call the endpoint, send the response.
 
 Errors:
     Every failure is a `Status` document. Unexpected exceptions are logged and answered with 500.
