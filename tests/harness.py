@@ -20,12 +20,12 @@ from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
-from onejob.api.damage import is_readable
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.schema.schema import load_schema
 from onejob.api.service import Service
+from onejob.api.unreadable import is_readable
 from onejob.client.base import Client, Create
 from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig

@@ -42,7 +42,7 @@ from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import virtual_clock

@@ -10,11 +10,11 @@ import apsw
 import msgspec
 import pytest
 
-from onejob.api.damage import Judge, StorageReadError, is_readable
-from onejob.api.input.query import DESPITE_DAMAGE
+from onejob.api.decoding.query import DESPITE_DAMAGE
+from onejob.api.unreadable import Judge, StorageReadError, is_readable
 from onejob.benchmarks.plane import a_job
-from onejob.cli.clients.base import Api, Ask
-from onejob.cli.clients.http_api import open_http_api
+from onejob.cli.sources.base import Api, Ask
+from onejob.cli.sources.http_api import open_http_api
 from onejob.client.base import Selection
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.testing import OnejobServer

@@ -13,15 +13,15 @@ from onejob.api.schema.schema import load_schema
 from onejob.api.schema.shapes import ListShape, ObjectShape
 from onejob.api.writing.placing import status_with
 from onejob.benchmarks.plane import a_job
-from onejob.cli.clients.awaiting import Condition as AwaitedCondition
+from onejob.cli.sources.awaiting import Condition as AwaitedCondition
 from onejob.client.base import Create, Delete, Patch, Selection
-from onejob.explaining.ended import finish_of
+from onejob.diagnosis.ended import finish_of
 from onejob.objects.job import is_finished
 from onejob.objects.meta import Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Invalid
 from onejob.wire.kinds import BY_RESOURCE
-from tests.api.custom.build import a_definition
+from tests.api.crd.build import a_definition
 from tests.api.protobuf_support import sample
 from tests.server_support import a_plane
 

@@ -23,6 +23,7 @@ from onejob.planning.cronjob.status import (
 )
 from onejob.planning.future_times import FutureTimes
 from onejob.planning.job.counting import Census
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Observed,
     Plan,
@@ -31,7 +32,6 @@ from onejob.planning.job.plan import (
     StatusWrite,
 )
 from onejob.planning.job.planner import account, plan_job, settle
-from onejob.planning.job.settings import Settings
 
 
 class Entry(msgspec.Struct):

@@ -17,8 +17,8 @@ from onejob.objects.job import Job
 from onejob.planning.cronjob.status import CurrentState
 from onejob.planning.future_times import FutureTimes
 from onejob.planning.job.counting import Census
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed
-from onejob.planning.job.settings import Settings
 from sim.journal.entries import (
     Entry,
     HistoryQuestion,

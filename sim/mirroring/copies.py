@@ -10,7 +10,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.go_duration import parse_duration
 from onejob.planning.mirror import names
-from onejob.planning.mirror.wishes import record_of
+from onejob.planning.mirror.annotations import record_of
 from sim.checks.problems import Problems
 from sim.clients.log import Entry, ServerLog
 from sim.network.links import Network

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.strategies.job.strategy import JobStrategy
+from onejob.api.kinds.job.strategy import JobStrategy
 from onejob.client.base import Bind, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.client.local import LocalClient
 from onejob.controllers import job as job_module

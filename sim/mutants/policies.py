@@ -18,11 +18,11 @@ from onejob.planning.job import counting, fate, oom, per_index, planner, scaling
 from onejob.planning.job.failure_policy import NO_RULING, Ruling, judge_failed_pod
 from onejob.planning.job.fate import deadline_of
 from onejob.planning.job.indexes import IndexSet
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Fate, Plan
 from onejob.planning.job.pod_facts import completion_index, pod_failed
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.success_policy import matching_success_rule
-from onejob.planning.queue.line import Line
+from onejob.planning.queue.order import Line
 from onejob.planning.ttl import Expires, Expiry
 from onejob.wire.errors import Forbidden
 from sim.mutants.planting import Plant, replace

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from onejob.controllers.queueing.controller import QueueController
 from onejob.planning.cronjob import planner
-from onejob.planning.queue import line
-from onejob.planning.queue.line import Line
+from onejob.planning.queue import order
+from onejob.planning.queue.order import Line
 from sim.mutants.planting import Plant, edit
 
 QUEUE: Mapping[str, Plant] = {
@@ -20,9 +20,9 @@ QUEUE: Mapping[str, Plant] = {
         QueueController._read_limits, ("if limits != self._limits:", "if not self._limits:")
     ),
     "order of the queue reversed": edit(
-        line.rank, ("Rank(-priority, entered)", "Rank(-priority, -entered)")
+        order.rank, ("Rank(-priority, entered)", "Rank(-priority, -entered)")
     ),
-    "priority ignored": edit(line.rank, ("Rank(-priority, entered)", "Rank(0, entered)")),
+    "priority ignored": edit(order.rank, ("Rank(-priority, entered)", "Rank(0, entered)")),
 }
 CRONJOBS: Mapping[str, Plant] = {
     "last slot started again": edit(

@@ -7,7 +7,7 @@ from pathlib import Path
 from onejob.clock import Clock
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.pod_spec import Container, NodePod

@@ -19,12 +19,12 @@ from onejob.node.supervisor import (
     capture,
     commands,
     connections,
+    event_batching,
     init,
     journal,
     linux,
     loop,
     main,
-    news,
     pid_namespaces,
     processes,
     record_file,
@@ -115,7 +115,7 @@ class SystemCalls:
             _put(undo, main, "resource", limit)
             _put(undo, main, "wait_until_gone", self._wait_until_gone)
             # Few start at a time here.
-            _put(undo, news, "ENOUGH", 1)
+            _put(undo, event_batching, "ENOUGH", 1)
             for name, call in self._of_spawn().items():
                 _put(undo, spawn, name, call)
             for name, call in self._of_linux().items():

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 from msgspec import Struct, field
 
-from onejob.api.damage import Judge
 from onejob.api.service import Service
+from onejob.api.unreadable import Judge
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.client.write_series import StagedWrites
@@ -64,7 +64,7 @@ from onejob.node.runtime import Runtime
 from onejob.node.runtimes import RUNTIMES
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.planning.job.managing import is_ours
-from onejob.planning.job.settings import Settings as JobSettings
+from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
 from onejob.planning.queue.limits import Limits
@@ -76,8 +76,8 @@ from onejob.worker_threads import prepare_threads
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.recorder import Auditor
-    from onejob.api.audit.settings import AuditSettings
     from onejob.client.acting import ActingClient
     from onejob.controllers.access import AccessPolicy
     from onejob.controllers.identities import Identities

@@ -12,15 +12,15 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from onejob.api.input.decoding import MAX_DEPTH
-from onejob.api.input.yaml_reading import read_yaml
-from onejob.cli.clients.awaiting import Condition, await_on_server
-from onejob.cli.clients.base import Ask, get, list_all, path_of
-from onejob.cli.clients.http_api import open_http_api
-from onejob.cli.clients.known_kinds import KnownKinds, discovered
-from onejob.cli.clients.log_reading import LogQuery, containers_of
-from onejob.cli.clients.resource_args import ResourceArg
+from onejob.api.decoding.bodies import MAX_DEPTH
+from onejob.api.decoding.yaml_reading import read_yaml
 from onejob.cli.display.why import why_lines
+from onejob.cli.sources.awaiting import Condition, await_on_server
+from onejob.cli.sources.base import Ask, get, list_all, path_of
+from onejob.cli.sources.http_api import open_http_api
+from onejob.cli.sources.known_kinds import KnownKinds, discovered
+from onejob.cli.sources.log_reading import LogQuery, containers_of
+from onejob.cli.sources.resource_args import ResourceArg
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions

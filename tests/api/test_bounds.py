@@ -10,18 +10,18 @@ import msgspec
 import pytest
 import yaml
 
-from onejob.api import turns
+from onejob.api import yielding
+from onejob.api.decoding.bodies import MAX_VALUES, decode_body, decode_patch, weight
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Form, Media, Representation
 from onejob.api.http.representations import enclosed_yaml, list_pieces
 from onejob.api.http.streams import Rendering, in_slices
-from onejob.api.input.decoding import MAX_VALUES, decode_body, decode_patch, weight
 from onejob.api.service import Service
-from onejob.api.turns import INLINE_BYTES, Turns, Worker
 from onejob.api.writing.context import MAX_OBJECT_BYTES
 from onejob.api.writing.field_sets import in_order
 from onejob.api.writing.rehearsal import rehearsed
 from onejob.api.writing.writes import Writes
+from onejob.api.yielding import INLINE_BYTES, Turns, Worker
 from onejob.objects.meta import Key
 from onejob.planning.cronjob import schedule
 from onejob.planning.cronjob.schedule import LONGEST_SCHEDULE, ScheduleError, parse_schedule
@@ -337,14 +337,14 @@ def test_large_requests_wait_for_each_other_and_not_without_end() -> None:
             free.wait(30)
             at_work -= 1
 
-        running = [asyncio.create_task(worker.run(work)) for _ in range(turns._MOST_WAITING)]
+        running = [asyncio.create_task(worker.run(work)) for _ in range(yielding._MOST_WAITING)]
         await asyncio.sleep(0)
         refused = await failure(worker.run(work))
         assert refused.code == 429
         assert refused.retry_after_seconds == 1
         free.set()
         await asyncio.gather(*running)
-        assert (most, worker.runs) == (1, turns._MOST_WAITING)
+        assert (most, worker.runs) == (1, yielding._MOST_WAITING)
 
     asyncio.run(main())
 
@@ -395,7 +395,7 @@ def test_others_have_their_turn_while_many_objects_are_matched_or_deleted(tmp_pa
             async with Spinner() as spinner:
                 found = await service.list(CONFIGMAP, "default", selection)
             assert len(found.documents) == 40
-            assert spinner.turns >= 40 * 100_000 // turns.TURN_BYTES - 1
+            assert spinner.turns >= 40 * 100_000 // yielding.TURN_BYTES - 1
         # Each of three thousand terms is asked of each document.
         long = ListOptions(label_selector=",".join(f"a{n}!=b" for n in range(3000)))
         async with Spinner() as spinner:

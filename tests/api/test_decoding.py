@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.input.decoding import MAX_BODY_BYTES, MAX_DEPTH, decode_body, decode_patch
+from onejob.api.decoding.bodies import MAX_BODY_BYTES, MAX_DEPTH, decode_body, decode_patch
 from onejob.wire.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
 
 JSON = "application/json"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.input.decoding import MAX_DEPTH, is_too_deep
-from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.decoding.bodies import MAX_DEPTH, is_too_deep
+from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.protobuf_encoding import encode_object
 from onejob.api.schema.schema import WrongShape, load_schema, normalise
 from onejob.wire.errors import BadRequest

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from onejob.api.strategies.printing import human_duration, selector_text
+from onejob.api.kinds.printing import human_duration, selector_text
 from onejob.virtual_time import NOON
-from tests.api.strategies.build import strategy
+from tests.api.kinds.build import strategy
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 YEAR = 365 * DAY

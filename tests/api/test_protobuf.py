@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.input.decoding import decode_body
-from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.decoding.bodies import decode_body
+from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.schema import load_schema, normalise
 from onejob.wire.errors import BadRequest
 from tests.api.protobuf_support import PROTOBUF, body, message, sample

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.protobuf_encoding import (
     encode_event,
     encode_list,

@@ -13,10 +13,10 @@ from onejob.api.document_facts import DocumentFacts
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
 from onejob.api.http.streams import Rendering, Watch, begun
+from onejob.api.kinds import strategy_for
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
-from onejob.api.strategies import strategy_for
-from onejob.api.turns import SharedTurns
+from onejob.api.yielding import SharedTurns
 from onejob.gates import FeatureGates
 from onejob.virtual_time import run_virtual
 from onejob.wire.requests import NOWHERE, WatchEvent, WatchOptions

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from onejob.api.turns import _MOST_WAITING, REQUESTER, Worker
+from onejob.api.yielding import _MOST_WAITING, REQUESTER, Worker
 from onejob.wire.errors import TooManyRequests
 
 

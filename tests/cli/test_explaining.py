@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from onejob.cli.run.runs import RanJob, Run, RunEnd
-from onejob.explaining.explanation import Explanation
-from onejob.explaining.jobs import explain_job
+from onejob.diagnosis.explanation import Explanation
+from onejob.diagnosis.jobs import explain_job
 from onejob.planning.pod.placement import NodeView
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from onejob.explaining.cronjobs import explain_cronjob
-from onejob.explaining.explanation import Explanation
+from onejob.diagnosis.cronjobs import explain_cronjob
+from onejob.diagnosis.explanation import Explanation
 from tests.cli.build import NOON, after, finished, job_document, stamp
 
 

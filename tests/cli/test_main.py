@@ -9,8 +9,8 @@ import click
 import pytest
 
 from onejob.cli import main
+from onejob.cli.command_suggestions import HERE, OF_KUBECTL
 from onejob.cli.errors import CommandError
-from onejob.cli.other_words import HERE, OF_KUBECTL
 from onejob.wire.errors import not_found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onejob.explaining.jobs import explain_job
+from onejob.diagnosis.jobs import explain_job
 from onejob.planning.mirror.names import MANAGER
 from tests.cli.build import NOON, job_document
 from tests.cli.command_line import CommandLine

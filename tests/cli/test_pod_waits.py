@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.explaining.pod_waits import PodWait, find_wait, short_resources, start_hint
+from onejob.diagnosis.pod_waits import PodWait, find_wait, short_resources, start_hint
 from onejob.planning.pod.placement import NodeView, Taint
 from tests.cli.build import pod_document
 

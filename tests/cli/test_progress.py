@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.cli.run.progress import KEPT_FAILURES, JobProgress, RunProgress
-from onejob.explaining.pod_waits import PodWait
+from onejob.diagnosis.pod_waits import PodWait
 from tests.cli.build import NOON, a_job, a_pod, after, finished
 
 

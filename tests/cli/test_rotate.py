@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.clients.base import Ask
-from onejob.cli.clients.http_api import open_http_api
+from onejob.cli.sources.base import Ask
+from onejob.cli.sources.http_api import open_http_api
 from onejob.wire.errors import Unauthorized
 from tests.cli.command_line import CommandLine
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from onejob.cli.clients.sources import sources
 from onejob.cli.errors import CommandError
 from onejob.cli.places import data_dir
 from onejob.cli.run.runs import (
@@ -22,6 +21,7 @@ from onejob.cli.run.runs import (
     prune,
     run_end,
 )
+from onejob.cli.sources.selection import sources
 from tests.cli.build import NOON
 
 

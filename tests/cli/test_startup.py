@@ -50,7 +50,7 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
     # Of kinds that a run does not create.
     assert not own & {
         *("onejob.controllers.cronjob", "onejob.planning.cronjob.planner"),
-        *("onejob.api.strategies.cronjob", "onejob.api.strategies.rbac"),
+        *("onejob.api.kinds.cronjob", "onejob.api.kinds.rbac"),
         *("onejob.controllers.disruption", "onejob.controllers.quotas"),
         *("onejob.api.writing.apply", "onejob.planning.pod_security.evaluation"),
     }
@@ -144,9 +144,9 @@ def test_a_server_imports_nothing_for_what_nobody_uses_yet(onejob: CommandLine) 
     assert "onejob.api.http.serving" in names
     assert not names & {
         # Custom resources and their rules.
-        *("re2", "onejob.cel", "onejob.api.custom.strategy", "onejob.api.custom.definition_checks"),
+        *("re2", "onejob.cel", "onejob.api.crd.strategy", "onejob.api.crd.definition_checks"),
         # Kinds that are only stored; CronJobs with a time zone; WebSockets; the dashboard.
-        *("onejob.api.strategies.stored_rules", "zoneinfo", "websockets"),
+        *("onejob.api.kinds.stored_rules", "zoneinfo", "websockets"),
         "importlib.metadata",
-        *("onejob.dashboard.pages", "onejob.explaining.jobs"),
+        *("onejob.dashboard.pages", "onejob.diagnosis.jobs"),
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.clients.usage import Usage
+from onejob.cli.sources.usage import Usage
 from onejob.cli.top.layout import as_lines, memory_text
 from onejob.cli.top.snapshot import Snapshot, in_order, take_snapshot
 from tests.cli.command_line import CommandLine

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from onejob.cli.clients.sources import sources
-from onejob.cli.clients.usage import Usage, total, usage_of_nodes, usage_of_pod, usage_of_pods
+from onejob.cli.sources.selection import sources
+from onejob.cli.sources.usage import Usage, total, usage_of_nodes, usage_of_pod, usage_of_pods
 from tests.cli.command_line import CommandLine
 
 

@@ -2,8 +2,8 @@
 
 import json
 
-from onejob.cli.clients.usage import Usage
 from onejob.cli.display.usage import container_usage_texts, pod_usage_text
+from onejob.cli.sources.usage import Usage
 from tests.cli.command_line import CommandLine, job_yaml
 
 POD = {

@@ -10,8 +10,8 @@ import pytest
 
 from onejob.api.access.authentication import Credentials
 from onejob.api.access.users import BadUsers, UserTokenAuthenticator, add_user, read_users
-from onejob.cli.clients.base import Ask
-from onejob.cli.clients.http_api import HttpApi, open_http_api
+from onejob.cli.sources.base import Ask
+from onejob.cli.sources.http_api import HttpApi, open_http_api
 from onejob.clock import SystemClock
 from onejob.wire.errors import ApiError, Forbidden, Unauthorized
 from tests.cli.command_line import CommandLine

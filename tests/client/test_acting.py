@@ -21,7 +21,7 @@ from onejob.controllers.selection import ALL
 from onejob.metrics import Metrics
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.planning.audit import AuditPolicy, Rule
-from onejob.planning.rbac.inside import CONTROLLERS, controller_user, node_user
+from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import Question
 from onejob.virtual_time import run_virtual

@@ -8,7 +8,7 @@ import msgspec
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.claiming import owner_reference
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from onejob.api.strategies import strategy_for
-from onejob.api.strategies.cronjob import (
+from onejob.api.kinds import strategy_for
+from onejob.api.kinds.cronjob import (
     validate_cronjob,
     validate_cronjob_spec,
     validate_schedule,

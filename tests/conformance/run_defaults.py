@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 
-from onejob.api.strategies import strategy_for
+from onejob.api.kinds import strategy_for
 from onejob.gates import FeatureGates
 from onejob.wire.registry import KindRegistry
 from tests.conformance.loader import with_value

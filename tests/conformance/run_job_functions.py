@@ -17,11 +17,11 @@ from onejob.planning.job.claiming import (
 )
 from onejob.planning.job.conditions import ensure_condition, new_condition
 from onejob.planning.job.counting import new_finished_pods
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import due_indexes
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.job.routing import jobs_wanting, may_release_finalizer, route_job_update
 from onejob.planning.job.scaling import removal_rank
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING_AS_PROPOSED
 from onejob.wire.selectors import parse_label_selector
 from tests.conformance.planner_cases import as_adopted, as_job, as_pod, as_pods, spoil_expected

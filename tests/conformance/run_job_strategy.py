@@ -4,8 +4,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from onejob.api.strategies import strategy_for
-from onejob.api.strategies.job.warnings import job_spec_warnings
+from onejob.api.kinds import strategy_for
+from onejob.api.kinds.job.warnings import job_spec_warnings
 from onejob.wire.kinds import BY_RESOURCE
 from tests.conformance.loader import gates_of, with_value
 from tests.conformance.verdict import Case, Failed, Verdict, compare

@@ -21,6 +21,7 @@ from onejob.planning.job.bookkeeping import Draft
 from onejob.planning.job.claiming import plan_claims
 from onejob.planning.job.counting import Census, Tally, completed_indexes
 from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Event,
@@ -36,7 +37,6 @@ from onejob.planning.job.plan import (
 from onejob.planning.job.planner import account, plan_job, settle
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.job.pod_template import PodFactory
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_document
 from onejob.planning.job.tracking import account_for_held
 from onejob.planning.names import INDEX_ANNOTATION

@@ -7,8 +7,8 @@ compared as well.
 import re
 from collections.abc import Iterator
 
-from onejob.api.strategies import strategy_for
-from onejob.api.strategies.job.status_validation import (
+from onejob.api.kinds import strategy_for
+from onejob.api.kinds.job.status_validation import (
     CHANGE_RULES,
     STATE_RULES,
     Rule,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from onejob.api.strategies import strategy_for
-from onejob.api.strategies.job.update import validate_job_update
-from onejob.api.strategies.job.validation import JobOptions
+from onejob.api.kinds import strategy_for
+from onejob.api.kinds.job.update import validate_job_update
+from onejob.api.kinds.job.validation import JobOptions
 from onejob.wire.kinds import BY_RESOURCE
 from tests.conformance.comparing_errors import compare_errors, error_corruptions
 from tests.conformance.loader import gates_of

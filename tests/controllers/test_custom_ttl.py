@@ -12,7 +12,7 @@ from onejob.gates import FeatureGates
 from onejob.objects.meta import EVENTS, Key
 from onejob.planning.custom_ttl import CUSTOM_TTL_ANNOTATION
 from onejob.virtual_time import run_virtual
-from tests.api.custom.build import NAME, a_definition, a_version, widget
+from tests.api.crd.build import NAME, a_definition, a_version, widget
 from tests.controllers.housekeeping import House, a_house
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.custom.build import a_definition, a_version, widget
+from tests.api.crd.build import a_definition, a_version, widget
 from tests.e2e.serving import Server, a_server
 
 kubernetes = pytest.importorskip("kubernetes", reason="the Python client is not installed")

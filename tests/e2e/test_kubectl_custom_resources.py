@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.custom.build import a_definition, a_version, text, thing
+from tests.api.crd.build import a_definition, a_version, text, thing
 from tests.e2e.serving import Server, a_server, needs_kubectl
 
 pytestmark = needs_kubectl

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onejob.planning.custom_resources import is_true
-from tests.api.custom.build import a_definition, a_version, thing, widget
+from tests.api.crd.build import a_definition, a_version, thing, widget
 from tests.e2e.serving import GREETER, Server, a_server
 
 kubernetes = pytest.importorskip("kubernetes", reason="the Python client is not installed")

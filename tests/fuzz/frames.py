@@ -10,7 +10,7 @@ from contextlib import suppress
 import atheris  # type: ignore[import-untyped]
 
 with atheris.instrument_imports(include=["onejob"]):
-    from onejob.api.input.protobuf import decode_protobuf
+    from onejob.api.decoding.protobuf import decode_protobuf
     from onejob.api.schema.protobuf_encoding import encode_object
     from onejob.api.schema.protobuf_fields import MAGIC
     from onejob.api.sessions.channels import Channels

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onejob.api.access.users import USERS_FILE, add_user
-from onejob.api.audit.settings import AuditSettings
+from onejob.api.audit.configuration import AuditSettings
 from onejob.clock import SystemClock
 from tests.api.http.raw_requests import Requests, a_server
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.strategies.printing import job_cells
+from onejob.api.kinds.printing import job_cells
 from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule

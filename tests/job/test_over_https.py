@@ -18,7 +18,7 @@ from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from tests.harness import HttpPlane, running_http
 from tests.job.terms import template
 from tests.scripted_cluster import ScriptedNode

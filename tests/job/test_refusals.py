@@ -10,7 +10,7 @@ import pytest
 
 from onejob.client.base import Create, Delete, Op, Patch, Result
 from onejob.client.local import LocalClient
-from onejob.explaining.jobs import explain_job
+from onejob.diagnosis.jobs import explain_job
 from onejob.objects.meta import EVENTS, JOBS, PODS
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from onejob.cli.clients.base import Ask, get, list_all, path_of
-from onejob.cli.clients.http_api import HttpApi, open_http_api
 from onejob.cli.errors import CommandError
+from onejob.cli.sources.base import Ask, get, list_all, path_of
+from onejob.cli.sources.http_api import HttpApi, open_http_api
 from onejob.objects.meta import JOBS, PODS
 from onejob.planning.mirror import names
 from onejob.wire.errors import ApiError, NotFound

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from onejob.planning.mirror import names
-from onejob.planning.mirror.wishes import Record
+from onejob.planning.mirror.annotations import Record
 from tests.e2e.serving import Server
 from tests.mirror.pairs import a_job, condition
 from tests.mirror.rounds import COMPLETIONS, Document, World, options_of, play_all

@@ -23,7 +23,7 @@ from onejob.node.agent.agent import NodeAgent
 from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
 from onejob.node.supervisor import pid_namespaces

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from onejob.node.supervisor.event_batching import BRIEF_SECONDS, ENOUGH, GATHERING_SECONDS, News
 from onejob.node.supervisor.journal import Attempt, Claim, Outcome
-from onejob.node.supervisor.news import BRIEF_SECONDS, ENOUGH, GATHERING_SECONDS, News
 
 MOMENT = GATHERING_SECONDS / 4
 

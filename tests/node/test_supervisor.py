@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.process.supervisor_client import _PACKAGES, SupervisorClient
-from onejob.node.supervisor.news import ENOUGH
+from onejob.node.supervisor.event_batching import ENOUGH
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.agent import settings as settings_module
-from onejob.node.agent.settings import FetchedSettings, fetch_settings
+from onejob.node.agent import container_sources
+from onejob.node.agent.container_sources import FetchedSettings, fetch_settings
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent, StartBlocked
 from onejob.node.setup import volumes
@@ -146,7 +146,7 @@ def test_provide_volumes_holds_each_source_once(tmp_path: Path, source: Document
 
 
 def test_fetch_settings_refuses_documents_beyond_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_module, "MAX_BYTES", 10 * MEGABYTE)
+    monkeypatch.setattr(container_sources, "MAX_BYTES", 10 * MEGABYTE)
     fetched = 0
 
     async def fetch(key: Key) -> bytes:
@@ -196,7 +196,7 @@ class Scene:
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
         self._news = asyncio.Event()
-        read = settings_module._read
+        read = container_sources._read
 
         def write(*args: Any) -> bool:
             self.writing.add(threading.current_thread().name)
@@ -209,7 +209,7 @@ class Scene:
             return read(*args)
 
         monkeypatch.setattr(volumes, "write_files", write)
-        monkeypatch.setattr(settings_module, "_read", decode)
+        monkeypatch.setattr(container_sources, "_read", decode)
 
     async def fetch(self, key: Key) -> bytes:
         document = DOCUMENTS[key]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onejob.planning.notify.wishes import USUAL_EVENTS, Wish, nearest_wish, read_wish
+from onejob.planning.notify.annotations import USUAL_EVENTS, Wish, nearest_wish, read_wish
 from tests.notify.support import NOTIFY, NOTIFY_ON
 
 

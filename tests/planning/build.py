@@ -8,6 +8,7 @@ import msgspec
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.counting import Census
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Observed,
@@ -17,7 +18,6 @@ from onejob.planning.job.plan import (
     Settlement,
 )
 from onejob.planning.job.planner import account, plan_job, settle
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

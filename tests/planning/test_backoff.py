@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed, PodSeed
 from onejob.planning.job.pod_facts import finish_time
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION, FAILURE_COUNT_ANNOTATION
 from tests.planning.build import NOON, a_job, a_pod, an_indexed_job, carried_out, plan, stamp
 

@@ -14,8 +14,8 @@ from onejob.planning.job.claiming import (
     plan_claims,
     release_patch,
 )
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import is_tracked
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
 from tests.planning.build import JOB_UID, NOON, OWNER, a_job, a_pod, stamp
 

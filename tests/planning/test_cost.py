@@ -8,9 +8,9 @@ import pytest
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.job.counting import Census
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed
 from onejob.planning.job.planner import plan_job
-from onejob.planning.job.settings import Settings
 from tests.planning.build import NOON, a_job, a_pod, an_indexed_job, carried_out, stamp
 
 PARALLELISM = 300

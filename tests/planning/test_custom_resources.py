@@ -11,7 +11,7 @@ from onejob.planning.custom_resources import (
     with_condition,
 )
 from onejob.wire.kinds import KINDS
-from tests.api.custom.build import a_definition
+from tests.api.crd.build import a_definition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FREE = NamesInUse()

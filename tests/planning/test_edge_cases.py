@@ -9,12 +9,12 @@ from onejob.objects.job import Job, UncountedPods
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.counting import Census
 from onejob.planning.job.indexes import IndexFormatError, IndexSet, parse_indexes, validate_indexes
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import failure_count
 from onejob.planning.job.plan import Observed, PodOutcomes, PodSeed, RemovalOutcomes
 from onejob.planning.job.planner import account, settle
 from onejob.planning.job.pod_template import PodFactory, generate_name_with_index
 from onejob.planning.job.routing import may_release_finalizer, route_pod_change
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_document
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION
 from tests.planning.build import (

@@ -7,10 +7,10 @@ import pytest
 
 from onejob.objects.pod import Pod
 from onejob.planning.job.oom import MemoryGrowth, read_factor
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Plan
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.pruning import keeps_accounted_pods
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
     OOM_MEMORY_FACTOR_ANNOTATION,
     OOM_MEMORY_MAX_ANNOTATION,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import PodSeed
 from onejob.planning.job.pod_template import PodFactory, generate_name, generate_name_with_index
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,

@@ -9,8 +9,8 @@ from onejob.gates import FeatureGates
 from onejob.objects.job import PodFailurePolicy, SuccessPolicy
 from onejob.planning.job.failure_policy import Ruling, judge_failed_pod
 from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.scaling import split_by_index
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.success_policy import matching_success_rule
 from tests.planning.build import a_pod, indexed_pods
 

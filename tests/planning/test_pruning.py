@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onejob.objects.pod import Pod
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
 from tests.planning.build import NOON, a_job, a_pod, plan
 

@@ -9,9 +9,9 @@ import pytest
 
 from onejob.objects.job import Job
 from onejob.planning.job.counting import Census
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed, Plan
 from onejob.planning.job.planner import plan_job
-from onejob.planning.job.settings import Settings
 from sim.journal import entries as journal_entries
 from sim.journal.__main__ import KEPT, explained
 from sim.journal.entries import differences

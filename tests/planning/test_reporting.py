@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Event, Metric, Observed, Plan, PodOutcomes
 from onejob.planning.job.planner import account
 from onejob.planning.job.reporting import (
@@ -15,7 +16,6 @@ from onejob.planning.job.reporting import (
     pod_delete_failed,
     pod_deleted,
 )
-from onejob.planning.job.settings import Settings
 from tests.planning.build import (
     NOON,
     a_job,

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from onejob.cli.queue.showing import job_rows, limit_rows
-from onejob.explaining.queues import reason, start_text
+from onejob.diagnosis.queues import reason, start_text
 from onejob.objects.job import Job, read_job
 from onejob.planning.queue.forecast import forecast, scopes
 from onejob.planning.queue.limits import Limits
-from onejob.planning.queue.standing import Priorities
+from onejob.planning.queue.membership import Priorities
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NO_CLASSES = Priorities.of(())

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from onejob.planning.queue.limits import BadLimits, Limits, parse_limits, read_limits, scope_text
-from onejob.planning.queue.line import Line, Rank, rank
+from onejob.planning.queue.order import Line, Rank, rank
 
 
 def test_limits_are_read_as_options_and_as_text() -> None:

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 import pytest
 
-from onejob.api.damage import is_readable
+from onejob.api.unreadable import is_readable
 from onejob.objects.meta import Key
 from onejob.store import lock_file
 from onejob.store.base import (

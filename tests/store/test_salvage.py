@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec import json
 
-from onejob.api.damage import is_readable
+from onejob.api.unreadable import is_readable
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen
 from onejob.store.checking.examination import Examination, examine

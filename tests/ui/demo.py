@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from onejob.cli.clients.base import Ask, path_of
-from onejob.cli.clients.http_api import open_http_api
-from onejob.cli.clients.known_kinds import KnownKinds, discovered
+from onejob.cli.sources.base import Ask, path_of
+from onejob.cli.sources.http_api import open_http_api
+from onejob.cli.sources.known_kinds import KnownKinds, discovered
 from onejob.testing import OnejobNamespace, OnejobServer
 from onejob.wire.errors import AlreadyExists
 

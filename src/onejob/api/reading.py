@@ -15,7 +15,7 @@ from onejob.api.document_facts import DocumentFacts
 from onejob.api.sections import at_revision
 from onejob.api.shared_batches import SharedBatches
 from onejob.api.strategy import Strategy
-from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.api.yielding import DOCUMENT_COST, Turns
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
 from onejob.wire.errors import BadRequest, Expired, Timeout, expired

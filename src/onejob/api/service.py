@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onejob.api.admission.admission import Admission, FollowedStore
-from onejob.api.custom.definitions import DEFINITIONS, DefinitionStrategy
-from onejob.api.other_names import OtherNames
+from onejob.api.aliases import OtherNames
+from onejob.api.crd.definitions import DEFINITIONS, DefinitionStrategy
+from onejob.api.kinds import Strategies, strategy_for
 from onejob.api.reading import Reading
 from onejob.api.schema.schema import load_schema
 from onejob.api.sections import copied, read_metadata
-from onejob.api.strategies import Strategies, strategy_for
 from onejob.api.strategy import Document, Guard, Strategy
-from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, SharedTurns, Turns, Worker
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.managed_fields import STATUS_WRITERS
@@ -36,6 +35,7 @@ from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
 from onejob.api.writing.status_entries import StatusEntries
 from onejob.api.writing.writes import Writes
+from onejob.api.yielding import DOCUMENT_COST, INLINE_BYTES, SharedTurns, Turns, Worker
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.disruption_budget import BUDGETS
@@ -66,7 +66,7 @@ from onejob.wire.requests import (
 )
 
 if TYPE_CHECKING:
-    from onejob.api.custom.serving import Definitions
+    from onejob.api.crd.serving import Definitions
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Service:
 
         Imported lazily: most servers have no custom resources.
         """
-        from onejob.api.custom.serving import Definitions
+        from onejob.api.crd.serving import Definitions
 
         return Definitions(self)
 

@@ -1,7 +1,7 @@
 """Strategy interface: defaulting, validation and presentation rules of one kind.
 
 The verbs in `service` are the same for all kinds and call these hooks, as the registry strategies
-of Kubernetes are called. Implementations live in `onejob.api.strategies`.
+of Kubernetes are called. Implementations live in `onejob.api.kinds`.
 
 Guarantees:
     Documents are plain dicts and already normalised: nulls dropped, unknown fields pruned, types

@@ -13,8 +13,8 @@ import msgspec
 
 from onejob.api.service import Service
 from onejob.api.strategy import Document
-from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.api.writing.metadata import timestamp
+from onejob.api.yielding import DOCUMENT_COST, Turns
 from onejob.objects.meta import NODES, PODS
 from onejob.wire.errors import not_found
 from onejob.wire.kinds import BY_RESOURCE, Kind

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     # Imported only for completion; all other commands would pay for the import.
     from click.shell_completion import CompletionItem
 
-    from onejob.cli.clients.base import Api
+    from onejob.cli.sources.base import Api
 
 #: Kinds whose objects are offered by commands that accept any kind.
 _COMMON: Final = ("job", "cronjob", "pod")
@@ -71,9 +71,9 @@ def _names(context: click.Context, kind: str) -> list[str]:
 
 
 def _found_names(context: click.Context, kind: str) -> Iterator[str]:
-    from onejob.cli.clients.base import list_all
-    from onejob.cli.clients.known_kinds import BUILT_IN
-    from onejob.cli.clients.sources import sources
+    from onejob.cli.sources.base import list_all
+    from onejob.cli.sources.known_kinds import BUILT_IN
+    from onejob.cli.sources.selection import sources
 
     given = context.params
     chosen = BUILT_IN.named(kind)

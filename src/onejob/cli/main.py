@@ -114,7 +114,7 @@ def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError
     """
     from difflib import get_close_matches
 
-    from onejob.cli.other_words import meant_by
+    from onejob.cli.command_suggestions import meant_by
 
     meant = meant_by(name) if name == whole else ""
     if not meant and (close := get_close_matches(name, names, 1)):

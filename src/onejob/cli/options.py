@@ -360,7 +360,7 @@ def client_options(function: F) -> F:
         data_dir: str | None,
         **options: Any,
     ) -> Any:
-        from onejob.cli.clients.sources import sources
+        from onejob.cli.sources.selection import sources
         from onejob.wire.errors import NotFound
 
         only_runs = options.pop("runs", False)
@@ -369,7 +369,7 @@ def client_options(function: F) -> F:
         try:
             return function(*arguments, where=where, **options)
         except NotFound as missing:
-            from onejob.cli.clients.absent import hint
+            from onejob.cli.sources.absent import hint
 
             raise CommandError(
                 missing.message, hint(where, missing), exit_code=EXIT_FAILED

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from onejob.api.input.decoding import has_more_values
+from onejob.api.decoding.bodies import has_more_values
 from onejob.client.base import EventType, WatchEvent, Written
 from onejob.client.transport.answer import MAX_BODY_BYTES
 from onejob.objects.meta import Key

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from onejob.api.input.decoding import MAX_DEPTH
-from onejob.api.input.yaml_reading import read_yaml
+from onejob.api.decoding.bodies import MAX_DEPTH
+from onejob.api.decoding.yaml_reading import read_yaml
 from onejob.client.credentials import Credential, FixedCredential
 from onejob.client.kubeconfig import BadKubeconfig, Connection
 from onejob.wire.errors import ApiError

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from onejob.api.damage import storage_read_error
 from onejob.api.sections import SectionedDocument, sectioned_patch, split
 from onejob.api.service import Service
-from onejob.api.turns import INLINE_BYTES
+from onejob.api.unreadable import storage_read_error
 from onejob.api.writing.pod_subresources import bind_pod, evict
+from onejob.api.yielding import INLINE_BYTES
 from onejob.client.base import (
     Bind,
     Create,

@@ -29,7 +29,7 @@ from onejob.informers.queue_metrics import Queues, export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import Key
-from onejob.planning.job.settings import Settings as JobSettings
+from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.leadership import Timing
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
 from onejob.planning.rbac import defaults
-from onejob.planning.rbac.inside import NODE_ROLE
+from onejob.planning.rbac.component_roles import NODE_ROLE
 from onejob.planning.rbac.policy import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Installer(Protocol):
-    """Registry of served custom kinds: `onejob.api.custom.serving.Definitions`."""
+    """Registry of served custom kinds: `onejob.api.crd.serving.Definitions`."""
 
     def install(self, doc: dict[str, Any], *, terminating: bool = False) -> None: ...
 

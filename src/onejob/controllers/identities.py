@@ -22,7 +22,12 @@ from onejob.controllers.selection import (
     TTL,
 )
 from onejob.metrics import Metrics
-from onejob.planning.rbac.inside import controller_user, manager_user, node_user, server_user
+from onejob.planning.rbac.component_roles import (
+    controller_user,
+    manager_user,
+    node_user,
+    server_user,
+)
 from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import User
 

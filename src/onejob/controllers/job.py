@@ -28,6 +28,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.job.legacy import drop_annotation_patch
 from onejob.planning.job.managing import is_ours, marks_of_pods, tracks_with_finalizers
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Event,
     Metric,
@@ -42,7 +43,6 @@ from onejob.planning.job.pod_facts import controlling_job_uid
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.reporting import finalizer_removal_failed
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_patch, with_status
 from onejob.wire.errors import ApiError, NotFound
 

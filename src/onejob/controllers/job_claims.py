@@ -16,7 +16,7 @@ from onejob.planning.job.claiming import (
     release_patch,
 )
 from onejob.planning.job.managing import tracks_with_finalizers
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from onejob.wire.errors import ApiError, Invalid, NotFound
 
 

@@ -18,6 +18,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.managing import is_ours
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import PodEnd, controlling_job_uid, end_of, same_owners
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.routing import (
@@ -26,7 +27,6 @@ from onejob.planning.job.routing import (
     route_pod_change,
     was_started_by,
 )
-from onejob.planning.job.settings import Settings
 from onejob.planning.mirror.names import MANAGER as MIRROR_MANAGER
 from onejob.planning.names import BUILT_IN_MANAGER
 

@@ -11,9 +11,9 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.claiming import release_finalizer_patch
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.job.routing import may_release_finalizer
-from onejob.planning.job.settings import Settings
 from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)

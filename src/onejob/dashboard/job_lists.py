@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.api.yielding import DOCUMENT_COST, Turns
 from onejob.client.base import Client, Selection
 from onejob.objects.meta import JOBS
 

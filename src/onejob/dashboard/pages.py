@@ -11,10 +11,10 @@ import msgspec
 from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
 from onejob.api.access.authorization import Attributes, Authorizer, require
+from onejob.api.decoding.query import first, flag
 from onejob.api.http.answers import Answer, error_answer, json_answer, text_answer
 from onejob.api.http.incoming import Request
 from onejob.api.http.routing import PageNotFound
-from onejob.api.input.query import first, flag
 from onejob.api.sessions.pod_streams import LogSource, log_options
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs

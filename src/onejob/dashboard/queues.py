@@ -14,14 +14,14 @@ from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.controllers.queueing.config import LIMITS, fetch_limits
 from onejob.dashboard.job_lists import job_documents
-from onejob.explaining.mirrors import describe_targets, is_mirrored
-from onejob.explaining.queues import queue_document
+from onejob.diagnosis.mirrors import describe_targets, is_mirrored
+from onejob.diagnosis.queues import queue_document
 from onejob.objects.job import read_job
 from onejob.objects.meta import Key
 from onejob.planning.mirror.names import MANAGER, TARGET_LABEL
 from onejob.planning.queue.forecast import Entry, forecast, scopes
 from onejob.planning.queue.limits import BadLimits, Limits
-from onejob.planning.queue.standing import PRIORITY_CLASSES, Priorities, read_priority_class
+from onejob.planning.queue.membership import PRIORITY_CLASSES, Priorities, read_priority_class
 
 Document: TypeAlias = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.api.yielding import DOCUMENT_COST, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
@@ -28,11 +28,11 @@ from onejob.dashboard.job_pods import (
     read_pod_view,
     row_of,
 )
-from onejob.explaining.cronjobs import explain_cronjob
-from onejob.explaining.explanation import Explanation
-from onejob.explaining.jobs import explain_job
-from onejob.explaining.pod_waits import read_node
-from onejob.explaining.pods import explain_pod
+from onejob.diagnosis.cronjobs import explain_cronjob
+from onejob.diagnosis.explanation import Explanation
+from onejob.diagnosis.jobs import explain_job
+from onejob.diagnosis.pod_waits import read_node
+from onejob.diagnosis.pods import explain_pod
 from onejob.informers.cache import Cache
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, NODES, PODS, Key, Meta, View

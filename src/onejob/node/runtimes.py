@@ -18,7 +18,7 @@ from onejob.node.images import Images
 from onejob.node.options import NodeOptions, RuntimeName
 from onejob.node.podman import traits as podman_traits
 from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.runtime import Runtime, RuntimeTraits
 from onejob.node.setup.environment import NodeContext
 from onejob.node.simulated import SimulatedRuntime
@@ -73,8 +73,8 @@ def _make_podman(
     options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext
 ) -> Runtime:
     # Imported on demand: most installations do not use Podman, and the import delays start-up.
+    from onejob.node.podman.engine_settings import PodmanSettings
     from onejob.node.podman.runtime import PodmanRuntime
-    from onejob.node.podman.settings import PodmanSettings
 
     # Nothing is inherited by default: an image sets its own PATH.
     return PodmanRuntime(

@@ -37,7 +37,7 @@ from onejob.store.versions import Versions
 from onejob.store.writer import Committer, ThreadCommitter, Writer
 
 if TYPE_CHECKING:
-    from onejob.store.checking.suspicion import PageCheck
+    from onejob.store.checking.integrity import PageCheck
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class LogStore:
             committer = committer if committer is not None else ThreadCommitter()
         except CorruptStore as error:
             database.close(tidy=False)
-            from onejob.store.checking.suspicion import said_in_full
+            from onejob.store.checking.integrity import said_in_full
 
             raise CorruptStore(said_in_full(Path(path), is_readable, error)) from error
         except BaseException:
@@ -363,7 +363,7 @@ class LogStore:
 
         Runs at most once: the check reads the whole file.
         """
-        from onejob.store.checking.suspicion import PageCheck
+        from onejob.store.checking.integrity import PageCheck
 
         try:
             self._page_check = PageCheck(self._database.path)

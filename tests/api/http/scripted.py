@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from onejob.api.turns import SharedTurns, Worker
+from onejob.api.yielding import SharedTurns, Worker
 from onejob.clock import SystemClock
 from onejob.wire.errors import not_found
 from onejob.wire.kinds import KINDS, Kind

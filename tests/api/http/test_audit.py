@@ -16,15 +16,15 @@ from click.testing import CliRunner
 
 from onejob.api.access.authorization import Attributes
 from onejob.api.audit import recorder
+from onejob.api.audit.configuration import AuditSettings
 from onejob.api.audit.log_file import AuditLog, CannotAudit, Rotation
-from onejob.api.audit.settings import AuditSettings
-from onejob.api.input.decoding import decode_body
+from onejob.api.decoding.bodies import decode_body
 from onejob.cli.errors import CommandError
 from onejob.cli.main import cli
 from onejob.planning.audit import read_policy
 from onejob.planning.names import PENDING_DEADLINE_ANNOTATION as _DEADLINE
 from onejob.planning.queue.limits import LIMITS_KEY, LIMITS_NAME, LIMITS_NAMESPACE
-from onejob.planning.rbac.inside import (
+from onejob.planning.rbac.component_roles import (
     CONTROLLERS,
     controller_user,
     manager_user,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.planning.custom_resources import is_true
-from tests.api.custom.build import (
+from tests.api.crd.build import (
     DEFINITIONS,
     NAME,
     PATH,

@@ -10,7 +10,7 @@ import pytest
 
 from onejob.api.access.authentication import holder_of
 from onejob.api.http.fairness import FairSeats
-from onejob.api.turns import REQUESTER, Worker
+from onejob.api.yielding import REQUESTER, Worker
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.virtual_time import run_virtual

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.input.query import (
+from onejob.api.decoding.query import (
     delete_options_from_body,
     delete_options_from_query,
     flag,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.strategies.stored import WITHOUT_EFFECT
+from onejob.api.kinds.stored import WITHOUT_EFFECT
 from onejob.wire.kinds import BY_RESOURCE, STORED_KINDS, Kind
 from tests.api.http.raw_requests import TABLE, Requests, with_requests
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.protobuf_encoding import encode_object
 from onejob.client.base import Bind
 from onejob.objects.meta import Key
-from tests.api.custom.build import DEFINITIONS, a_definition
+from tests.api.crd.build import DEFINITIONS, a_definition
 from tests.api.http.documents import (
     CONFIGS,
     JOBS,

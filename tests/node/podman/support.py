@@ -13,9 +13,9 @@ import pytest
 
 from onejob.clock import SystemClock
 from onejob.node.options import NodeOptions
+from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.records import DATA_DIR
 from onejob.node.podman.runtime import PodmanRuntime
-from onejob.node.podman.settings import PodmanSettings
 from onejob.node.setup.environment import NodeContext
 from tests.node.support import NODE, ROOM, Document, Node, a_node, a_pod, an_api
 

@@ -10,8 +10,8 @@ import msgspec
 from onejob.client.base import Create
 from onejob.clock import SystemClock
 from onejob.node.options import NodeOptions
+from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.runtime import PodmanRuntime
-from onejob.node.podman.settings import PodmanSettings
 from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.meta import Key

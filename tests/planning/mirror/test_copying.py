@@ -7,6 +7,7 @@ import pytest
 
 from onejob.objects.job import Job, read_job
 from onejob.planning.mirror import names
+from onejob.planning.mirror.annotations import BadWish, Record, read_wish, record_of
 from onejob.planning.mirror.copying import (
     ConfigRef,
     changed_copy,
@@ -16,7 +17,6 @@ from onejob.planning.mirror.copying import (
     named_config,
     needed_spec,
 )
-from onejob.planning.mirror.wishes import BadWish, Record, read_wish, record_of
 
 Document = dict[str, Any]
 RECORD = Record("a", "far", "x")

@@ -7,6 +7,7 @@ import pytest
 
 from onejob.objects.job import read_job
 from onejob.planning.mirror import names
+from onejob.planning.mirror.annotations import Record, record_text
 from onejob.planning.mirror.copying import copy_of
 from onejob.planning.mirror.planner import (
     Absent,
@@ -31,7 +32,6 @@ from onejob.planning.mirror.planner import (
     place_to_ask,
     plan,
 )
-from onejob.planning.mirror.wishes import Record, record_text
 
 Document = dict[str, Any]
 SERVER = "https://a:6443"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onejob.api.strategies.job.status_validation import (
+from onejob.api.kinds.job.status_validation import (
     Write,
     applicable_rules,
     validate_job_status_update,

@@ -11,7 +11,7 @@ import msgspec
 from onejob.api.access.authorization import Attributes
 from onejob.api.audit.log_file import AuditLog, CannotAudit
 from onejob.api.audit_notes import begin_notes
-from onejob.api.input.decoding import MAX_BODY_BYTES, decode_body, decode_patch, decode_yaml
+from onejob.api.decoding.bodies import MAX_BODY_BYTES, decode_body, decode_patch, decode_yaml
 from onejob.api.request_ids import RequestIds
 from onejob.planning.audit import (
     COMPLETE,

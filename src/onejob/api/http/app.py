@@ -32,7 +32,7 @@ from onejob.api.access.authorization import (
     require,
 )
 from onejob.api.access.service_accounts.accounts import ServiceAccounts
-from onejob.api.damage import storage_read_error
+from onejob.api.decoding.query import Query, check_timeout, flag, parse_query, selected_name
 from onejob.api.http.answers import (
     Answer,
     error_answer,
@@ -63,7 +63,6 @@ from onejob.api.http.server_pages import (
     openapi_answer,
     version_document,
 )
-from onejob.api.input.query import Query, check_timeout, flag, parse_query, selected_name
 from onejob.api.request_ids import RequestIds
 from onejob.api.service import Service
 from onejob.api.sessions.pod_streams import ExecSource, LogSource
@@ -77,8 +76,9 @@ from onejob.api.sessions.upgrades import (
     watch_protocol,
     watch_stream,
 )
-from onejob.api.turns import REQUESTER
+from onejob.api.unreadable import storage_read_error
 from onejob.api.usage import UsageSource
+from onejob.api.yielding import REQUESTER
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
 from onejob.tracing import Span

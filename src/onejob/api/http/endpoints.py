@@ -11,6 +11,15 @@ from onejob.api.access.authentication import NO_AUTHENTICATOR, Authenticator
 from onejob.api.access.authorization import Attributes, Authorizer, require
 from onejob.api.access.reviews import review
 from onejob.api.access.service_accounts.token_requests import TokenRequests
+from onejob.api.decoding.bodies import decode_body, decode_patch, weight
+from onejob.api.decoding.query import (
+    delete_options_from_body,
+    delete_options_from_query,
+    first,
+    list_options,
+    watch_options,
+    write_options,
+)
 from onejob.api.http.answers import Answer, Header, warning_headers
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import negotiate
@@ -29,15 +38,6 @@ from onejob.api.http.representations import (
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Rendering, Watch, begun, resumed
 from onejob.api.http.tables import parse_include_object, table_pieces
-from onejob.api.input.decoding import decode_body, decode_patch, weight
-from onejob.api.input.query import (
-    delete_options_from_body,
-    delete_options_from_query,
-    first,
-    list_options,
-    watch_options,
-    write_options,
-)
 from onejob.api.schema.protobuf_encoding import encode_list
 from onejob.api.service import Service
 from onejob.api.sessions.pod_streams import (
@@ -50,9 +50,9 @@ from onejob.api.sessions.pod_streams import (
 )
 from onejob.api.sessions.upgrades import SESSIONS
 from onejob.api.strategy import Document
-from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
 from onejob.api.usage import UsageReader, UsageSource
 from onejob.api.writing.patching import json_patch, merge_patch
+from onejob.api.yielding import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
@@ -341,7 +341,7 @@ class Endpoints:
     async def _update_scale(
         self, request: Request, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Answer:
-        from onejob.api.custom.scale import replicas_patch
+        from onejob.api.crd.scale import replicas_patch
 
         patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))
         outcome = await self._service.patch(
@@ -357,7 +357,7 @@ class Endpoints:
         patch: Any,
         options: WriteOptions,
     ) -> Answer:
-        from onejob.api.custom.scale import scale_of
+        from onejob.api.crd.scale import scale_of
 
         kind = target.kind
         document = await self._service.get(kind, target.namespace, target.name)
@@ -376,7 +376,7 @@ class Endpoints:
     async def _scale_answer(
         self, request: Request, target: ResourcePath, document: bytes
     ) -> Answer:
-        from onejob.api.custom.scale import scale_of
+        from onejob.api.crd.scale import scale_of
 
         kind = target.kind
         scale = scale_of(msgspec.json.decode(document), kind, self._service.definitions.scale(kind))

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from onejob.api.access.authorization import Attributes
-from onejob.api.input.decoding import MAX_BODY_BYTES
-from onejob.api.input.query import Query
+from onejob.api.decoding.bodies import MAX_BODY_BYTES
+from onejob.api.decoding.query import Query
 from onejob.wire.errors import RequestTimeout, RequestTooLarge
 from onejob.wire.requests import User
 

@@ -12,7 +12,7 @@ import msgspec
 
 from onejob.api.http.negotiation import Representation
 from onejob.api.schema.protobuf_encoding import encode_object, has_message
-from onejob.api.turns import Worker
+from onejob.api.yielding import Worker
 from onejob.wire.errors import NotAcceptable
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import ListOutcome

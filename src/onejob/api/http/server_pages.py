@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from onejob.api.access.service_accounts.accounts import ServiceAccounts
+from onejob.api.decoding.query import first
 from onejob.api.http.answers import (
     GZIP_FROM_BYTES,
     Answer,
@@ -30,7 +31,6 @@ from onejob.api.http.negotiation import (
     prefers_protobuf_openapi,
 )
 from onejob.api.http.routing import GroupPath, PageNotFound
-from onejob.api.input.query import first
 from onejob.wire.errors import NotAcceptable
 from onejob.wire.registry import KindRegistry
 

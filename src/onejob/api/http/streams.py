@@ -13,6 +13,7 @@ from collections.abc import (
 )
 from typing import Final, TypeAlias, TypeVar
 
+from onejob.api.decoding.query import first
 from onejob.api.http.answers import error_answer
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
@@ -23,11 +24,10 @@ from onejob.api.http.representations import (
     watch_line_head,
 )
 from onejob.api.http.tables import bookmark_table, object_table, parse_include_object
-from onejob.api.input.query import first
 from onejob.api.schema.protobuf_encoding import encode_event, framed
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
-from onejob.api.turns import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
+from onejob.api.yielding import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import WatchEvent

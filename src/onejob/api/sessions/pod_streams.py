@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from onejob.api.input.query import Query, first, flag, whole_number
+from onejob.api.decoding.query import Query, first, flag, whole_number
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Invalid
 from onejob.wire.field_errors import FieldError, forbidden, invalid

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
+from onejob.api.decoding.query import Query
 from onejob.api.http.incoming import Receive, Send
-from onejob.api.input.query import Query
 from onejob.api.sessions.channels import Channels
 from onejob.api.sessions.spdy import (
     Pinged,

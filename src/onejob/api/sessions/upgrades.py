@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.decoding.query import Query
 from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Receive, Send
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Watch
-from onejob.api.input.query import Query
 from onejob.api.service import Service
 from onejob.api.sessions.channels import choose_protocol
 from onejob.api.sessions.exec_sessions import PROTOCOLS, SPDY_PROTOCOL, run_session

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.kinds.metadata import validate_metadata_fields
 from onejob.api.schema.schema import Schema, WrongShape
 from onejob.api.sections import Raw, decode, held, split
-from onejob.api.strategies.metadata import validate_metadata_fields
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.managed_fields import all_fields
 from onejob.api.writing.metadata import drop_empty, prepare_brought, with_suffix

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.input.decoding import is_too_deep
+from onejob.api.decoding.bodies import is_too_deep
 from onejob.api.sections import copied, shallow
 from onejob.api.strategy import Document
 from onejob.wire.errors import ApiError, BadRequest

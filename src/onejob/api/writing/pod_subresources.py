@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from onejob.api.input.query import delete_options_from_body
+from onejob.api.decoding.query import delete_options_from_body
 from onejob.api.sections import sectioned, shallow
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions

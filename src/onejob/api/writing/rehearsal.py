@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.api.sections import at_revision, sectioned
-from onejob.api.turns import Worker
 from onejob.api.writing.known_creations import KnownCreations
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.writes import Writes
+from onejob.api.yielding import Worker
 from onejob.objects.meta import Key
 from onejob.store.base import StagingStore, Stored
 from onejob.wire.errors import ApiError, Conflict

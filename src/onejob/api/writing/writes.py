@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.damage import placeholder
+from onejob.api.kinds.base import keep_section
 from onejob.api.schema.comparing import semantically_equal
 from onejob.api.schema.schema import WrongShape, all_problems
 from onejob.api.sections import (
@@ -25,8 +25,8 @@ from onejob.api.sections import (
     shallow,
     text_of,
 )
-from onejob.api.strategies.base import keep_section
 from onejob.api.strategy import Document
+from onejob.api.unreadable import placeholder
 from onejob.api.writing.context import (
     MAX_OBJECT_BYTES,
     NOTHING,

@@ -9,7 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -41,10 +41,10 @@ def command(
     where: "Sources",
 ) -> int:
     """Create objects, or change them to what the files say (server-side apply)."""
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.writing import apply, manifest_namespace
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.run.manifests import read_manifests
+    from onejob.cli.sources.base import get
+    from onejob.cli.sources.writing import apply, manifest_namespace
     from onejob.wire.errors import NotFound
 
     if not files and not filename:

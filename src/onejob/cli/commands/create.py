@@ -10,9 +10,9 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import CommandAfterDashes, client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.base import Api
-    from onejob.cli.clients.sources import Sources
     from onejob.cli.run.manifests import Manifest
+    from onejob.cli.sources.base import Api
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -62,9 +62,9 @@ def command(
     **options: Any,
 ) -> int:
     """Create objects on the server."""
-    from onejob.cli.clients.writing import create, manifest_namespace
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.run.manifests import read_manifests
+    from onejob.cli.sources.writing import create, manifest_namespace
 
     if bool(filename) == bool(what):
         raise CommandError("give files or what to create", "see onejob create --help")
@@ -158,7 +158,7 @@ def _default_folder(where: "Sources", api: "Api | None") -> str:
     It is usable if the server is on this machine and runs Pods as processes, without an image of
     their own.
     """
-    from onejob.cli.clients.base import list_all
+    from onejob.cli.sources.base import list_all
     from onejob.objects.meta import NODES
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -182,8 +182,8 @@ def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
 
 
 def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.resource_args import one_resource_arg
+    from onejob.cli.sources.base import get
+    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob
 

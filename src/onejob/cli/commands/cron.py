@@ -12,8 +12,8 @@ from onejob.cli.options import client_options, output_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onejob.cli.clients.base import Api
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.base import Api
+    from onejob.cli.sources.selection import Sources
     from onejob.planning.cronjob.history import Fire
     from onejob.planning.cronjob.schedule import Schedule
 
@@ -126,9 +126,9 @@ def next_times(
 @client_options
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
-    from onejob.cli.clients.writing import create
     from onejob.cli.display.output import resource_name
     from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.sources.writing import create
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 
     api, namespace, cronjob = _cronjob(where, what)
@@ -153,8 +153,8 @@ def history(what: tuple[str, ...], last: int, output: str | None, where: "Source
     """Show what became of the last times of a CronJob: what ran, was skipped or missed, and why."""
     import msgspec
 
-    from onejob.cli.clients.cronjobs import read_fires
     from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.sources.cronjobs import read_fires
     from onejob.clock import SystemClock
 
     api, namespace, cronjob = _cronjob(where, what)
@@ -180,9 +180,9 @@ def backfill(
     what: tuple[str, ...], begin: str, until: str, queue: str, dry_run: bool, where: "Sources"
 ) -> None:
     """Create the Jobs of a CronJob for a span of its schedule, as far as they are missing."""
-    from onejob.cli.clients.cronjobs import backfill_jobs, existing_jobs
-    from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.sources.cronjobs import backfill_jobs, existing_jobs
+    from onejob.cli.sources.writing import create
 
     first, last = _time(begin, "--from"), _time(until, "--to")
     if last <= first:
@@ -210,8 +210,8 @@ def backfill(
 
 def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[str, Any]]":
     """Return the server, and the CronJob's namespace and document."""
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.resource_args import one_resource_arg
+    from onejob.cli.sources.base import get
+    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
 
     arg = one_resource_arg(what, default="cronjob")
@@ -245,7 +245,7 @@ def history_lines(fires: "Sequence[Fire]", width: int) -> list[str]:
 
 
 def _lasted(begin: datetime | None, end: datetime | None) -> str:
-    from onejob.api.strategies.printing import human_duration
+    from onejob.api.kinds.printing import human_duration
 
     return human_duration((end - begin).total_seconds()) if begin and end else ""
 
@@ -271,7 +271,7 @@ def _time(text: str, option: str) -> datetime:
 
 
 def _distance(time: datetime, now: datetime) -> str:
-    from onejob.api.strategies.printing import human_duration
+    from onejob.api.kinds.printing import human_duration
 
     seconds = (time - now).total_seconds()
     return human_duration(seconds) if seconds >= 0 else f"{human_duration(-seconds)} ago"

@@ -10,10 +10,10 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.base import Api
-    from onejob.cli.clients.resource_args import ResourceArg
-    from onejob.cli.clients.sources import Sources
     from onejob.cli.run.runs import Run
+    from onejob.cli.sources.base import Api
+    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -70,8 +70,8 @@ def command(
     """Delete objects of the server, or kept runs (which go by themselves after 7 days)."""
     import msgspec
 
-    from onejob.cli.clients.base import Ask, path_of
-    from onejob.cli.clients.resource_args import parse_resource_args
+    from onejob.cli.sources.base import Ask, path_of
+    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.wire.errors import NotFound
 
     if ids := _run_ids(what):
@@ -151,9 +151,9 @@ def _chosen(
     everything: bool,
 ) -> "list[tuple[ResourceArg, str]]":
     """Return each object to delete with its namespace."""
-    from onejob.cli.clients.base import list_all
-    from onejob.cli.clients.resource_args import ResourceArg, parse_resource_args
-    from onejob.cli.clients.writing import manifest_namespace
+    from onejob.cli.sources.base import list_all
+    from onejob.cli.sources.resource_args import ResourceArg, parse_resource_args
+    from onejob.cli.sources.writing import manifest_namespace
 
     namespace = where.namespace_in(api)
     if files:
@@ -195,7 +195,7 @@ def _delete_options(cascade: str, grace_period: int, now: bool, force: bool) -> 
 def _wait_until_gone(
     api: "Api", removed: "list[tuple[ResourceArg, str]]", timeout: float | None
 ) -> None:
-    from onejob.cli.clients.awaiting import Condition, await_on_server
+    from onejob.cli.sources.awaiting import Condition, await_on_server
     from onejob.clock import SystemClock
 
     clock = SystemClock()

@@ -9,7 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -24,10 +24,10 @@ Examples:
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Show objects in full, each with the events about it, as kubectl describe does."""
-    from onejob.cli.clients.base import get, list_all
-    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.cli.display.describing import describe
     from onejob.cli.display.why import usage_lines
+    from onejob.cli.sources.base import get, list_all
+    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.clock import SystemClock
     from onejob.objects.meta import EVENTS, PODS
     from onejob.wire.kinds import BY_RESOURCE

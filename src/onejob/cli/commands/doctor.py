@@ -81,7 +81,7 @@ def command(
 
 
 def _examine(database: Path) -> "Examination":
-    from onejob.api.damage import is_readable
+    from onejob.api.unreadable import is_readable
     from onejob.store.base import CannotOpen, CorruptStore
     from onejob.store.checking.examination import examine
 
@@ -135,7 +135,7 @@ def _repair(database: Path, target: Path | None) -> None:
 def _remove(database: Path, names: Sequence[str]) -> None:
     import asyncio
 
-    from onejob.api.damage import is_readable
+    from onejob.api.unreadable import is_readable
     from onejob.store.base import CannotOpen, StoreError
     from onejob.store.checking.removal import remove_damaged
 

@@ -11,9 +11,9 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
-    from onejob.api.custom.columns import JsonPath
-    from onejob.cli.clients.resource_args import ResourceArg
-    from onejob.cli.clients.sources import Sources
+    from onejob.api.crd.columns import JsonPath
+    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -80,7 +80,6 @@ def command(
     where: "Sources",
 ) -> int:
     """List objects: of the data dir's server, or of the runs that are kept."""
-    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.cli.display.listing import (
         Query,
         find_documents,
@@ -88,6 +87,7 @@ def command(
         print_tables,
         watch_table,
     )
+    from onejob.cli.sources.resource_args import parse_resource_args
 
     args = parse_resource_args(what, known=where.kinds())
     query = Query(selector, field_selector, all_namespaces, sort_by)

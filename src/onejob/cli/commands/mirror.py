@@ -8,8 +8,8 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options, data_dir_option, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.base import Api
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.base import Api
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -82,7 +82,7 @@ def add(
     """
     from pathlib import Path
 
-    from onejob.cli.clients.sources import sources
+    from onejob.cli.sources.selection import sources
     from onejob.client.inline_kubeconfig import inlined_kubeconfig
     from onejob.client.kubeconfig import BadKubeconfig
     from onejob.wire.names import subdomain_errors
@@ -110,8 +110,8 @@ def add(
 
 def _check(text: bytes) -> None:
     """Check that the cluster answers and lets us list Jobs. Raises CommandError."""
-    from onejob.cli.clients.base import Ask, path_of
-    from onejob.cli.clients.http_api import HttpApi
+    from onejob.cli.sources.base import Ask, path_of
+    from onejob.cli.sources.http_api import HttpApi
     from onejob.client.inline_kubeconfig import read_inline_kubeconfig
     from onejob.objects.meta import JOBS
     from onejob.wire.errors import ApiError
@@ -135,7 +135,7 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
 
     import msgspec
 
-    from onejob.cli.clients.base import Ask, path_of
+    from onejob.cli.sources.base import Ask, path_of
     from onejob.planning.mirror.names import KUBECONFIG_KEY, TARGET_LABEL
     from onejob.wire.errors import AlreadyExists
     from onejob.wire.kinds import BY_RESOURCE
@@ -198,8 +198,8 @@ def list_targets(output: str | None, where: "Sources") -> None:
 
 
 def _targets(api: "Api", namespace: str) -> list[dict[str, Any]]:
-    from onejob.cli.clients.base import list_all
-    from onejob.explaining.mirrors import describe_targets
+    from onejob.cli.sources.base import list_all
+    from onejob.diagnosis.mirrors import describe_targets
     from onejob.planning.mirror.names import TARGET_LABEL
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -208,8 +208,8 @@ def _targets(api: "Api", namespace: str) -> list[dict[str, Any]]:
 
 
 def _mirrored_jobs(api: "Api", namespace: str) -> list[dict[str, Any]]:
-    from onejob.cli.clients.base import list_all
-    from onejob.explaining.mirrors import is_mirrored
+    from onejob.cli.sources.base import list_all
+    from onejob.diagnosis.mirrors import is_mirrored
     from onejob.objects.meta import JOBS
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -223,8 +223,8 @@ def _mirrored_jobs(api: "Api", namespace: str) -> list[dict[str, Any]]:
 def remove(name: str, force: bool, where: "Sources") -> None:
     """Delete a target's credentials. Jobs that have copies there could not be followed or deleted
     any more, so that is refused while there are any."""
-    from onejob.cli.clients.base import Ask, get, path_of
-    from onejob.explaining.mirrors import target_of
+    from onejob.cli.sources.base import Ask, get, path_of
+    from onejob.diagnosis.mirrors import target_of
     from onejob.planning.mirror.names import FINALIZER, TARGET_LABEL
     from onejob.wire.kinds import BY_RESOURCE
 

@@ -8,7 +8,7 @@ import click
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -40,7 +40,7 @@ def command(output: str | None, where: "Sources") -> int:
     from onejob.cli.queue import showing
     from onejob.cli.queue.reading import read_queue
     from onejob.clock import SystemClock
-    from onejob.explaining.queues import queue_document
+    from onejob.diagnosis.queues import queue_document
     from onejob.planning.queue.forecast import scopes
 
     now = SystemClock().now()

@@ -11,8 +11,8 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.base import Api
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.base import Api
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -48,11 +48,11 @@ def command(
 
     A kept run is run once more right here, as onejob run --again and --resume do it.
     """
-    from onejob.cli.clients.base import get, list_all
-    from onejob.cli.clients.params import params_of_job
-    from onejob.cli.clients.resource_args import one_resource_arg
-    from onejob.cli.clients.settings import parse_settings
     from onejob.cli.display.output import print_documents, resource_name
+    from onejob.cli.sources.base import get, list_all
+    from onejob.cli.sources.params import params_of_job
+    from onejob.cli.sources.resource_args import one_resource_arg
+    from onejob.cli.sources.set_options import parse_settings
     from onejob.objects.job import is_finished
     from onejob.objects.meta import JOBS
     from onejob.planning.job.rerun import rerun
@@ -108,7 +108,7 @@ def _run_again(
 
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
-    from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.sources.writing import create
 
     return create(api, made_manifest(document), namespace)

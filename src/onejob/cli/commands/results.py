@@ -10,7 +10,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -42,12 +42,12 @@ def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where:
     Of a Job that repeats failed indexes (rerun --failed-only, run --resume) the results of the
     others are those of the Jobs before.
     """
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.lineage import results_of_job, results_of_lineage
-    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.sources.base import get
+    from onejob.cli.sources.lineage import results_of_job, results_of_lineage
+    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import JOBS
 
     arg = one_resource_arg(what, default="job")

@@ -9,7 +9,7 @@ from onejob.cli.completing import complete_object
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:

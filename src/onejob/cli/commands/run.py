@@ -335,7 +335,7 @@ def _refuse_programs(files: tuple[str, ...]) -> None:
     import shlex
     import shutil
 
-    from onejob.explaining.pod_waits import interpreter_of
+    from onejob.diagnosis.pod_waits import interpreter_of
 
     if not files:
         return
@@ -413,10 +413,10 @@ def _manifests(
 def _of_kept_run(
     wanted: str, data_dir: str | None, options: dict[str, Any]
 ) -> "tuple[RunClaim, list[Manifest]]":
-    from onejob.cli.clients.settings import parse_settings
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.resuming import manifests_of_run
     from onejob.cli.run.runs import claim_newest, claim_run, find_run
+    from onejob.cli.sources.set_options import parse_settings
 
     if options["resume"] and options["again"]:
         raise CommandError("give --resume or --again, not both")

@@ -68,7 +68,7 @@ def _described(state: str, run: "Run") -> dict[str, Any]:
 
 
 def _row(run: dict[str, Any], now: "datetime") -> list[str]:
-    from onejob.api.strategies.printing import human_duration
+    from onejob.api.kinds.printing import human_duration
 
     code = run["exitCode"]
     return [

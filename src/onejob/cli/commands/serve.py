@@ -19,7 +19,7 @@ from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
     from onejob.api.access.tls_files import TlsFiles
-    from onejob.api.audit.settings import AuditSettings
+    from onejob.api.audit.configuration import AuditSettings
     from onejob.cli.places import DataDir
     from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
@@ -223,8 +223,8 @@ def _audit(
     if policy is None or path is None:
         missing = "--audit-policy-file" if policy is None else "--audit-log-path"
         raise CommandError(f"{missing} is missing", "the policy and the log are given together")
+    from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.log_file import Rotation
-    from onejob.api.audit.settings import AuditSettings
 
     return AuditSettings(policy, path, Rotation(*rotation))
 

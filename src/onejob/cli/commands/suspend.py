@@ -9,7 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -30,11 +30,11 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
 def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
     import msgspec
 
-    from onejob.cli.clients.base import FIELD_MANAGER, Ask, get, path_of
-    from onejob.cli.clients.resource_args import parse_resource_args
+    from onejob.cli.sources.base import FIELD_MANAGER, Ask, get, path_of
+    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
-    from onejob.planning.queue.standing import QUEUED_ANNOTATION
+    from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
     args = parse_resource_args(what, default="job")
     for arg in args:

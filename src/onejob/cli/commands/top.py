@@ -8,7 +8,7 @@ import click
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:

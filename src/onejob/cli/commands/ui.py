@@ -8,7 +8,7 @@ import click
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -28,9 +28,9 @@ def command(no_browser: bool, where: "Sources") -> int:
     """Open the dashboard of a server in a browser, signed in."""
     from urllib.parse import urlencode
 
-    from onejob.cli.clients.base import Ask
-    from onejob.cli.clients.http_api import HttpApi
     from onejob.cli.display.browsers import open_browser
+    from onejob.cli.sources.base import Ask
+    from onejob.cli.sources.http_api import HttpApi
 
     api = where.require_server()
     assert isinstance(api, HttpApi), "a server is reached over HTTPS"

@@ -13,7 +13,7 @@ from onejob.cli.options import client_options, data_dir_option, output_option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -206,9 +206,9 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
 
     A binding left by an earlier user of this name is reused.
     """
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.sources.base import get
+    from onejob.cli.sources.writing import create
     from onejob.planning.rbac.policy import (
         CLUSTER_ROLE_BINDINGS,
         CLUSTER_ROLES,
@@ -258,7 +258,7 @@ def _rights(
     where: "Sources", user: str, groups: tuple[str, ...], made: tuple[str, str] | None
 ) -> "Iterator[str]":
     """Yield a line for each binding of the user, also those left by an earlier user of the name."""
-    from onejob.cli.clients.base import list_all
+    from onejob.cli.sources.base import list_all
     from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, MASTERS, ROLE_BINDINGS
     from onejob.wire.kinds import BY_RESOURCE
 

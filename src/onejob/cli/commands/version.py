@@ -7,7 +7,7 @@ import click
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.sources import Sources
+    from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
 Examples:
@@ -23,8 +23,8 @@ def command(client: bool, output: str | None, where: "Sources") -> int:
     """Print the version of onejob, of the Kubernetes API that it speaks, and of its server."""
     from onejob import __version__
     from onejob.api.schema.schema import load_schema
-    from onejob.cli.clients.base import Ask
-    from onejob.cli.clients.sources import ServerDown
+    from onejob.cli.sources.base import Ask
+    from onejob.cli.sources.selection import ServerDown
 
     versions = {"onejob": f"v{__version__}", "kubernetesApi": load_schema().release}
     down = "no server is running (onejob serve)"

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.api.strategies.printing import human_duration, read_time
+from onejob.api.kinds.printing import human_duration, read_time
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import UNLIMITED
 from onejob.cli.run.runs import RunEnd
-from onejob.explaining.ended import finish_of, has_ended
+from onejob.diagnosis.ended import finish_of, has_ended
 from onejob.planning.names import LAST_APPLIED
 
 Document = Mapping[str, Any]

@@ -7,9 +7,9 @@ never updated.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onejob.api.strategies.printing import human_duration, read_time
+from onejob.api.kinds.printing import human_duration, read_time
 from onejob.cli.run.runs import RunEnd
-from onejob.explaining.ended import STOPPED_REASON, finish_of, has_ended
+from onejob.diagnosis.ended import STOPPED_REASON, finish_of, has_ended
 
 Document = Mapping[str, Any]
 

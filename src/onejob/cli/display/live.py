@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from onejob.cli.display.plain import PlainDisplay, retry_text
 from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.progress import JobProgress, RunProgress
-from onejob.explaining.durations import short_seconds
+from onejob.diagnosis.durations import short_seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.cli.clients.known_kinds import BUILT_IN
-from onejob.cli.clients.resource_args import ResourceArg
+from onejob.cli.sources.known_kinds import BUILT_IN
+from onejob.cli.sources.resource_args import ResourceArg
 from onejob.wire.kinds import Kind
 
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}

@@ -9,8 +9,8 @@ import msgspec
 
 from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
-from onejob.explaining.durations import short_seconds
-from onejob.explaining.pod_waits import PodWait
+from onejob.diagnosis.durations import short_seconds
+from onejob.diagnosis.pod_waits import PodWait
 
 #: Minimum interval between two progress lines of a Job.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)

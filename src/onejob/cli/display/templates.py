@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.custom.columns import BadPath, JsonPath, parse_path, printed
+from onejob.api.crd.columns import BadPath, JsonPath, parse_path, printed
 from onejob.cli.errors import CommandError
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onejob.cli.clients.usage import Usage, total
+from onejob.cli.sources.usage import Usage, total
 from onejob.cli.top.layout import memory_text
 
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from onejob.cli.clients.base import Api, Ask, list_all, path_of
-from onejob.cli.clients.pods import owners, pods_of_job
+from onejob.cli.sources.base import Api, Ask, list_all, path_of
+from onejob.cli.sources.pods import owners, pods_of_job
 from onejob.clock import local_zone
-from onejob.explaining.explanation import Document, Explanation
+from onejob.diagnosis.explanation import Document, Explanation
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
@@ -37,7 +37,7 @@ def why_lines(api: Api, resource: str, document: Document, now: datetime) -> lis
 
 
 def _job(api: Api, job: Document, now: datetime) -> Explanation:
-    from onejob.explaining.jobs import explain_job
+    from onejob.diagnosis.jobs import explain_job
 
     pods = pods_of_job(api, job)
     events = [] if api.ended is not None else _events_about(api, job)
@@ -56,7 +56,7 @@ def _events_about(api: Api, document: Document) -> list[Document]:
 
 
 def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
-    from onejob.explaining.pods import explain_pod
+    from onejob.diagnosis.pods import explain_pod
 
     answer = explain_pod(pod, now, node=_node(api, [pod]), ended=api.ended)
     return _with_evidence(answer, usage_lines(api, pod))
@@ -64,8 +64,8 @@ def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
 
 def usage_lines(api: Api, pod: Document) -> list[str]:
     """Return lines on the usage of a Pod's containers; [] if it is not running or not measured."""
-    from onejob.cli.clients.usage import usage_of_pod
     from onejob.cli.display.usage import container_usage_texts
+    from onejob.cli.sources.usage import usage_of_pod
 
     if api.ended is not None or pod.get("status", {}).get("phase") != "Running":
         return []
@@ -74,8 +74,8 @@ def usage_lines(api: Api, pod: Document) -> list[str]:
 
 
 def _usage_of_pods(api: Api, pods: list[Document]) -> list[str]:
-    from onejob.cli.clients.usage import usage_of_pod
     from onejob.cli.display.usage import pod_usage_text
+    from onejob.cli.sources.usage import usage_of_pod
 
     if api.ended is not None:
         return []
@@ -92,7 +92,7 @@ def _with_evidence(answer: Explanation, lines: list[str]) -> Explanation:
 
 
 def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:
-    from onejob.explaining.cronjobs import explain_cronjob
+    from onejob.diagnosis.cronjobs import explain_cronjob
 
     metadata = cronjob["metadata"]
     jobs = list_all(api, BY_RESOURCE[JOBS], metadata["namespace"])
@@ -109,7 +109,7 @@ EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = 
 
 def _node(api: Api, pods: list[dict[str, Any]]) -> NodeView | None:
     """Return the only node; requested only if some Pod has no node yet. None with several nodes."""
-    from onejob.explaining.pod_waits import read_node
+    from onejob.diagnosis.pod_waits import read_node
 
     if all(pod["spec"].get("nodeName") for pod in pods):
         return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onejob.cli.clients.base import get, list_all
+from onejob.cli.sources.base import get, list_all
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS
 from onejob.planning.queue.forecast import Entry, forecast
@@ -17,14 +17,14 @@ from onejob.planning.queue.limits import (
     Limits,
     read_limits,
 )
-from onejob.planning.queue.standing import PRIORITY_CLASSES, Priorities, read_priority_class
+from onejob.planning.queue.membership import PRIORITY_CLASSES, Priorities, read_priority_class
 from onejob.wire.errors import Forbidden, NotFound
 from onejob.wire.kinds import BY_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from onejob.cli.clients.base import Api
+    from onejob.cli.sources.base import Api
 
 
 def read_queue(

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from onejob.explaining.durations import short_seconds
-from onejob.explaining.queues import reason, start_text
+from onejob.diagnosis.durations import short_seconds
+from onejob.diagnosis.queues import reason, start_text
 from onejob.planning.queue.forecast import Entry, Scope
 from onejob.planning.queue.limits import QUEUE_LABEL, scope_text
 

@@ -14,7 +14,7 @@ from onejob.cli.run.outputs import Output
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.clock import Clock
-from onejob.explaining.pod_waits import find_wait, start_hint
+from onejob.diagnosis.pod_waits import find_wait, start_hint
 from onejob.objects.job import read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod

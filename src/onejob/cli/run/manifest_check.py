@@ -10,6 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from onejob.api.kinds import strategy_for
 from onejob.api.schema.schema import load_schema, normalise
 from onejob.api.schema.shapes import (
     BooleanShape,
@@ -22,7 +23,6 @@ from onejob.api.schema.shapes import (
     StringShape,
     json_type,
 )
-from onejob.api.strategies import strategy_for
 from onejob.api.writing.metadata import prepare_created
 from onejob.cli.run.manifests import Manifest, Problem, placed
 from onejob.gates import FeatureGates

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.input.decoding import MAX_DEPTH
-from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
+from onejob.api.decoding.bodies import MAX_DEPTH
 from onejob.cli.errors import EXIT_USAGE, CommandError
+from onejob.cli.sources.known_kinds import BUILT_IN, KnownKinds
 from onejob.wire.errors import BadRequest
 from onejob.wire.kinds import BY_KIND, KINDS, Kind
 

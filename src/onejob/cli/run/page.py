@@ -19,7 +19,7 @@ from onejob.cli.run.progress import JobProgress
 from onejob.clock import Clock
 from onejob.dashboard.files import MISSING, Files
 from onejob.dashboard.sessions import LONGEST_SECONDS
-from onejob.explaining.durations import short_seconds
+from onejob.diagnosis.durations import short_seconds
 from onejob.https_server import HttpsServer
 from onejob.server import ControlPlane, Settings
 

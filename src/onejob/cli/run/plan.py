@@ -12,7 +12,7 @@ from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manife
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
-from onejob.planning.queue.standing import PRIORITY_CLASSES
+from onejob.planning.queue.membership import PRIORITY_CLASSES
 
 if TYPE_CHECKING:
     from onejob.node.images import Images

@@ -17,7 +17,7 @@ from onejob.planning.names import (
     POD_TTL_ANNOTATION,
     SUCCESS_TTL_ANNOTATION,
 )
-from onejob.planning.notify.wishes import NOTIFY_ANNOTATION
+from onejob.planning.notify.annotations import NOTIFY_ANNOTATION
 from onejob.planning.queue.limits import QUEUE_LABEL
 
 _JOB_EXTENSIONS: Final = {

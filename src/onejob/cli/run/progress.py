@@ -12,14 +12,14 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from onejob.explaining.pod_waits import PodWait
+from onejob.diagnosis.pod_waits import PodWait
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
 from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import INDEX_ANNOTATION
 
 KEPT_FAILURES: Final = 10

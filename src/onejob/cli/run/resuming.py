@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from onejob.cli.clients.base import Api, list_all
-from onejob.cli.clients.params import params_of_job
-from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, made_manifest
 from onejob.cli.run.plan import BUILT_IN_NAMESPACES, PREREQUISITES
 from onejob.cli.run.runs import RunClaim, planned_documents
 from onejob.cli.run.settling import count_successes, settle_run
+from onejob.cli.sources.base import Api, list_all
+from onejob.cli.sources.params import params_of_job
+from onejob.cli.sources.stored_api import StoredApi
 from onejob.clock import SystemClock
-from onejob.explaining.ended import finish_of
+from onejob.diagnosis.ended import finish_of
 from onejob.objects.meta import JOBS, PODS
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.rerun import rerun

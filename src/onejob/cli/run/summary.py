@@ -8,7 +8,7 @@ from onejob.cli.display.plain import pod_end_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
-from onejob.explaining.durations import short_seconds
+from onejob.diagnosis.durations import short_seconds
 
 #: Number of Pods below which a list of the slowest is meaningless.
 _SLOWEST_FROM: Final = 4

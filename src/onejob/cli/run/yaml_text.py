@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from onejob.api.input.yaml_reading import read_yaml
+from onejob.api.decoding.yaml_reading import read_yaml
 
 __all__ = ["line_in", "read_yaml", "why_not_yaml", "yaml_of"]
 

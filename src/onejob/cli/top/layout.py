@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from onejob.cli.clients.usage import Usage
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import visible
+from onejob.cli.sources.usage import Usage
 from onejob.cli.top.snapshot import JobLine, Line, NodeLine, PodLine, Snapshot, in_order
-from onejob.explaining.durations import short_seconds
+from onejob.diagnosis.durations import short_seconds
 
 _NODE_HEADERS: Final = ("NODE", "CPU", "MEMORY", "PODS")
 _JOB_HEADERS: Final = ("JOB", "STATE", "PODS", "DONE", "FAILED", "CPU", "MEMORY", "AGE")

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from onejob.cli.clients.base import Api, list_all
-from onejob.cli.clients.usage import Usage, usage_of_nodes, usage_of_pods
+from onejob.cli.sources.base import Api, list_all
+from onejob.cli.sources.usage import Usage, usage_of_nodes, usage_of_pods
 from onejob.cli.top.snapshot import Snapshot, take_snapshot
 from onejob.clock import Clock
 from onejob.objects.meta import JOBS, NODES, PODS

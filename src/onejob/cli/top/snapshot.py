@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from onejob.cli.clients.usage import Usage, total
+from onejob.cli.sources.usage import Usage, total
 from onejob.objects.job import is_finished
 from onejob.wire.quantity import BadQuantity, parse_quantity
 

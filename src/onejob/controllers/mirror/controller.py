@@ -29,6 +29,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.planning.mirror import names
+from onejob.planning.mirror.annotations import Record
 from onejob.planning.mirror.planner import (
     Absent,
     Done,
@@ -44,7 +45,6 @@ from onejob.planning.mirror.planner import (
 )
 from onejob.planning.mirror.planner import Remote as Observed
 from onejob.planning.mirror.status import time_text
-from onejob.planning.mirror.wishes import Record
 from onejob.planning.ownership import ORPHAN_FINALIZER
 from onejob.wire.errors import ApiError, Conflict, NotFound
 

@@ -15,6 +15,7 @@ from onejob.controllers.mirror.remote import Remote
 from onejob.objects.job import Job, is_finished
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.mirror import names
+from onejob.planning.mirror.annotations import Record, read_wish, record_text
 from onejob.planning.mirror.copying import changed_copy
 from onejob.planning.mirror.planner import (
     ChangeCopy,
@@ -36,7 +37,6 @@ from onejob.planning.mirror.status import (
     ready_condition,
     with_condition,
 )
-from onejob.planning.mirror.wishes import Record, read_wish, record_text
 from onejob.wire.errors import AlreadyExists, Invalid, NotFound
 
 log = logging.getLogger(__name__)

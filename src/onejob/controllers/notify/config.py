@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct, field
 
-from onejob.api.input.decoding import decode_yaml
-from onejob.planning.notify.wishes import EVENTS, USUAL_EVENTS
+from onejob.api.decoding.bodies import decode_yaml
+from onejob.planning.notify.annotations import EVENTS, USUAL_EVENTS
 from onejob.trusted_paths import NotTrusted, read_trusted_file
 from onejob.wire.errors import ApiError
 from onejob.wire.names import label_errors

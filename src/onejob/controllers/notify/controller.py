@@ -25,6 +25,14 @@ from onejob.informers.cache import Delta
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, Key, Meta
+from onejob.planning.notify.annotations import (
+    NOTIFY_ANNOTATION,
+    NOTIFY_ON_ANNOTATION,
+    Wish,
+    nearest_wish,
+    read_wish,
+    unknown_targets,
+)
 from onejob.planning.notify.events import cronjob_lateness, ended_at, job_late_at
 from onejob.planning.notify.messages import Message
 from onejob.planning.notify.record import (
@@ -33,14 +41,6 @@ from onejob.planning.notify.record import (
     cronjob_is_late,
     job_ended,
     job_is_late,
-)
-from onejob.planning.notify.wishes import (
-    NOTIFY_ANNOTATION,
-    NOTIFY_ON_ANNOTATION,
-    Wish,
-    nearest_wish,
-    read_wish,
-    unknown_targets,
 )
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from onejob.planning.queue.limits import (
     Limits,
     scope_text,
 )
-from onejob.planning.queue.line import Line, rank
-from onejob.planning.queue.standing import (
+from onejob.planning.queue.membership import (
     PRIORITY_CLASSES,
     Priorities,
     PriorityClass,
@@ -36,6 +35,7 @@ from onejob.planning.queue.standing import (
     release_patch,
     standing,
 )
+from onejob.planning.queue.order import Line, rank
 from onejob.wire.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)

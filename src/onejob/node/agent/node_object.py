@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from onejob import __version__
-from onejob.api.damage import StorageReadError
 from onejob.api.schema.schema import load_schema
+from onejob.api.unreadable import StorageReadError
 from onejob.client.base import Client, Create, Patch, Selection
 from onejob.client.events import About, EventRecorder
 from onejob.clock import Clock

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from onejob.clock import Clock
-from onejob.node.agent.settings import fetch_settings
+from onejob.node.agent.container_sources import fetch_settings
 from onejob.node.logs.reading import read_logs
 from onejob.node.podman.attempts import Attempt, Attempts
 from onejob.node.podman.command import NodeSide, container_name
@@ -28,13 +28,13 @@ from onejob.node.podman.engine import (
     Answer,
     Engine,
 )
+from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.images import ImageProblem, Images
 from onejob.node.podman.logs import LogKeeper
 from onejob.node.podman.pod_folders import PodFolders
 from onejob.node.podman.preparation import Preparation, settings_for
 from onejob.node.podman.records import DATA_DIR, Boot, Found, judge
 from onejob.node.podman.removals import Removals
-from onejob.node.podman.settings import PodmanSettings
 from onejob.node.podman.traits import TRAITS
 from onejob.node.runtime import (
     AttemptRef,

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onejob.node.agent.settings import FetchedSettings
+from onejob.node.agent.container_sources import FetchedSettings
 from onejob.node.logs.reading import log_name
 from onejob.node.process.devices import Devices
 from onejob.node.process.limits import LimitKeeper
 from onejob.node.process.mounts import ONLY_PROC
-from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import OLD_SUPERVISOR
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_setup import ContainerSetup, Volumes

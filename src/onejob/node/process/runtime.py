@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from onejob.clock import Clock
 from onejob.node.agent.conditions import NodeCondition, NodeConditions
+from onejob.node.agent.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.agent.pressure import Pressures, short_of_space
-from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.images import NoStandIn
 from onejob.node.logs.reading import log_path, read_logs
 from onejob.node.process.descriptors import Sink
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitKeeper
 from onejob.node.process.requests import ProcessRequests, give_terminal
-from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import (
     OLD_SUPERVISOR,
     Reach,

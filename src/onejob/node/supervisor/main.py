@@ -24,11 +24,11 @@ from onejob.node.supervisor import init, journal, linux, pid_namespaces, spawn
 from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
+from onejob.node.supervisor.event_batching import News, describe
 from onejob.node.supervisor.failures import SetupFailed
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, identity_of
 from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
-from onejob.node.supervisor.news import News, describe
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
 from onejob.node.supervisor.versions import PROTOCOL, NewerVersion

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
 from onejob.planning.pod.restart_policy import restart_policy_of
 

@@ -7,7 +7,7 @@ it counts Pods.
 from collections.abc import Mapping
 
 from onejob.objects.job import Job
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_MARK, TRACKING_NAMES
 
 

@@ -18,7 +18,7 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import Tally
 from onejob.planning.job.oom import MemoryGrowth
-from onejob.planning.job.settings import Settings
+from onejob.planning.job.operator_settings import Settings
 
 SyncAction: TypeAlias = Literal["reconciling", "tracking", "pods_created", "pods_deleted"]
 CreationReason: TypeAlias = Literal["new", "recreate_terminating_or_failed", "recreate_failed"]

@@ -30,6 +30,7 @@ from onejob.planning.job.managing import (
     tracks_with_finalizers,
 )
 from onejob.planning.job.oom import OomHistory
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Event,
@@ -45,7 +46,6 @@ from onejob.planning.job.pruning import prune_failed_pods
 from onejob.planning.job.reporting import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
 from onejob.planning.job.reporting import SUSPENDED as SUSPENDED_EVENT
 from onejob.planning.job.scaling import PodChanges, change_pods
-from onejob.planning.job.settings import Settings
 from onejob.planning.job.tracking import BY_FINALIZERS, settle
 from onejob.planning.names import BUILT_IN_MANAGER
 

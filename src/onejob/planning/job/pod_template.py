@@ -14,8 +14,8 @@ import msgspec
 from onejob.objects.job import Job
 from onejob.planning.job.claiming import owner_reference
 from onejob.planning.job.oom import grown_document
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import PodSeed
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,

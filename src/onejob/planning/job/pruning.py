@@ -8,9 +8,9 @@ from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.counting import Census
 from onejob.planning.job.managing import tracks_with_finalizers
 from onejob.planning.job.oom import oom_factor, retries_after
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import PodRef
 from onejob.planning.job.pod_facts import completion_index, finish_time
-from onejob.planning.job.settings import Settings
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
 from onejob.planning.pod.restart_policy import restart_policy_of
 

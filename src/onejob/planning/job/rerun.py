@@ -19,7 +19,7 @@ from onejob.planning.names import (
     LAST_APPLIED,
     TRACKING_NAMES,
 )
-from onejob.planning.queue.standing import QUEUED_ANNOTATION
+from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
 #: Job annotations: name and UID of the Job that this one repeats.
 RERUN_OF: Final = "onejob.dev/rerun-of"

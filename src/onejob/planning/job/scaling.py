@@ -13,6 +13,7 @@ from onejob.planning.job.backoff import BackoffRecord, backoff_policy
 from onejob.planning.job.counting import Census, Tally
 from onejob.planning.job.indexes import NO_INDEXES, first_pending
 from onejob.planning.job.oom import MemoryGrowth, OomHistory
+from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import due_indexes, next_failure_counts
 from onejob.planning.job.plan import (
     CreationReason,
@@ -23,7 +24,6 @@ from onejob.planning.job.plan import (
     SyncAction,
 )
 from onejob.planning.job.pod_facts import completion_index, is_tracked, sidecar_names
-from onejob.planning.job.settings import Settings
 
 #: Minimum delay of a scheduled sync; an earlier one would only see the same events again.
 _SHORTEST_WAIT = timedelta(seconds=1)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onejob.planning.mirror import names
-from onejob.planning.mirror.wishes import Record
+from onejob.planning.mirror.annotations import Record
 from onejob.planning.names import LAST_APPLIED
 
 Document = dict[str, Any]

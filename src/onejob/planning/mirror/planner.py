@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job, is_finished
 from onejob.planning.mirror import names
+from onejob.planning.mirror.annotations import BadWish, Record, Wish, read_wish, record_of
 from onejob.planning.mirror.copying import (
     Change,
     changes,
@@ -29,7 +30,6 @@ from onejob.planning.mirror.copying import (
     dropped_fields,
     needed_spec,
 )
-from onejob.planning.mirror.wishes import BadWish, Record, Wish, read_wish, record_of
 
 Document = dict[str, Any]
 

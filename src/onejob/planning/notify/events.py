@@ -10,7 +10,7 @@ from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.planning.cronjob.slots import schedule_of
 from onejob.planning.job.backoff import annotated_number
-from onejob.planning.notify.wishes import (
+from onejob.planning.notify.annotations import (
     FAILED,
     FINISHED,
     LATE_AFTER_ANNOTATION,

@@ -12,8 +12,8 @@ import msgspec
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
+from onejob.planning.notify.annotations import FAILED, FINISHED, LATE, RECOVERED
 from onejob.planning.notify.events import Lateness, ended_at
-from onejob.planning.notify.wishes import FAILED, FINISHED, LATE, RECOVERED
 
 TEST: Final = "test"
 _LONGEST_MESSAGE: Final = 2000

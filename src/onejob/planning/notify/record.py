@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
+from onejob.planning.notify.annotations import LATE, Wish
 from onejob.planning.notify.events import (
     Lateness,
     end_event,
@@ -25,7 +26,6 @@ from onejob.planning.notify.messages import (
     late_cronjob_message,
     late_job_message,
 )
-from onejob.planning.notify.wishes import LATE, Wish
 
 #: Value in `Record.seen` for a Job whose end has been processed.
 ENDED: Final = "ended"

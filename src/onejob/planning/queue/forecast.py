@@ -12,8 +12,8 @@ from statistics import median
 
 from onejob.objects.job import Job
 from onejob.planning.queue.limits import Limits
-from onejob.planning.queue.line import Line, Rank, Scopes, rank
-from onejob.planning.queue.standing import Priorities, Standing, entered_at, standing
+from onejob.planning.queue.membership import Priorities, Standing, entered_at, standing
+from onejob.planning.queue.order import Line, Rank, Scopes, rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.planning.rbac import inside
+from onejob.planning.rbac import component_roles
 from onejob.planning.rbac.policy import GROUP
 from onejob.planning.rbac.rules import Rule, not_covered
 
@@ -179,9 +179,12 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("system:monitoring", _MONITORING),
     _role("system:public-info-viewer", (_urls(*_HEALTH),)),
     _role("system:service-account-issuer-discovery", _ISSUER),
-    _role(inside.NODE_ROLE, inside.NODE),
-    _role(inside.CONTROLLER_MANAGER, inside.CONTROLLER_MANAGER_RULES),
-    *(_role(f"system:controller:{name}", rules) for name, rules in inside.CONTROLLERS.values()),
+    _role(component_roles.NODE_ROLE, component_roles.NODE),
+    _role(component_roles.CONTROLLER_MANAGER, component_roles.CONTROLLER_MANAGER_RULES),
+    *(
+        _role(f"system:controller:{name}", rules)
+        for name, rules in component_roles.CONTROLLERS.values()
+    ),
 )
 CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("cluster-admin", "system:masters"),
@@ -191,12 +194,12 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
     _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
     # As upstream: the binding has no subjects. A node has these rights by its identity.
-    _binding(inside.NODE_ROLE),
+    _binding(component_roles.NODE_ROLE),
     _bound(
-        inside.CONTROLLER_MANAGER,
-        [{"apiGroup": GROUP, "kind": "User", "name": inside.CONTROLLER_MANAGER}],
+        component_roles.CONTROLLER_MANAGER,
+        [{"apiGroup": GROUP, "kind": "User", "name": component_roles.CONTROLLER_MANAGER}],
     ),
-    *(_to_controller(name, account) for account, (name, _) in inside.CONTROLLERS.items()),
+    *(_to_controller(name, account) for account, (name, _) in component_roles.CONTROLLERS.items()),
 )
 
 

@@ -1,0 +1,216 @@
+"""Kinds that are stored as another kind.
+
+events.k8s.io/v1 Events are stored as core Events, and all versions of a custom resource are stored
+in one version. `OtherNames` validates a document as the kind that it claims to be, then calls the
+service for the stored kind, converting in both directions.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from onejob.api.kinds.events import from_core, patch_to_core, to_core, validate_new_event
+from onejob.api.reading import Reading
+from onejob.api.strategy import Document
+from onejob.api.writing.metadata import check_type, metadata_of
+from onejob.api.yielding import INLINE_BYTES
+from onejob.wire.errors import ConversionFailed, Invalid
+from onejob.wire.field_errors import FieldError
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import (
+    ListOptions,
+    ListOutcome,
+    Outcome,
+    Target,
+    WatchEvent,
+    WatchOptions,
+    WriteOptions,
+)
+
+if TYPE_CHECKING:
+    from onejob.api.service import Service
+
+T = TypeVar("T")
+
+
+class OtherNames:
+    def __init__(self, service: "Service", reading: Reading) -> None:
+        self._service = service
+        self._reading = reading
+
+    async def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
+    ) -> Outcome:
+        names = self._translation(kind)
+        warnings = await self._checked(kind, body, options, problems, size)
+
+        def translate() -> Document:
+            errors = [] if options.trusted else names.errors(body)
+            if errors:
+                raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
+            return names.inward(body)
+
+        stored = await self._beside_the_loop(size, translate)
+        outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
+        return _with_warnings(names.outcome(outcome), warnings)
+
+    async def update(
+        self,
+        target: Target,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
+    ) -> Outcome:
+        kind = target.kind
+        names = self._translation(kind)
+        warnings = await self._checked(kind, body, options, problems, size)
+        outcome = await self._service.update(
+            names.stored,
+            target.namespace,
+            target.name,
+            await self._beside_the_loop(size, lambda: names.inward(body)),
+            options,
+            subresource=target.subresource,
+            size=size,
+        )
+        return _with_warnings(names.outcome(outcome), warnings)
+
+    async def patch(
+        self,
+        target: Target,
+        patch_type: str,
+        body: Any,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
+    ) -> Outcome:
+        names = self._translation(target.kind)
+        return names.outcome(
+            await self._service.patch(
+                names.stored,
+                target.namespace,
+                target.name,
+                patch_type,
+                names.patch_inward(body),
+                options,
+                subresource=target.subresource,
+                problems=problems,
+                size=size,
+            )
+        )
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
+        names = self._translation(kind)
+        return names.outward(await self._service.get(names.stored, namespace, name))
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
+        names = self._translation(kind)
+        return names.listing(await self._reading.list(kind, namespace, options))
+
+    async def watch(
+        self, kind: Kind, namespace: str, options: WatchOptions
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        names = self._translation(kind)
+        async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
+            async for batch in batches:
+                yield [replace(event, document=names.outward(event.document)) for event in batch]
+
+    def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
+        return self._translation(kind).outcome(outcome)
+
+    def listing(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        return self._translation(kind).listing(outcome)
+
+    def _translation(self, kind: Kind) -> "_Translation":
+        stored = self._service.kinds.by_resource[kind.storage]
+        if not kind.custom:
+            return _Translation(stored)
+        return _VersionTranslation(stored, kind, self._service)
+
+    async def _checked(
+        self,
+        kind: Kind,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
+    ) -> Sequence[str]:
+        check_type(kind, body)
+        normalise = self._service.writes.normalise
+        return await self._beside_the_loop(size, lambda: normalise(kind, body, options, problems))
+
+    async def _beside_the_loop(self, size: int, work: Callable[[], T]) -> T:
+        """Run `work` in the worker thread if the request is large."""
+        return work() if size <= INLINE_BYTES else await self._service.worker.run(work)
+
+
+class _Translation:
+    """Conversion of Events between their two API groups."""
+
+    def __init__(self, stored: Kind) -> None:
+        self.stored = stored
+
+    def errors(self, body: Document) -> list[FieldError]:
+        return validate_new_event(body)
+
+    def inward(self, body: Document) -> Document:
+        return to_core(body)
+
+    def patch_inward(self, patch: Any) -> Any:
+        return patch_to_core(patch)
+
+    def outward(self, document: bytes) -> bytes:
+        return msgspec.json.encode(from_core(msgspec.json.decode(document)))
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, document=self.outward(outcome.document))
+
+    def listing(self, outcome: ListOutcome) -> ListOutcome:
+        return replace(outcome, documents=tuple(map(self.outward, outcome.documents)))
+
+
+class _VersionTranslation(_Translation):
+    """Conversion of a custom resource between two versions, which differ only in their schemas."""
+
+    def __init__(self, stored: Kind, kind: Kind, service: "Service") -> None:
+        super().__init__(stored)
+        if service.definitions.conversion_webhook(kind):
+            raise ConversionFailed(
+                f"conversion webhook for {kind.api_version}, Kind={kind.kind} failed: onejob calls "
+                f"no conversion webhooks; use {stored.api_version}, in which objects are stored"
+            )
+        self._strategy = service.strategies[kind.strategy]
+
+    def errors(self, body: Document) -> list[FieldError]:
+        # Imported lazily; if custom resources exist, their modules are already loaded.
+        from onejob.api.crd.strategy import CustomStrategy
+
+        self._strategy.default(body)
+        assert isinstance(self._strategy, CustomStrategy)
+        return self._strategy.value_errors(body)
+
+    def inward(self, body: Document) -> Document:
+        self._strategy.default(body)
+        return {**body, "apiVersion": self.stored.api_version}
+
+    def patch_inward(self, patch: Any) -> Any:
+        if isinstance(patch, dict) and "apiVersion" in patch:
+            return {**patch, "apiVersion": self.stored.api_version}
+        return patch
+
+    def outward(self, document: bytes) -> bytes:
+        return self._strategy.shown(document)
+
+
+def _with_warnings(outcome: Outcome, warnings: Sequence[str]) -> Outcome:
+    return replace(outcome, warnings=(*warnings, *outcome.warnings))

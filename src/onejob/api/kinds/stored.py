@@ -1,0 +1,139 @@
+"""Strategy of kinds without a controller here.
+
+Their objects are defaulted, validated in the essentials, stored and watched. Creating an object
+that would have an effect in a cluster returns a warning.
+"""
+
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from onejob.api.kinds.base import (
+    BaseStrategy,
+    keep_generation,
+    keep_section,
+    keep_status,
+)
+from onejob.api.kinds.stored_printing import TABLES
+from onejob.api.strategy import Document
+from onejob.wire.field_errors import FieldError
+from onejob.wire.kinds import Kind
+
+if TYPE_CHECKING:
+    from onejob.api.kinds.stored_rules import Rules
+
+_NO_PODS: Final = "no controller makes Pods of it"
+_NOT_CALLED: Final = "requests are not sent to the webhooks"
+_NO_ROUTES: Final = "nothing is routed by it"
+
+#: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
+#: not listed, because they have no effect in a cluster either.
+WITHOUT_EFFECT: Final = {
+    "persistentvolumes": "volumes are neither bound nor mounted",
+    "persistentvolumeclaims": "no volume is provisioned or bound",
+    "endpoints": _NO_ROUTES,
+    "endpointslices.discovery.k8s.io": _NO_ROUTES,
+    "ingresses.networking.k8s.io": _NO_ROUTES,
+    "networkpolicies.networking.k8s.io": "traffic is not restricted",
+    "deployments.apps": _NO_PODS,
+    "replicasets.apps": _NO_PODS,
+    "statefulsets.apps": _NO_PODS,
+    "daemonsets.apps": _NO_PODS,
+    "horizontalpodautoscalers.autoscaling": "nothing is scaled",
+    "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
+    "storageclasses.storage.k8s.io": "no volumes are provisioned",
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": "requests are not changed by it",
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": (
+        "requests are not changed by its policy"
+    ),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
+    "validatingadmissionpolicies.admissionregistration.k8s.io": "requests are not judged by it",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": (
+        "requests are not judged by its policy"
+    ),
+    "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
+    "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
+    "certificatesigningrequests.certificates.k8s.io": "nothing signs it",
+}
+
+#: Kinds with metadata.generation.
+_COUNTED: Final = frozenset(
+    {
+        "daemonsets.apps",
+        "deployments.apps",
+        "endpointslices.discovery.k8s.io",
+        "flowschemas.flowcontrol.apiserver.k8s.io",
+        "ingresses.networking.k8s.io",
+        "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "networkpolicies.networking.k8s.io",
+        "poddisruptionbudgets.policy",
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+        "replicasets.apps",
+        "statefulsets.apps",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    }
+)
+_NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+
+
+class StoredStrategy(BaseStrategy):
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind)
+        self._is_counted = kind.resource in _COUNTED
+        self._table = TABLES.get(kind.resource)
+
+    @cached_property
+    def _rules(self) -> "Rules":
+        # Imported with the first object of these kinds: few servers and no run have any.
+        from onejob.api.kinds.stored_rules import NO_RULES, RULES
+
+        return RULES.get(self.kind.resource, NO_RULES)
+
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        self._rules.default(doc)
+
+    def prepare_create(self, doc: Document) -> None:
+        super().prepare_create(doc)
+        if self._rules.first_phase:
+            doc["status"] = {"phase": self._rules.first_phase}
+        if self._is_counted:
+            doc["metadata"]["generation"] = 1
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        return super().validate_create(doc) + self._validate(doc)
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        if self._has_status:
+            keep_status(new, old)
+        for name in self._rules.kept:
+            keep_section(new, old, name)
+        if self._is_counted:
+            keep_generation(new, old, changed=_content(new) != _content(old))
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        errors = super().validate_update(new, old) + self._validate(new)
+        return errors + self._rules.forbidden_changes(new, old)
+
+    def warnings_on_create(self, doc: Document) -> list[str]:
+        text = WITHOUT_EFFECT.get(self.kind.resource)
+        return [f"{self.kind.kind} is stored, but has no effect here: {text}"] if text else []
+
+    def columns(self) -> list[dict[str, Any]]:
+        return super().columns() if self._table is None else self._table[0]
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
+
+    def _validate(self, doc: Document) -> list[FieldError]:
+        # If required fields are missing, other checks would only report them again.
+        return self._rules.missing_fields(doc) or self._rules.check(doc)
+
+
+def _content(doc: Document) -> dict[str, object]:
+    return {field: value for field, value in doc.items() if field not in _NOT_CONTENT}

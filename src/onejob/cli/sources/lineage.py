@@ -1,0 +1,87 @@
+"""Results of a Job, merged with the results of the Jobs whose failed indexes it reran."""
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from onejob.cli.display.results import Result, collect, merged, renumbered
+from onejob.cli.sources.base import Api, list_all
+from onejob.cli.sources.params import params_of_job
+from onejob.cli.sources.pods import pods_of_job
+from onejob.objects.meta import JOBS
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.parameter_rows import rows_of
+from onejob.planning.job.rerun import RERUN_INDEXES, RERUN_OF_UID
+from onejob.wire.kinds import BY_RESOURCE
+
+if TYPE_CHECKING:
+    from onejob.cli.sources.selection import Sources
+
+Document = dict[str, Any]
+
+#: Jobs followed at most: hand-written annotations may form a cycle.
+_LONGEST: Final = 1000
+
+
+def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result]:
+    """Return the newest attempt of each index of the original Job."""
+    parts = [results_of_job(api, job)]
+    repeated = _repeated(job)
+    while repeated and len(parts) < _LONGEST:
+        found = _on_server(api, job, repeated) or _in_runs(where, repeated)
+        if found is None:
+            print(
+                f"note: the Job with uid {repeated}, which this one repeats in part, is gone: its "
+                "results are not shown",
+                file=sys.stderr,
+            )
+            break
+        repeated, results = found
+        parts.append(results)
+    return merged(reversed(parts))
+
+
+def results_of_job(api: Api, job: Document) -> list[Result]:
+    """Return the results of the Job's own Pods, numbered by the indexes of the original Job."""
+    results = collect(pods_of_job(api, job), _rows(api, job))
+    origins = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
+    return results if origins is None else renumbered(results, list(parse_indexes(origins, 2**31)))
+
+
+def _repeated(job: Document) -> str:
+    """Return the uid of the Job that this one reruns in part; "" if it is no partial rerun."""
+    annotations = job["metadata"].get("annotations", {})
+    return annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
+
+
+def _on_server(api: Api, job: Document, uid: str) -> tuple[str, list[Result]] | None:
+    jobs = list_all(api, BY_RESOURCE[JOBS], job["metadata"]["namespace"])
+    return _found(api, jobs, uid)
+
+
+def _in_runs(where: "Sources", uid: str) -> tuple[str, list[Result]] | None:
+    if where.kubeconfig is not None:
+        return None
+    for api in where.all_runs():
+        found = _found(api, list_all(api, BY_RESOURCE[JOBS], ""), uid)
+        if found is not None:
+            return found
+    return None
+
+
+def _found(api: Api, jobs: list[Document], uid: str) -> tuple[str, list[Result]] | None:
+    for job in jobs:
+        if job["metadata"]["uid"] == uid:
+            return _repeated(job), results_of_job(api, job)
+    return None
+
+
+def _rows(api: Api, job: Document) -> list[dict[str, str]]:
+    config_map = params_of_job(api, job)
+    if config_map is None:
+        return []
+    try:
+        return rows_of(config_map)
+    except ValueError:
+        name = config_map["metadata"]["name"]
+        print(f"note: configmap/{name} holds no rows of parameters", file=sys.stderr)
+        return []

@@ -1,0 +1,301 @@
+"""Lookup order of client commands: a server, then the kept runs.
+
+Neither `$KUBECONFIG` nor `~/.kube/config` is ever read, so that a command cannot delete a
+production Job by accident.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.places import DataDir
+from onejob.cli.places import data_dir as find_data_dir
+from onejob.cli.run.runs import Run, find_run, kept_runs
+from onejob.cli.sources.base import Api, get
+from onejob.cli.sources.known_kinds import KnownKinds, discovered
+from onejob.cli.sources.resource_args import ResourceArg
+from onejob.objects.meta import JOBS, PODS
+from onejob.wire.errors import NotFound
+from onejob.wire.kinds import BY_RESOURCE, Kind
+
+if TYPE_CHECKING:
+    from onejob.cli.sources.stored_api import StoredApi
+
+#: Runs opened for a list; older ones are found by name only.
+_LISTED_RUNS: Final = 20
+
+
+A = TypeVar("A", bound=Api)
+
+
+class ServerDown(CommandError):
+    """The data dir has a server, but it does not answer."""
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """Places where a command looks for objects. Closes every Api that it returned.
+
+    `namespace` is the value of -n, "" without it.
+    """
+
+    data_dir: DataDir
+    kubeconfig: Path | None = None
+    namespace: str = ""
+    #: Read kept runs even if a server exists.
+    only_runs: bool = False
+    #: The only run to read, by its id or a Job's name; "" for all runs.
+    run: str = ""
+    _opened: list[Api] = msgspec.field(default_factory=list)
+
+    def close(self) -> None:
+        """Close every Api that was returned."""
+        while self._opened:
+            self._opened.pop().close()
+
+    def server(self) -> Api | None:
+        """Return the server; None if the data dir never had one. Raises ServerDown."""
+        from onejob.cli.sources.http_api import open_http_api
+
+        if self.only_runs:
+            return None
+        if self.kubeconfig is not None:
+            return self._keep(open_http_api(self.kubeconfig, "is it running?"))
+        if not self.data_dir.has_kubeconfig():
+            return None
+        start = f"start it: {self._serve_command}"
+        api = open_http_api(self.data_dir.kubeconfig, start)
+        if not api.answers():
+            raise ServerDown(f"{api.title} does not answer", start)
+        return self._keep(api)
+
+    def require_server(self) -> Api:
+        api = self.server()
+        if api is None:
+            raise CommandError(
+                f"there is no onejob server for {self.data_dir.path}",
+                f"start one: {self._serve_command}",
+            )
+        return api
+
+    def one_place(self) -> Api:
+        """Return the run chosen with --run, else the server. Raises CommandError without either."""
+        if not self.run:
+            return self.require_server()
+        from onejob.cli.sources.stored_api import StoredApi
+
+        return self._keep(StoredApi(*find_run(self.data_dir.runs, self.run)))
+
+    def listed_server(self) -> Api | None:
+        """Return `server()` for commands that list objects.
+
+        If the server is down, the error points to --runs: kept runs are no substitute for a server
+        here.
+        """
+        try:
+            return self.server()
+        except ServerDown as down:
+            raise ServerDown(down.message, f"{down.next_step}; --runs lists kept runs") from None
+
+    def kinds(self) -> KnownKinds:
+        """Return the kinds that commands accept; discovery runs only for unknown words."""
+        return KnownKinds(self._discovered)
+
+    def _discovered(self) -> Sequence[Kind]:
+        try:
+            api = self.server()
+        except ServerDown:
+            # A command that needs the server reports that it is down.
+            return ()
+        return () if api is None else discovered(api)
+
+    def is_local(self, api: Api) -> bool:
+        """Return whether the server sees the same file system as this command."""
+        return self.kubeconfig is None or api.on_this_machine
+
+    def namespace_in(self, api: Api) -> str:
+        return self.namespace or api.namespace
+
+    def runs(self) -> Iterator["StoredApi"]:
+        """Yield the newest kept runs, or only the one chosen with --run, newest first."""
+        return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
+
+    def all_runs(self) -> Iterator["StoredApi"]:
+        """Yield all kept runs, regardless of --run."""
+        return self._open_runs(kept_runs(self.data_dir.runs))
+
+    def runs_are_kept(self) -> bool:
+        return any(True for _ in self.all_kept_runs())
+
+    def all_kept_runs(self) -> Iterator[Run]:
+        """Yield the metadata of all kept runs without opening their stores."""
+        return (run for _, run in kept_runs(self.data_dir.runs))
+
+    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
+        for folder, run in found:
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
+            try:
+                yield api
+            finally:
+                api.close()
+
+    def holding(self, arg: ResourceArg) -> tuple[Api, str]:
+        """Return the Api that has the object, and its namespace.
+
+        The server comes first, then the newest run that has the object; a note on stderr names the
+        run. Raises NotFound or CommandError.
+        """
+        missing: NotFound | None = None
+        down: ServerDown | None = None
+        try:
+            api = self.server()
+        except ServerDown as error:
+            api, down = None, error
+        if api is not None:
+            namespace = self.namespace_in(api)
+            try:
+                get(api, arg.kind, namespace, arg.name)
+            except NotFound as error:
+                missing = error
+            else:
+                return api, namespace
+        if self.kubeconfig is None:
+            found = self._kept(arg)
+            if found is not None:
+                why = down.lines[0] if down is not None else f"the server has no {arg}"
+                if down is not None or missing is not None:
+                    print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
+                return found
+        if self.run:
+            _, run = find_run(self.data_dir.runs, self.run)
+            raise CommandError(
+                f"run {run.id} has no {arg}",
+                f"onejob get {arg.kind.plural} --run {run.id} shows what it has",
+                exit_code=EXIT_FAILED,
+            )
+        if missing is not None:
+            raise missing
+        if down is not None:
+            raise ServerDown(f"{down.message}, and no kept run has {arg}", down.next_step)
+        from onejob.cli.sources.absent import similar_job
+
+        close = similar_job(self, arg.name) if arg.kind.resource == JOBS else ""
+        raise CommandError(
+            f"no run of the last 7 days has {arg}, and there is no server",
+            f"did you mean job/{close}?"
+            if close
+            else "onejob get jobs shows what there is; onejob serve starts a server",
+            exit_code=EXIT_FAILED,
+        )
+
+    def job_instead_of(self, pod: ResourceArg) -> ResourceArg | None:
+        """Return the Job of that name if it exists and no such Pod does, else None."""
+        job = ResourceArg(BY_RESOURCE[JOBS], pod.name)
+        return job if self._has(job) and not self._has(pod) else None
+
+    def _has(self, arg: ResourceArg) -> bool:
+        try:
+            api = self.server()
+            if api is not None:
+                get(api, arg.kind, self.namespace_in(api), arg.name)
+                return True
+        except (NotFound, ServerDown):
+            pass
+        return self.kubeconfig is None and self._kept(arg) is not None
+
+    def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
+        """Return the server.
+
+        Raises CommandError, with `instead` as advice, if there is no server but a kept run has the
+        object.
+        """
+        if self.server() is None and self._kept(arg) is not None:
+            raise CommandError(f"there is no server: {arg} is in a kept run", instead)
+        return self.require_server()
+
+    @property
+    def _serve_command(self) -> str:
+        if self.data_dir == find_data_dir(None):
+            return "onejob serve"
+        return f"onejob serve --data-dir {shlex.quote(str(self.data_dir.path))}"
+
+    def _kept_runs(self) -> Iterator[tuple[Path, Run]]:
+        if self.run:
+            return iter((find_run(self.data_dir.runs, self.run),))
+        return kept_runs(self.data_dir.runs)
+
+    def _keep(self, api: A) -> A:
+        self._opened.append(api)
+        return api
+
+    def _kept(self, arg: ResourceArg) -> tuple[Api, str] | None:
+        for folder, run in self._kept_runs():
+            namespaces = dict.fromkeys(
+                job.namespace
+                for job in run.jobs
+                if self.namespace in ("", job.namespace) and _may_hold(arg, job.name)
+            )
+            if not namespaces:
+                continue
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
+            self._keep(api)
+            for namespace in namespaces:
+                try:
+                    get(api, arg.kind, namespace, arg.name)
+                except NotFound:
+                    continue
+                return api, namespace
+        return None
+
+
+def sources(
+    data_dir: str | None,
+    kubeconfig: str | None,
+    namespace: str | None = None,
+    *,
+    only_runs: bool = False,
+    run: str = "",
+) -> Sources:
+    if run and kubeconfig:
+        raise CommandError("give --run or --kubeconfig, not both", "runs are kept in the data dir")
+    place = find_data_dir(data_dir)
+    if not kubeconfig:
+        place.require_trusted()
+    return Sources(
+        place,
+        Path(kubeconfig) if kubeconfig else None,
+        namespace or "",
+        only_runs or bool(run),
+        run,
+    )
+
+
+def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
+    """Open a kept run. An unreadable one gets a note on stderr and does not hide the others."""
+    from onejob.cli.sources.stored_api import StoredApi
+
+    try:
+        return StoredApi(folder, run)
+    except CommandError as error:
+        print(f"note: {error.lines[0]}", file=sys.stderr)
+        return None
+
+
+def _may_hold(arg: ResourceArg, job: str) -> bool:
+    """Return whether a run of that Job may contain the object, without opening its store."""
+    match arg.kind.resource:
+        case resource if resource == JOBS:
+            return arg.name == job
+        case resource if resource == PODS:
+            return arg.name.startswith(job[:50])
+        case _:
+            return True

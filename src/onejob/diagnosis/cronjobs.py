@@ -1,0 +1,175 @@
+"""Explanation of a CronJob, from the plan that its controller would make. Pure functions."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from onejob.diagnosis.ended import finish_of
+from onejob.diagnosis.explanation import Document, Explanation, ago_text, set_by, time_text
+from onejob.objects.cronjob import CronJob, read_cronjob
+from onejob.objects.job import Job, read_job
+from onejob.planning.counts import counted
+from onejob.planning.cronjob.planner import StartPlan, plan_start
+from onejob.planning.cronjob.schedule import Calendar, Schedule
+from onejob.planning.cronjob.slots import MANY_MISSED, schedule_of, slots_from
+from onejob.planning.cronjob.status import by_start_time, update_status
+
+_SHOWN_JOBS: Final = 3
+
+
+def explain_cronjob(
+    document: Document, job_documents: Sequence[Document], now: datetime, *, local_zone: str
+) -> Explanation:
+    """Explain a CronJob.
+
+    `job_documents` are all Jobs that it owns; `local_zone` is the server's, in which schedules
+    without a zone are interpreted.
+    """
+    cronjob = read_cronjob(msgspec.json.encode(document))
+    jobs = [read_job(msgspec.json.encode(job)) for job in job_documents]
+    plan = _plan(cronjob, jobs, now, local_zone)
+    schedule = schedule_of(cronjob, local_zone)
+    return Explanation(
+        state=f"cronjob/{cronjob.metadata.name} {_state(cronjob, schedule, plan)}",
+        cause=tuple(_causes(cronjob, document, plan)),
+        evidence=tuple(_evidence(cronjob, schedule, plan, job_documents, now)),
+        next=tuple(_next(cronjob, schedule, plan, jobs, now, local_zone)),
+    )
+
+
+def _plan(cronjob: CronJob, jobs: Sequence[Job], now: datetime, local_zone: str) -> StartPlan:
+    current = update_status(cronjob, None, jobs)
+    missing = {reference.uid for reference in current.unseen}
+    return plan_start(current, missing, now, local_zone=local_zone)
+
+
+def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
+    if cronjob.metadata.deleting:
+        return "is being deleted."
+    if schedule is None:
+        return "starts nothing: its schedule cannot be read."
+    if cronjob.spec.suspend:
+        return "is suspended."
+    if plan.start is not None:
+        return f"is about to start job/{plan.start.name}."
+    if plan.schedule is None:
+        return "starts nothing: its schedule has no next time."
+    active = plan.current.status.active
+    if active:
+        return f"has {counted(len(active), 'Job')} running."
+    return "waits for the next time of its schedule."
+
+
+def _causes(cronjob: CronJob, document: Document, plan: StartPlan) -> list[str]:
+    causes = []
+    if cronjob.metadata.deleting:
+        causes += [f"the finalizer {name} holds it" for name in cronjob.metadata.finalizers]
+    elif cronjob.spec.suspend:
+        causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
+    elif plan.note and plan.start is None:
+        causes.append(plan.note)
+    shown = set(causes)
+    causes += [
+        f"{event.reason}: {event.message}" for event in plan.events if event.message not in shown
+    ]
+    return causes
+
+
+def _evidence(
+    cronjob: CronJob,
+    schedule: Schedule | None,
+    plan: StartPlan,
+    jobs: Sequence[Document],
+    now: datetime,
+) -> list[str]:
+    zone = f", read in {schedule.zone}" if isinstance(schedule, Calendar) else ""
+    lines = [f"schedule {cronjob.spec.schedule!r}{zone}"]
+    status = plan.current.status
+    if status.last_schedule_time is None:
+        lines.append("it has not started any Job yet")
+    else:
+        lines.append(
+            f"the last time it started a Job for was {_past(status.last_schedule_time, now)}"
+        )
+    if status.last_successful_time is not None:
+        lines.append(f"its last Job to succeed ended {ago_text(status.last_successful_time, now)}")
+    if schedule is not None and (missed := _missed(cronjob, schedule, plan, now)):
+        many = counted(min(missed, MANY_MISSED), "time")
+        more = "more than " if missed > MANY_MISSED else ""
+        verb = "has" if missed == 1 else "have"
+        lines.append(f"{more}{many} of its schedule {verb} passed since without a Job")
+    lines += [f"job/{reference.name} is running" for reference in status.active]
+    return [*lines, *_ended_jobs(jobs, now)]
+
+
+def _missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> int:
+    count = 0
+    slot = schedule.next(slots_from(cronjob, plan.current.status))
+    while slot is not None and slot <= now and count <= MANY_MISSED:
+        count += 1
+        slot = schedule.next(slot)
+    return count
+
+
+def _ended_jobs(documents: Sequence[Document], now: datetime) -> list[str]:
+    lines = []
+    order = {
+        document["metadata"]["name"]: by_start_time(read_job(msgspec.json.encode(document)))
+        for document in documents
+    }
+    for document in sorted(documents, key=lambda job: order[job["metadata"]["name"]]):
+        ended_at = finish_of(document)
+        condition = read_job(msgspec.json.encode(document)).finished_condition
+        if ended_at is not None and condition is not None:
+            reason = f": {condition.reason}" if condition.type == "Failed" else ""
+            name = document["metadata"]["name"]
+            lines.append(f"job/{name} is {condition.type}, {ago_text(ended_at, now)}{reason}")
+    return lines[-_SHOWN_JOBS:]
+
+
+def _next(
+    cronjob: CronJob,
+    schedule: Schedule | None,
+    plan: StartPlan,
+    jobs: Sequence[Job],
+    now: datetime,
+    local_zone: str,
+) -> list[str]:
+    if cronjob.metadata.deleting:
+        return ["it goes once its finalizers are removed"]
+    if schedule is None:
+        return ["nothing, until spec.schedule or spec.timeZone is corrected"]
+    if cronjob.spec.suspend:
+        resumed = msgspec.structs.replace(
+            cronjob, spec=msgspec.structs.replace(cronjob.spec, suspend=False)
+        )
+        name = cronjob.metadata.name
+        coming = _coming(resumed, schedule, _plan(resumed, jobs, now, local_zone), now)
+        return [f"nothing, until: onejob resume cronjob/{name}", *(f"then {c}" for c in coming)]
+    return _coming(cronjob, schedule, plan, now)
+
+
+def _coming(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> list[str]:
+    lines = []
+    if plan.start is not None:
+        due = _past(plan.start.slot, now)
+        lines.append(f"job/{plan.start.name} is started at once, for the time that was due {due}")
+        lines += [f"job/{reference.name} is deleted for it" for reference in plan.start.replaces]
+    following = schedule.next(now)
+    if following is None:
+        return [*lines, "nothing: its schedule has no further time"]
+    text = f"the next Job is started {time_text(following, now)}"
+    match cronjob.spec.concurrency_policy:
+        case "Forbid":
+            text += ", unless one is still running then (concurrencyPolicy Forbid)"
+        case "Replace":
+            text += ", in place of one that is still running (concurrencyPolicy Replace)"
+        case _:
+            pass
+    return [*lines, text]
+
+
+def _past(moment: datetime, now: datetime) -> str:
+    return f"{moment.strftime('%Y-%m-%d %H:%M:%S')} UTC ({ago_text(moment, now)})"

@@ -1,0 +1,414 @@
+"""Explanation of a Job, from the planner's notes and the state of its Pods. Pure functions."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from onejob.diagnosis.durations import short_seconds
+from onejob.diagnosis.ended import STOPPED_REASON, Ended
+from onejob.diagnosis.explanation import (
+    RUN_IS_OVER,
+    Document,
+    Explanation,
+    last_end_text,
+    set_by,
+    time_text,
+)
+from onejob.diagnosis.job_trouble import (
+    Failure,
+    Uncounted,
+    create_failure,
+    create_remedy,
+    uncounted_pods,
+)
+from onejob.diagnosis.pod_activity import PodActivity, activity_text, next_text, pod_activity
+from onejob.objects.job import Job, read_job
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.counts import counted
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.job.counting import Census
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.plan import Note, Observed, Plan
+from onejob.planning.job.planner import plan_job
+from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
+from onejob.planning.mirror import names as mirror
+from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.pod.placement import NodeView
+from onejob.planning.queue.membership import is_queued
+from onejob.planning.ttl import Expires, job_expiry, ttl_source
+
+_SHOWN_PODS: Final = 3
+_FINALIZER_REMOVED: Final = (
+    "the Job controller has removed that finalizer; it needs the right to patch Pods, and tries "
+    "again by itself"
+)
+_ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def explain_job(
+    job_document: Document,
+    pod_documents: Sequence[Document],
+    now: datetime,
+    *,
+    events: Sequence[Document] = (),
+    node: NodeView | None = None,
+    ended: Ended | None = None,
+) -> Explanation:
+    """Explain a Job.
+
+    `events` are the Events about it; `node` is the cluster's node, if there is only one; `ended` is
+    the end of the run whose stored state this is.
+    """
+    job = read_job(msgspec.json.encode(job_document))
+    pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
+    record = _backoff_record(pods)
+    plan = plan_job(job, Census(pods), Observed(backoff=record), now, Settings())
+    failed = sorted((p for p in pods if p.phase == "Failed"), key=finish_time)
+    title = f"job/{job.metadata.name}"
+    if ended is not None and not job.finished:
+        own = ended.of_job(job.metadata.namespace, job.metadata.name)
+        return Explanation(
+            state=f"{title} {_cut_short(job, own, now)}",
+            cause=(own.cause,),
+            evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
+            next=(RUN_IS_OVER,),
+            shown_failure=_failed_pod_to_show(failed),
+        )
+    activity = pod_activity(pod_documents, node)
+    trouble = _find_trouble(job, plan, pods, events, now)
+    evidence = [
+        _counts(job),
+        *_stuck_pods(pod_documents, activity),
+        *_failed_pods(job, failed, now),
+    ]
+    coming = _next(job, plan, activity, trouble, now) if ended is None else [RUN_IS_OVER]
+    return Explanation(
+        state=f"{title} {_state(job, plan, activity, trouble, now)}",
+        cause=(*trouble.causes(now), *_causes(job, job_document, plan, now)),
+        evidence=tuple(evidence),
+        next=tuple(coming),
+        shown_failure=_failed_pod_to_show(failed),
+        notes=plan.notes,
+    )
+
+
+class _Trouble(msgspec.Struct, frozen=True):
+    """Failures that keep the controller from creating Pods or from counting them."""
+
+    creating: Failure | None = None
+    counting: Uncounted | None = None
+
+    def causes(self, now: datetime) -> list[str]:
+        causes = [self.creating.text(now)] if self.creating is not None else []
+        if self.counting is not None:
+            causes.append(self.counting.text(now))
+            if self.counting.failure is not None:
+                causes.append(self.counting.failure.text(now))
+        return causes
+
+
+def _find_trouble(
+    job: Job, plan: Plan, pods: Sequence[Pod], events: Sequence[Document], now: datetime
+) -> _Trouble:
+    if job.finished or plan.skipped is not None:
+        return _Trouble()
+    return _Trouble(
+        create_failure(events) if plan.creations else None, uncounted_pods(pods, events, now)
+    )
+
+
+# --- the state in one sentence --------------------------------------------------------------
+
+
+def _cut_short(job: Job, end: Ended, now: datetime) -> str:
+    """Return the state of a Job that was unfinished when its run ended."""
+    ago = short_seconds((now - end.at).total_seconds())
+    after = ""
+    if job.status.start_time is not None:
+        after = f", after {short_seconds((end.at - job.status.start_time).total_seconds())}"
+    match end.word:
+        case "Lost":
+            return f"is lost: its run ended without a word about {ago} ago{after}."
+        case "Blocked":
+            return f"could not start, and its run was ended {ago} ago{after}."
+        case _:
+            return f"was stopped {ago} ago{after}."
+
+
+def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime) -> str:
+    finished = job.finished_condition
+    if finished is not None:
+        ago = ""
+        if finished.last_transition_time is not None:
+            ago = f", {short_seconds((now - finished.last_transition_time).total_seconds())} ago"
+        return f"is {finished.type}{ago}."
+    kinds = {note.kind for note in plan.notes}
+    if job.metadata.deleting:
+        return "is being deleted."
+    if _is_mirrored(job) and not job.finished:
+        return _mirrored_state(job)
+    if "managed-elsewhere" in kinds:
+        return "is left to another controller."
+    if is_queued(job):
+        return "waits in the queue."
+    if job.spec.suspend:
+        return "is suspended."
+    if plan.fate is not None and trouble.counting is not None:
+        return "has been decided, but its ended Pods cannot be counted."
+    if plan.fate is not None:
+        return "has been decided and waits for its Pods to end."
+    if trouble.creating is not None:
+        return "cannot create its Pods."
+    if "backoff" in kinds or ("index-backoff" in kinds and not job.status.active):
+        return "waits before it retries."
+    if job.spec.parallelism == 0:
+        return "is told to run no Pods."
+    if trouble.counting is not None and activity == PodActivity():
+        return "has ended Pods that cannot be counted."
+    return activity_text(activity)
+
+
+# --- causes ---------------------------------------------------------------------------------
+
+
+def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str]:
+    causes = []
+    for note in plan.notes:
+        match note.kind:
+            case "deadline":
+                continue
+            case "managed-elsewhere":
+                causes.append(_managed_elsewhere(job))
+            case "suspended" if is_queued(job):
+                causes.append("as many Jobs run as its limits allow, so it is suspended for now")
+            case "suspended":
+                causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
+            case "finished":
+                causes.append(_finished(job))
+            case _:
+                causes.append(_note_text(note, now))
+    if job.metadata.deleting:
+        causes.extend(f"the finalizer {name} holds it" for name in job.metadata.finalizers)
+    if job.spec.parallelism == 0 and not job.finished:
+        causes.append("spec.parallelism is 0")
+    if job.spec.active_deadline_seconds is not None and not job.finished and not job.spec.suspend:
+        causes.extend(_note_text(note, now) for note in plan.notes if note.kind == "deadline")
+    return causes
+
+
+def _is_mirrored(job: Job) -> bool:
+    return job.spec.managed_by == mirror.MANAGER
+
+
+def _mirrored_state(job: Job) -> str:
+    target = job.metadata.annotations.get(mirror.TARGET) or "a remote cluster"
+    condition = job.condition(mirror.READY)
+    if condition is None:
+        return f"is to run at target {target}."
+    if condition.status != "True":
+        return f"waits: {condition.reason} at target {target}."
+    return f"{'is suspended' if job.spec.suspend else 'runs'} at target {target}."
+
+
+def _managed_elsewhere(job: Job) -> str:
+    if _is_mirrored(job):
+        condition = job.condition(mirror.READY)
+        if condition is None:
+            return "it is mirrored, and the mirror has not said anything of it yet"
+        return condition.message
+    text = f"spec.managedBy is {job.spec.managed_by}, so onejob leaves it alone"
+    if job.status.start_time is None and not job.status.conditions:
+        text += "; nobody has written its status yet, so perhaps no such controller runs"
+    return text
+
+
+def _finished(job: Job) -> str:
+    condition = job.finished_condition
+    assert condition is not None, "only called for finished Jobs"
+    text = f"{condition.reason}: {condition.message}"
+    match condition.reason:
+        case "BackoffLimitExceeded":
+            return f"{text} (backoffLimit {job.spec.backoff_limit}, {job.status.failed} failed)"
+        case "DeadlineExceeded":
+            return f"{text} (activeDeadlineSeconds {job.spec.active_deadline_seconds})"
+        case "FailedIndexes" | "MaxFailedIndexesExceeded":
+            return f"{text} (failed indexes: {job.status.failed_indexes})"
+        case _:
+            return text
+
+
+# --- evidence -------------------------------------------------------------------------------
+
+
+def _counts(job: Job, *, over: bool = False) -> str:
+    status, goal = job.status, job.spec.completions
+    wanted = "" if goal is None else f" of {goal}"
+    active = f"{status.active} cut short" if over else f"{status.active} active"
+    parts = [f"{status.succeeded}{wanted} succeeded", active]
+    if status.failed:
+        limit = job.spec.backoff_limit
+        per_index = job.spec.backoff_limit_per_index is not None
+        of = "" if limit is None or per_index else f" (backoffLimit {limit})"
+        parts.append(f"{status.failed} failed{of}")
+    if status.terminating and not over:
+        parts.append(f"{status.terminating} ending")
+    return "Pods: " + ", ".join(parts)
+
+
+def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
+    lines = [
+        f"pod {name} cannot start: {wait.text}"
+        if wait.lasting
+        else f"pod {name}: {wait.message if wait.for_room else wait.text}"
+        for name, wait in activity.waits
+    ]
+    shown = {name for name, _ in activity.waits}
+    for pod in pods:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        name = metadata["name"]
+        if status.get("phase") in ("Succeeded", "Failed") or name in shown:
+            continue
+        reports = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+        for report in reports:
+            waiting = report.get("state", {}).get("waiting", {})
+            if waiting.get("reason", "") not in _ODD_WAITS:
+                text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+                if end := last_end_text(report):
+                    text += f"; {end}"
+                lines.append(f"pod {name}, container {report['name']} waits: {text}")
+        others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
+        if metadata.get("deletionTimestamp") and others:
+            lines.append(f"pod {name} is being deleted, but held by {', '.join(others)}")
+    if len(lines) > _SHOWN_PODS:
+        lines = [*lines[:_SHOWN_PODS], f"and {len(lines) - _SHOWN_PODS} more like these"]
+    return lines
+
+
+def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
+    lines = []
+    for pod in failed[-_SHOWN_PODS:]:
+        ago = short_seconds((now - finish_time(pod)).total_seconds())
+        ends = [
+            (status.name, end)
+            for status in failures_of_pod(pod)
+            if (end := status.state.terminated) is not None
+        ]
+        what = "; ".join(
+            f"container {name} ended with {end.exit_code} ({end.reason})"
+            + (f": {' '.join(end.message.split())}" if end.message else "")
+            for name, end in ends
+        )
+        verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
+        how = what or _reason(pod) or "deleted"
+        text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
+        ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+        if ruling.action is not None:
+            text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
+        elif job.spec.pod_failure_policy is not None:
+            text += "; no podFailurePolicy rule matched, so it counts"
+        lines.append(text)
+    return lines
+
+
+def _reason(pod: Pod) -> str:
+    """Return the reason of a Pod that failed as a whole, with the message of its condition."""
+    reason = pod.status.reason
+    said = (condition.message for condition in pod.status.conditions if condition.reason == reason)
+    message = " ".join(next(filter(None, said), "").split())
+    return f"{reason}: {message}" if reason and message else reason
+
+
+def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
+    for pod in reversed(failed):
+        for status in failures_of_pod(pod):
+            return pod.metadata.name, status.name
+    return None
+
+
+# --- next steps -----------------------------------------------------------------------------
+
+
+def _next(
+    job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime
+) -> list[str]:
+    if job.finished:
+        return [_after_the_end(job, now)]
+    kinds = {note.kind: note for note in plan.notes}
+    if _is_mirrored(job):
+        return ["what happens there is shown here: onejob logs and onejob get pods reach it"]
+    if "managed-elsewhere" in kinds:
+        return [f"whatever {job.spec.managed_by} decides; {BUILT_IN_MANAGER} would be onejob"]
+    if job.metadata.deleting:
+        return ["it goes once its finalizers are removed"]
+    if is_queued(job):
+        return ["it starts when its turn comes: onejob queue shows its place"]
+    if job.spec.suspend:
+        return [f"nothing, until: onejob resume job/{job.metadata.name}"]
+    if plan.fate is not None:
+        outcome = "Complete" if plan.fate.succeeds else "Failed"
+        if trouble.counting is not None:
+            return [f"it becomes {outcome} once {_FINALIZER_REMOVED}"]
+        return [f"it becomes {outcome} when the last of its Pods has ended"]
+    lines = []
+    if trouble.counting is not None:
+        lines.append(f"its ended Pods are counted once {_FINALIZER_REMOVED}")
+    retry = kinds.get("backoff") or kinds.get("index-backoff")
+    if retry is not None:
+        assert retry.until is not None, "a backoff has an end"
+        lines.append(f"a new Pod is started {time_text(retry.until, now)}")
+        left = (job.spec.backoff_limit or 0) - job.status.failed
+        if job.spec.backoff_limit_per_index is None:
+            lines.append(f"{counted(left + 1, 'more failure')} would make the Job fail")
+    elif job.spec.parallelism == 0:
+        lines.append("nothing, until spec.parallelism is raised")
+    elif trouble.creating is not None:
+        lines.append(create_remedy(trouble.creating, job.metadata.namespace))
+        lines.append("creating Pods is tried again by itself, at growing intervals")
+    elif plan.creations:
+        verb = "is" if len(plan.creations) == 1 else "are"
+        lines.append(f"{counted(len(plan.creations), 'Pod')} {verb} started")
+    elif coming := next_text(activity):
+        lines.append(coming)
+    if "deadline" in kinds:
+        until = kinds["deadline"].until
+        assert until is not None, "a deadline is a time"
+        lines.append(
+            f"unless it ends before, it fails {time_text(until, now)}: activeDeadlineSeconds"
+        )
+    return lines
+
+
+def _after_the_end(job: Job, now: datetime) -> str:
+    expiry = job_expiry(job)
+    if not isinstance(expiry, Expires):
+        return "nothing: a finished Job stays as it is until somebody deletes it"
+    left = short_seconds(max(expiry.time_left(now).total_seconds(), 0))
+    ttl = round((expiry.at - expiry.finished_at).total_seconds())
+    return f"it is deleted in {left}: {ttl_source(job)} is {ttl}"
+
+
+# --- shared ---------------------------------------------------------------------------------
+
+
+def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
+    """Rebuild the back-off record from the remaining Pods.
+
+    The controller keeps the record in memory; the result is nearly the same. Pods with their
+    finalizer are left out: the planner adds them itself.
+    """
+    record = NO_FAILURES
+    counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
+    for pod in sorted(counted, key=finish_time):
+        at = finish_time(pod)
+        record = record.after([at], []) if pod.phase == "Succeeded" else record.after([], [at])
+    return record
+
+
+def _note_text(note: Note, now: datetime) -> str:
+    if note.until is None:
+        return note.text
+    word = "at" if note.kind == "deadline" else "until"
+    return f"{note.text}, {time_text(note.until, now, word)}"

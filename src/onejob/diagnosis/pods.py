@@ -1,0 +1,186 @@
+"""Explanation of a Pod, from its status and the scheduler's rules. Pure functions."""
+
+from datetime import datetime, timedelta
+from itertools import chain
+
+import msgspec
+
+from onejob.api.kinds.printing import read_time
+from onejob.diagnosis.ended import STOPPED_REASON, Ended, has_ended
+from onejob.diagnosis.explanation import (
+    RUN_IS_OVER,
+    Document,
+    Explanation,
+    ago_text,
+    last_end_text,
+    time_text,
+)
+from onejob.diagnosis.pod_activity import PodActivity, pod_activity
+from onejob.objects.pod import read_pod
+from onejob.planning.job.pod_facts import failures_of_pod, finish_time
+from onejob.planning.names import TRACKING_NAMES
+from onejob.planning.pod.placement import NodeView
+
+
+def explain_pod(
+    pod: Document, now: datetime, *, node: NodeView | None = None, ended: Ended | None = None
+) -> Explanation:
+    """Explain a Pod.
+
+    `node` is the cluster's node, if there is only one; `ended` is the end of the run whose stored
+    state this is.
+    """
+    activity = pod_activity([pod], node)
+    over = ended is not None
+    if ended is not None and not has_ended(pod):
+        state, cause = f"was cut short {ago_text(ended.at, now)}.", [ended.cause]
+    else:
+        state, cause = _state(pod, activity, now), _causes(pod, activity)
+    return Explanation(
+        state=f"pod/{pod['metadata']['name']} {state}",
+        cause=tuple(cause),
+        evidence=tuple(_container_texts(pod, now)),
+        next=(RUN_IS_OVER,) if over else tuple(_next(pod, activity, now)),
+        shown_failure=_failed_container(pod),
+    )
+
+
+def _state(pod: Document, activity: PodActivity, now: datetime) -> str:
+    status = pod.get("status", {})
+    if has_ended(pod):
+        ago = ago_text(finish_time(read_pod(msgspec.json.encode(pod))), now)
+        if status["phase"] == "Succeeded":
+            return f"has succeeded, {ago}."
+        if status.get("reason") == STOPPED_REASON:
+            return f"was stopped {ago}."
+        return f"has failed, {ago}."
+    if activity.ending:
+        return "is being deleted."
+    if activity.running:
+        return "is running."
+    if activity.restarting:
+        return "waits before it restarts a container that failed."
+    for _, wait in activity.waits:
+        if wait.lasting:
+            return "cannot start."
+        return "waits for room on the node." if wait.for_room else "waits for the node."
+    return "is starting."
+
+
+def _causes(pod: Document, activity: PodActivity) -> list[str]:
+    status = pod.get("status", {})
+    if has_ended(pod):
+        text = f"{status.get('reason', '')}: {status.get('message', '')}".strip(": ")
+        return [text] if text else _failed_texts(pod)
+    if activity.ending:
+        finalizers = pod["metadata"].get("finalizers", ())
+        return [
+            f"the finalizer {name} holds it" for name in finalizers if name not in TRACKING_NAMES
+        ] or ["its containers get its grace period to end"]
+    return [wait.text for _, wait in activity.waits]
+
+
+def _reports(pod: Document) -> list[Document]:
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def _failed_texts(pod: Document) -> list[str]:
+    reports = {report["name"]: report for report in _reports(pod)}
+    return [
+        f"container {name} {_end_text(reports[name]['state']['terminated'])}"
+        for name in _failed_names(pod)
+    ]
+
+
+def _failed_names(pod: Document) -> list[str]:
+    return [status.name for status in failures_of_pod(read_pod(msgspec.json.encode(pod)))]
+
+
+def _end_text(end: Document) -> str:
+    message = " ".join(end.get("message", "").split())
+    text = f"ended with {end['exitCode']} ({end.get('reason', '')})"
+    return f"{text}: {message}" if message else text
+
+
+def _container_texts(pod: Document, now: datetime) -> list[str]:
+    lines = []
+    for report in _reports(pod):
+        parts = [_container_state(report.get("state", {}), now)]
+        if count := report.get("restartCount", 0):
+            parts.append(f"restarted {count} time{'s' if count > 1 else ''}")
+        if end := last_end_text(report):
+            parts.append(end)
+        lines.append(f"container {report['name']} {'; '.join(parts)}")
+    return lines
+
+
+def _container_state(state: Document, now: datetime) -> str:
+    if end := state.get("terminated"):
+        finished = read_time(end.get("finishedAt"))
+        return (
+            _end_text(end) if finished is None else f"{_end_text(end)}, {ago_text(finished, now)}"
+        )
+    if running := state.get("running"):
+        started = read_time(running.get("startedAt"))
+        return "runs" if started is None else f"runs, started {ago_text(started, now)}"
+    waiting = state.get("waiting", {})
+    text = f"{waiting.get('reason', '')}: {waiting.get('message', '')}".strip(": ")
+    return f"waits: {text}" if text else "has not started"
+
+
+def _next(pod: Document, activity: PodActivity, now: datetime) -> list[str]:
+    owner = next(
+        (o for o in pod["metadata"].get("ownerReferences", ()) if o.get("controller")), None
+    )
+    name = "" if owner is None else f"{owner['kind'].lower()}/{owner['name']}"
+    if has_ended(pod):
+        if not name:
+            return ["nothing: it stays as it is until somebody deletes it"]
+        return [f"{name} decides what follows: onejob why {name}"]
+    if activity.ending:
+        return ["it goes once its containers have ended and its finalizers are removed"]
+    return [*_next_of_active(pod, activity), *_deadline(pod, now)]
+
+
+def _next_of_active(pod: Document, activity: PodActivity) -> list[str]:
+    policy = pod["spec"].get("restartPolicy", "Always")
+    if activity.running:
+        again = {
+            "Never": "it ends when its containers do: restartPolicy is Never",
+            "OnFailure": "it ends when its containers succeed; those that fail are started again",
+        }
+        return [again.get(policy, f"its containers are started again: restartPolicy is {policy}")]
+    if activity.restarting:
+        return ["the container is started again"]
+    for _, wait in activity.waits:
+        if wait.lasting:
+            return ["nothing, until it has what it needs to start"]
+        if wait.for_room:
+            return ["it starts when there is room"]
+        return ["it starts when the node has what it is short of"]
+    return ["its containers start"]
+
+
+def _deadline(pod: Document, now: datetime) -> list[str]:
+    seconds = pod["spec"].get("activeDeadlineSeconds")
+    started = read_time(pod.get("status", {}).get("startTime"))
+    if seconds is None or started is None:
+        return []
+    try:
+        until = time_text(started + timedelta(seconds=seconds), now)
+    except OverflowError:
+        # Beyond the last year that a datetime can represent.
+        return []
+    return [f"unless it ends before, it fails {until}: activeDeadlineSeconds"]
+
+
+def _failed_container(pod: Document) -> tuple[str, str] | None:
+    """Return the Pod and container whose log shows why the Pod ended or restarts; or None."""
+    restarted = (
+        report["name"]
+        for report in _reports(pod)
+        if report.get("lastState", {}).get("terminated", {}).get("exitCode")
+    )
+    name = next(chain(_failed_names(pod), restarted), None)
+    return None if name is None else (pod["metadata"]["name"], name)

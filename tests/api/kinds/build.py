@@ -1,0 +1,98 @@
+"""Small documents for the tests of this folder, and the steps the service takes with them."""
+
+import copy
+from typing import Any
+
+from onejob.api.kinds import strategy_for
+from onejob.api.strategy import Document, Strategy
+from onejob.gates import FeatureGates
+from onejob.wire.kinds import BY_RESOURCE
+
+UID = "0d8e2e5e-1f7b-4f0e-9d0a-5f4dcc3b5aa7"
+
+
+def strategy(resource: str, **gates: bool) -> Strategy:
+    return strategy_for(BY_RESOURCE[resource], FeatureGates(gates))
+
+
+def a_container(**fields: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "busybox:1", **fields}
+
+
+def a_template(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"restartPolicy": "Never", "containers": [a_container()], **spec}}
+
+
+def a_job(name: str = "j", *, template: dict[str, Any] | None = None, **spec: Any) -> Document:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "uid": UID},
+        "spec": {"template": a_template() if template is None else template, **spec},
+    }
+
+
+def a_cronjob(name: str = "c", *, job: dict[str, Any] | None = None, **spec: Any) -> Document:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": "default", "uid": UID},
+        "spec": {
+            "schedule": "*/5 * * * *",
+            "jobTemplate": {"spec": {"template": a_template(), **(job or {})}},
+            **spec,
+        },
+    }
+
+
+def a_pod(name: str = "p", **spec: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": UID},
+        "spec": {"restartPolicy": "Never", "containers": [a_container()], **spec},
+    }
+
+
+def create(kind: Strategy, doc: Document) -> tuple[Document, list[str]]:
+    """The document as it would be stored, and what is wrong with it."""
+    doc = copy.deepcopy(doc)
+    kind.default(doc)
+    kind.prepare_create(doc)
+    errors = [str(error) for error in kind.validate_create(doc)]
+    kind.default(doc)
+    return doc, errors
+
+
+def created(kind: Strategy, doc: Document) -> Document:
+    stored, errors = create(kind, doc)
+    assert not errors
+    return stored
+
+
+def update(kind: Strategy, old: Document, **changes: Any) -> tuple[Document, list[str]]:
+    """Change fields of the spec (None removes one); the new document and what is wrong."""
+    new = copy.deepcopy(old)
+    for field, value in changes.items():
+        if value is None:
+            new["spec"].pop(field, None)
+        else:
+            new["spec"][field] = value
+    return update_to(kind, old, new)
+
+
+def update_to(kind: Strategy, old: Document, new: Document) -> tuple[Document, list[str]]:
+    untouched = copy.deepcopy(old)
+    new = copy.deepcopy(new)
+    kind.default(new)
+    kind.prepare_update(new, old)
+    errors = [str(error) for error in kind.validate_update(new, old)]
+    assert old == untouched, "a strategy changed the stored object"
+    return new, errors
+
+
+def update_status(kind: Strategy, old: Document, status: dict[str, Any]) -> list[str]:
+    new = {**copy.deepcopy(old), "status": copy.deepcopy(status)}
+    kind.default(new)
+    kind.prepare_status_update(new, old)
+    return [str(error) for error in kind.validate_status_update(new, old)]
