@@ -76,6 +76,9 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
     f"[sig-node] Pods should support retrieving logs from the container over websockets {_NODE}": (
         _ORIGIN
     ),
+    "[sig-node] PreStop should call prestop when killing a pod [Conformance]": (
+        "needs the proxy to Pods (`pods/proxy`), which is not served"
+    ),
     f"[sig-node] Probing container should be restarted with a GRPC liveness probe {_NODE}": _IMAGE,
     "[sig-node] Probing container should *not* be restarted with a GRPC liveness probe "
     f"{_NODE}": _IMAGE,
