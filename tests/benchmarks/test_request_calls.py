@@ -20,9 +20,9 @@ from onejob.node.options import NodeOptions
 from onejob.server import Settings
 
 #: 53 when the bound was set.
-MOST_CALLS_PER_GET = 58
+MOST_CALLS_PER_GET = 59
 #: 80 when the bound was set.
-MOST_CALLS_WITH_CONNECTION = 87
+MOST_CALLS_WITH_CONNECTION = 88
 _REQUESTS = 50
 _NODE = "/api/v1/nodes/here"
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from onejob.dashboard.fires import fires_of
-from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, rfc3339
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION
+from onejob.wire.timestamps import rfc3339
 
 NOW = datetime(2030, 6, 15, 12, 0, 30, tzinfo=UTC)
 

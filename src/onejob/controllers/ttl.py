@@ -25,7 +25,6 @@ from onejob.metrics import Metrics
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
-from onejob.planning.cronjob.documents import rfc3339
 from onejob.planning.custom_ttl import Unusable
 from onejob.planning.ttl import (
     NEVER,
@@ -39,6 +38,7 @@ from onejob.planning.ttl import (
 )
 from onejob.wire.errors import NotFound
 from onejob.wire.registry import KindRegistry
+from onejob.wire.timestamps import rfc3339
 
 log = logging.getLogger(__name__)
 

@@ -53,3 +53,8 @@ def _parse(text: str, layout: str) -> datetime:
             f'parsing time "{shortened(text)}" as "{layout}": cannot parse "{shortened(text)}" '
             'as "2006"'
         ) from None
+
+
+def rfc3339(at: datetime) -> str:
+    """Return a time in whole seconds, with its offset or `Z` for UTC."""
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -13,7 +13,7 @@ from onejob.clock import local_zone
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import read_job
 from onejob.objects.meta import EVENTS, JOBS
-from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, rfc3339
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION
 from onejob.planning.cronjob.history import (
     BACKFILL_LABEL,
     Fire,
@@ -25,6 +25,7 @@ from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_sche
 from onejob.planning.cronjob.time_zones import load_time_zone
 from onejob.planning.queue.limits import QUEUE_LABEL
 from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.timestamps import rfc3339
 
 Document = dict[str, Any]
 

@@ -8,6 +8,7 @@ import msgspec
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
 from onejob.planning.cronjob.time_zones import load_time_zone
+from onejob.wire.timestamps import rfc3339
 
 SCHEDULED_AT_ANNOTATION = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 #: Annotation of a Job that was started while lastScheduleTime was in the future: the
@@ -105,7 +106,3 @@ def status_patch(cronjob: CronJob, status: CronJobStatus) -> bytes:
         },
     }
     return msgspec.json.encode(body)
-
-
-def rfc3339(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
