@@ -1,10 +1,11 @@
-"""Documents whose sections stay encoded until something reads them.
+"""Lazily decoded JSON documents: sections stay encoded until they are read.
 
 A write touches one or two of metadata, spec and status; the rest of the document goes back into
-the store byte for byte. So a stored document is split, not decoded: its members are `msgspec.Raw`
-until they are read, and msgspec copies what is still Raw when the document is encoded again.
+the store byte for byte. A stored document is therefore split, not decoded: its members are
+`msgspec.Raw` until they are read, and msgspec copies members that are still Raw when the document
+is encoded again.
 
-To everybody else these are plain dicts: what is read, iterated or compared is decoded.
+For all other code these are plain dicts: members are decoded when read, iterated or compared.
 """
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
@@ -16,29 +17,29 @@ import msgspec
 Raw = msgspec.Raw
 
 _MISSING: Final = object()
-#: The members of a document that are split further: writes read few of their fields.
+#: Members of a document that are split further, because writes read few of their fields.
 _SPLIT: Final = frozenset(("metadata", "spec", "status"))
-#: Bytes of a section that takes less time to decode than to split.
+#: Sections of fewer bytes are decoded at once, which is faster than splitting them.
 _SHORT: Final = 512
 
 decode: Final[Callable[[bytes | Raw], Any]] = msgspec.json.Decoder().decode
-#: A JSON object as its members, each of them Raw.
+#: Split a JSON object into its members, each of them Raw.
 split: Final[Callable[[bytes | Raw], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Raw]).decode
-#: The same one level deeper, for a document that has nothing but objects.
+#: Split one level deeper, for a document whose members are all objects.
 _split_twice: Final[Callable[[bytes], dict[str, dict[str, Any]]]] = msgspec.json.Decoder(
     dict[str, dict[str, Raw]]
 ).decode
-#: Of a short text, such as a phase, that many documents have.
+#: Cached decoding of short strings that many documents share, such as a phase.
 _decode_often: Final = lru_cache(maxsize=256)(decode)
 _read: Final = dict.__getitem__
 _get: Final = dict.get
 _set: Final = dict.__setitem__
 _raw_items: Final = dict.items
 
-#: A member as it is held: Raw if nobody has read it.
+#: Return a member without decoding it: Raw if it has not been read.
 held: Final[Callable[..., Any]] = dict.get
 names: Final[Callable[[dict[str, Any]], KeysView[str]]] = dict.keys
-#: All of them.
+#: Return all members without decoding them.
 members: Final[Callable[[dict[str, Any]], Iterable[tuple[str, Any]]]] = dict.items
 
 
@@ -73,7 +74,7 @@ class Section(dict[str, Any]):
         return name, self._plain(name, value) if type(value) is Raw else value
 
     def _plain(self, name: str, raw: Raw) -> Any:
-        """The value of a member that is no longer in the section."""
+        """Return the decoded value of a member without storing it in the section."""
         return decode(raw)
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
@@ -90,8 +91,8 @@ class Section(dict[str, Any]):
                 self._decoded(name, value)
 
     def __iter__(self) -> Iterator[str]:
-        # Not only for symmetry: `dict(section)` and `{**section}` copy the members of a dict as
-        # they are unless its class has an iterator of its own.
+        # Required: `dict(section)` and `{**section}` would copy Raw members without decoding them
+        # unless the class defines its own iterator.
         return dict.__iter__(self)
 
     def __or__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
@@ -112,7 +113,7 @@ class Section(dict[str, Any]):
             if theirs is _MISSING:
                 return False
             if (type(mine) is Raw) is not (type(theirs) is Raw):
-                # Whichever of the two is still encoded is decoded.
+                # Decodes the one that is still encoded.
                 mine, theirs = self[name], other[name]
             if not mine == theirs and (type(mine) is not Raw or not _same_json(mine, theirs)):
                 return False
@@ -130,7 +131,7 @@ class Section(dict[str, Any]):
         return dict(self)
 
     def fork(self) -> "Section":
-        """A copy that shares nothing that could be changed in place."""
+        """Return a deep copy; encoded members stay encoded."""
         copy = type(self)()
         for name, value in _raw_items(self):
             _set(copy, name, value if type(value) is Raw else copied(value))
@@ -138,7 +139,7 @@ class Section(dict[str, Any]):
 
 
 class SectionedDocument(Section):
-    """A whole object, of which metadata, spec and status are sections."""
+    """A complete API object whose metadata, spec and status are sections."""
 
     __slots__ = ()
 
@@ -148,8 +149,8 @@ class SectionedDocument(Section):
         return value
 
     def _plain(self, name: str, raw: Raw) -> Any:
-        # Of metadata nearly everything is read; it is split only for managedFields, which few read
-        # and which are long.
+        # Nearly all metadata fields are read. Metadata is split only if it has managedFields, which
+        # are long and rarely read.
         if name not in _SPLIT:
             return decode(raw)
         encoded = bytes(raw)
@@ -158,12 +159,12 @@ class SectionedDocument(Section):
         try:
             return Section(split(raw))
         except msgspec.ValidationError:
-            # Not an object: for whoever checks the shapes of bodies.
+            # Not an object; the schema check reports it.
             return decode(raw)
 
 
 def _same_json(a: Raw, b: Raw) -> bool:
-    """Of two that are not the same bytes."""
+    """Return whether two values that are not the same bytes are equal as JSON."""
     one, other = bytes(a), bytes(b)
     if one[:1] == b'"' == other[:1] and b"\\" not in one and b"\\" not in other:
         return False
@@ -171,44 +172,47 @@ def _same_json(a: Raw, b: Raw) -> bool:
 
 
 def sectioned(document: bytes) -> SectionedDocument:
-    """Raises msgspec.DecodeError for what is no JSON object."""
+    """Split a stored document. Raises msgspec.DecodeError if it is not a JSON object."""
     return SectionedDocument(split(document))
 
 
 class SplitPatch(SectionedDocument):
-    """A merge patch whose sections only say what fields shall be: plain dicts of what is Raw."""
+    """A merge patch without directives and nulls, whose sections are plain dicts of Raw members."""
 
     __slots__ = ()
 
 
 def sectioned_patch(patch: bytes) -> SectionedDocument:
-    """A merge patch; a SplitPatch if it can be one."""
+    """Split a merge patch; the result is a SplitPatch if possible."""
     if b'"$' not in patch and b"null" not in patch:
         try:
             return SplitPatch(_split_twice(patch))
         except msgspec.ValidationError:
-            # It has members that are no objects.
+            # Some members are not objects.
             pass
     return SectionedDocument(split(patch))
 
 
 def text_of(section: dict[str, Any], name: str) -> Any:
-    """A member that is a short text, if it is there."""
+    """Return a member that is a short string, without storing it decoded; None if absent."""
     value = _get(section, name)
     return _decode_often(bytes(value)) if type(value) is Raw else value
 
 
 def shallow(value: dict[str, Any]) -> dict[str, Any]:
-    """A copy with the same members, which are shared: for whoever replaces some of them."""
+    """Return a copy of the same type that shares its members, for callers that replace some."""
     if type(value) is dict:
         return value.copy()
-    # A class with an iterator of its own is not copied as quickly as a plain dict is.
+    # `type(value)(value)` would be slower and decode all members, because the class has its own
+    # iterator.
     return type(value)({name: member for name, member in _raw_items(value)})  # noqa: C416
 
 
 def same_member(a: dict[str, Any], b: dict[str, Any], name: str) -> bool:
-    """Whether both hold the same under this name, or neither holds anything. Sections that nobody
-    has read are compared as bytes."""
+    """Return whether both have an equal member of this name, or neither has one.
+
+    Unread sections are compared as bytes first.
+    """
     mine, theirs = _get(a, name), _get(b, name)
     if mine is theirs or (type(mine) is Raw and type(theirs) is Raw and mine == theirs):
         return True
@@ -216,7 +220,7 @@ def same_member(a: dict[str, Any], b: dict[str, Any], name: str) -> bool:
 
 
 def with_first(document: dict[str, Any], first: dict[str, Any]) -> SectionedDocument:
-    """The same document, with these members in front of all others."""
+    """Return the document with the members of `first` in front of all others."""
     ordered = SectionedDocument(first)
     for name, value in _raw_items(document):
         if name not in first:
@@ -225,20 +229,20 @@ def with_first(document: dict[str, Any], first: dict[str, Any]) -> SectionedDocu
 
 
 def same_bytes(a: dict[str, Any], b: dict[str, Any], name: str) -> bool:
-    """Whether both hold the same encoded member, which neither has read."""
+    """Return whether the member is unread in both documents and has the same bytes."""
     mine, theirs = _get(a, name), _get(b, name)
     return type(mine) is Raw and type(theirs) is Raw and (mine is theirs or mine == theirs)
 
 
 def plain(value: Any) -> Any:
-    """A value that is held, decoded throughout."""
+    """Return the value of `held` or `members`, decoded."""
     if type(value) is Raw:
         return decode(value)
     return dict(value) if isinstance(value, Section) else value
 
 
 def copied(value: Any) -> Any:
-    """Of JSON: a fifth of the time that `deepcopy`, which expects anything, would take."""
+    """Return a deep copy of a JSON value, in a fifth of the time of the generic `deepcopy`."""
     kind = type(value)
     if kind is dict:
         return {name: copied(member) for name, member in value.items()}
@@ -248,18 +252,18 @@ def copied(value: Any) -> Any:
 
 
 def at_revision(document: bytes, revision: int, new: int) -> bytes:
-    """A stored document of one revision, saying that it is of another."""
+    """Return a stored document with its resourceVersion replaced by `new`."""
     parts = document.split(b'"resourceVersion":"%d"' % revision)
     if len(parts) == 2:
         return b'%b"resourceVersion":"%d"%b' % (parts[0], new, parts[1])
-    # Something else in it says the same of another object.
+    # The text occurs elsewhere too, e.g. in an embedded object.
     decoded = decode(document)
     decoded["metadata"]["resourceVersion"] = str(new)
     return msgspec.json.encode(decoded)
 
 
 def read_metadata(document: bytes) -> dict[str, Any]:
-    """The metadata alone, decoded."""
+    """Return the decoded metadata of a document; the rest is not decoded."""
     metadata: dict[str, Any] = decode(_read_outline(document).metadata)
     return metadata
 

@@ -1,7 +1,7 @@
-"""When a finished custom resource may go.
+"""TTL after finish for custom resources, configured by an annotation on their definition.
 
-Nothing about a custom resource says which of its fields mean that it has finished. An annotation
-on its CustomResourceDefinition names them.
+A custom resource has no standard fields that mark it as finished. An annotation on its
+CustomResourceDefinition names them.
 """
 
 import re
@@ -14,14 +14,14 @@ from msgspec import Struct
 
 from onejob.planning.ttl import NEVER, Expires, NeverExpires, expires_after
 
-#: On a CustomResourceDefinition: JSON, see `read_rule`.
+#: Annotation on a CustomResourceDefinition. Its value is JSON; see `read_rule`.
 CUSTOM_TTL_ANNOTATION = "onejob.dev/ttl-after-finished"
 
 _FIELD = re.compile(r"[A-Za-z0-9_-]+")
 #: Keys of labels and annotations contain dots and slashes.
 _KEYED = re.compile(r"\.?metadata\.(labels|annotations)\[([^\[\]]+)\]")
 _DIGITS = re.compile(r"[0-9]{1,18}")
-#: As the only value: the object has finished once the field has any text.
+#: Wildcard, only allowed as the single value: the object has finished once the field is not empty.
 _ANY = "*"
 _STATUSES = ("True", "False", "Unknown")
 
@@ -29,26 +29,26 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class FinishRule(Struct, frozen=True):
-    """Which fields of the objects of one kind the TTL controller reads."""
+    """Fields that the TTL controller reads in the objects of one custom kind."""
 
-    #: A list of conditions, or one text such as a phase.
+    #: Path of the list of conditions, or of a string such as a phase.
     finished: Path
-    #: Texts that mean that the object has finished; None for any.
+    #: Strings that mark the object as finished; None for any non-empty string.
     texts: frozenset[str] | None
-    #: Type and status of each condition that means it.
+    #: Type and status of each condition that marks the object as finished.
     conditions: frozenset[tuple[str, str]]
-    #: The time of the end; empty for the lastTransitionTime of the condition.
+    #: Path of the finish time; empty to use the lastTransitionTime of the condition.
     finished_at: Path
-    #: The field, label or annotation with the seconds, or the same number for all objects.
+    #: Path of the field, label or annotation with the TTL in seconds, or one TTL for all objects.
     ttl: Path | int
 
 
 class BadRule(ValueError):
-    """The annotation cannot be used; the message says why."""
+    """Invalid annotation; the message contains the reason."""
 
 
 class Unusable(Struct, frozen=True):
-    """The object has finished, but its TTL or the time of its end is missing or malformed."""
+    """The object has finished, but its TTL is malformed or its finish time missing or malformed."""
 
     error: str
 
@@ -61,7 +61,7 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 def read_rule(text: str) -> FinishRule:
-    """Read the annotation. Raises BadRule."""
+    """Parse the value of the annotation. Raises BadRule."""
     try:
         written = msgspec.json.decode(text, type=_Written)
     except msgspec.DecodeError as error:
@@ -79,7 +79,7 @@ def read_rule(text: str) -> FinishRule:
         finished=finished,
         texts=None if any_text else frozenset(written.values),
         conditions=frozenset() if any_text else frozenset(map(_condition, written.values)),
-        # A field that is only there once the object has finished is mostly the time of that.
+        # A field that is set only when the object finishes usually contains the finish time.
         finished_at=finished if any_text and not finished_at else finished_at,
         ttl=written.ttl if isinstance(written.ttl, int) else _path("ttl", written.ttl),
     )
@@ -90,7 +90,7 @@ def _bad(problem: str) -> BadRule:
 
 
 def _condition(value: str) -> tuple[str, str]:
-    """Read the type of a condition that must be True, or TYPE=STATUS."""
+    """Parse TYPE=STATUS, or TYPE for a condition that must be True, into type and status."""
     kind, equals, status = value.partition("=")
     if equals and (not kind or status not in _STATUSES):
         raise _bad(
@@ -160,7 +160,10 @@ def _is_finishing_text(rule: FinishRule, finished: Any) -> bool:
 
 
 def _seconds(source: Path | int, written: Any) -> int | None:
-    """Return the TTL as a number; None if it is none. Labels and annotations are always texts."""
+    """Return the TTL in seconds; None if it is not a number of 0 or more.
+
+    Labels and annotations are always strings, so digits are accepted there.
+    """
     keyed = not isinstance(source, int) and source[:1] == ("metadata",)
     if keyed and isinstance(written, str) and _DIGITS.fullmatch(written):
         return int(written)

@@ -1,5 +1,5 @@
-"""How a document changes: create, update, patch, apply, delete, and what they share.
+"""Write path of the API server: create, update, patch, apply and delete.
 
-`writes` is the entry point. All of it is synchronous up to the point where a write is staged;
-what one kind decides differently is in `api.strategies`.
+`writes` is the entry point. The whole path is synchronous up to the point where a write is staged.
+Rules that differ between kinds are in `api.strategies`.
 """

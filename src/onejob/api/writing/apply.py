@@ -1,7 +1,8 @@
-"""Server-side apply: a manager states the fields it wants, and owns them from then on.
+"""Server-side apply: merge an applied configuration and record its field manager.
 
-Fields it stops stating, and nobody else owns, go away. Fields that others own cannot be
-changed without force. Pure: the result shares nothing with the arguments.
+The manager owns the fields that it applies. A field that it no longer applies is removed unless
+another manager owns it. Changing a field that another manager owns requires force. Pure: the
+result shares nothing with the arguments.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from onejob.planning.names import LAST_APPLIED
 from onejob.wire.errors import BadRequest
 
 _KUBECTL: Final = "kubectl"
-#: Owns what an object held before anyone applied to it.
+#: Manager of the fields that an object had before its first apply.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
@@ -52,9 +53,15 @@ def apply(
     now: datetime,
     subresource: str = "",
 ) -> Document:
-    """What `live` (None: a new object) becomes, managedFields included. Applying the same again
-    changes nothing. Raises Conflict, naming every field that another manager owns and that
-    would change; BadRequest when `applied` cannot be applied."""
+    """Return `live` merged with `applied`, including managedFields. `live` is None for a create.
+
+    Idempotent: applying the same configuration again changes nothing.
+
+    Raises:
+        Conflict: without `force`, naming each field that another manager owns and that would
+            change.
+        BadRequest: if `applied` sets managedFields, or its keyed lists lack or repeat keys.
+    """
     if applied.get("metadata", {}).get("managedFields"):
         raise BadRequest("metadata.managedFields must be nil")
     wanted = _applicable(applied, type_, subresource)
@@ -91,7 +98,7 @@ def apply(
 
 
 def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Document:
-    """Without the parts that this endpoint resets."""
+    """Return a copy of `applied` without managedFields and the fields that this endpoint resets."""
     wanted: Document = copied(applied)
     wanted.setdefault("metadata", {}).pop("managedFields", None)
     for path in reset_fields(type_, subresource):
@@ -118,7 +125,7 @@ def _entries_of(
 
 
 def _check_keys(value: Any, shape: Shape, path: str) -> None:
-    """Items of keyed lists must be told apart, or nothing could be merged into them."""
+    """Raise BadRequest for a keyed list with a missing or duplicate key: it could not be merged."""
     if isinstance(value, dict):
         for name, item in value.items():
             _check_keys(item, field_shape(shape, name), f"{path}.{name}")
@@ -166,10 +173,13 @@ def _merge_maps(live: Document, wanted: Document, shape: Shape) -> Document:
 
 
 def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[Any]:
-    """Items that both have come in the wanted order; those only the live object has stay
-    where they are among the others."""
+    """Merge two keyed lists or sets.
+
+    Items in `wanted` take its order; items only in `live` keep their position relative to the
+    others.
+    """
     live_elements = [item_element(item, shape) for item in live]
-    # The first of those that are named alike.
+    # Of duplicate keys, the first item wins.
     present = dict(zip(reversed(live_elements), reversed(live), strict=True))
     stated = {item_element(item, shape): item for item in wanted}
     merged: list[Any] = []
@@ -189,7 +199,7 @@ def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[A
 
 
 def _remove(value: Any, unwanted: frozenset[FieldPath], shape: Shape) -> None:
-    """Take fields out of a document; a container that this empties goes too."""
+    """Remove fields from a document in place, and containers that become empty thereby."""
     below: dict[str, set[FieldPath]] = {}
     for path in unwanted:
         below.setdefault(path[0], set()).add(path[1:])
@@ -219,8 +229,11 @@ def _remove(value: Any, unwanted: frozenset[FieldPath], shape: Shape) -> None:
 def _left_by_kubectl(
     conflicts: Sequence[FieldConflict], manager: str, live: Document | None, type_: ObjectShape
 ) -> bool:
-    """Who moves from client-side to server-side apply may overwrite what the former had set:
-    kubectl's annotation tells which fields these are."""
+    """Return whether all conflicting fields were set by kubectl's client-side apply.
+
+    A user who migrates from client-side to server-side apply may overwrite these fields; they are
+    listed in kubectl's last-applied annotation.
+    """
     if manager != _KUBECTL or live is None:
         return False
     try:
@@ -232,7 +245,10 @@ def _left_by_kubectl(
 
 
 def _refresh_last_applied(result: Document, applied: Document, manager: str) -> None:
-    """So that a later client-side apply starts from what kubectl applied here."""
+    """Update an existing last-applied annotation if the manager is kubectl.
+
+    A later client-side apply then computes its patch from the configuration applied here.
+    """
     annotations = result["metadata"].get("annotations", {})
     if manager != _KUBECTL or LAST_APPLIED not in annotations:
         return

@@ -1,4 +1,7 @@
-"""When an apply would change what others own: which fields, whose they are, and how to say so."""
+"""Field manager conflicts of server-side apply: detection and the 409 response.
+
+The response lists at most `MAX_CAUSES` conflicts, with the owner of each field.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What all writes share: what they know, how bodies are pruned, how documents are staged."""
+"""Shared base of all writes: dependencies, pruning of request bodies, staging of documents."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ from onejob.wire.errors import (
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Outcome, Target, WriteOptions
 
-#: What etcd takes of one object.
+#: Maximum size of one object; the same as etcd's request limit.
 MAX_OBJECT_BYTES: Final = 1536 * 1024
 
 NOTHING: Final[frozenset[str]] = frozenset()
@@ -56,13 +56,14 @@ class WriteContext(Struct, frozen=True):
     rng: Random
     #: How the node enforces a securityContext.
     means: Means
-    #: By resource: may this user make such an object of it? Raises Forbidden.
+    #: Authorization hooks by resource; see `Guard`. They raise Forbidden.
     guards: Mapping[str, Guard]
     created_specs: CreatedSpecs
     created_metadata: CreatedMetadatas
-    #: What namespaces say about objects that come into them.
+    #: Namespace policies and quotas for created and updated objects.
     admission: Admission
-    #: Whether quotas are asked here; if not, then by whoever stages the write.
+    #: Whether writes are checked against quotas here. If False, the caller that stages the write
+    #: checks them (`rehearsal`).
     asks_quotas: bool = True
     recent: RecentDocuments = msgspec.field(default_factory=RecentDocuments)
     known_creations: KnownCreations = msgspec.field(default_factory=KnownCreations)
@@ -82,8 +83,10 @@ class WriteContext(Struct, frozen=True):
         *,
         quiet: bool = False,
     ) -> Stored:
-        """Raises RequestTooLarge for a document of more than `largest` bytes. The revision is
-        written into the document."""
+        """Stage a document, with the new revision as its resourceVersion.
+
+        Raises RequestTooLarge if the document takes more than `largest` bytes.
+        """
         metadata = held(doc, "metadata")
         if type(metadata) is msgspec.Raw:
             metadata = doc["metadata"]
@@ -121,8 +124,11 @@ class WriteContext(Struct, frozen=True):
         old: Document | None = None,
         known: frozenset[str] = NOTHING,
     ) -> list[str]:
-        """Prune the body to the schema; what was wrong becomes an error, warnings or nothing. What
-        is `known` to be in order, or stored like that, is not looked at."""
+        """Prune the body to the schema in place, and return warnings.
+
+        `options.field_validation` decides whether problems become an error, warnings or nothing.
+        Sections in `known`, and sections equal to those of `old`, are not checked again.
+        """
         if options.trusted:
             return []
         found = all_problems(self.pruned(kind, body, old, known), problems)
@@ -131,12 +137,12 @@ class WriteContext(Struct, frozen=True):
     def pruned(
         self, kind: Kind, body: Document, old: Document | None, known: frozenset[str] = NOTHING
     ) -> list[str]:
-        """What was found wrong in those sections of `body` that are new."""
+        """Prune the new sections of `body` in place, and return the problems found in them."""
         type_ = self.type_of(kind)
         part = {
             name: plain(value)
             for name, value in members(body)
-            # A field with two names is looked at under both.
+            # Fields with an alias must be checked under both names.
             if type_.aliases
             or not (
                 name in known
@@ -152,22 +158,27 @@ class WriteContext(Struct, frozen=True):
         return found
 
     def remove(self, stored: Stored) -> Outcome:
-        """Take an object away that nothing holds. The answer is its last state, with the
-        revision of its end."""
+        """Stage the removal of an object without finalizers or grace period.
+
+        The outcome has its last state with the revision of the removal.
+        """
         self.store.stage(stored.key, stored.revision, None)
         revision = self.store.staged_revision
         return Outcome(200, at_revision(stored.value, stored.revision, revision), revision)
 
 
 def largest_size(options: WriteOptions) -> int:
-    """What onejob itself adds to an object (its status) is never refused."""
+    """Return the maximum size of a document in bytes; unlimited for onejob's own writers.
+
+    onejob's additions to an object (its status) are never refused.
+    """
     return sys.maxsize if options.trusted else MAX_OBJECT_BYTES
 
 
 def bounded(value: bytes, largest: int) -> bytes:
     if len(value) > largest:
-        # Upstream says the first words with 500; but it is the request that is wrong, and 500
-        # has clients try again.
+        # Upstream sends the first part of this message with code 500. The request is at fault,
+        # though, and 500 makes clients retry.
         raise RequestTooLarge(
             f"etcdserver: request is too large: the object takes {len(value)} bytes, the limit "
             f"is {MAX_OBJECT_BYTES}"
@@ -193,7 +204,7 @@ def judge_problems(
 
 
 def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
-    """Whether this version will rarely be read again, so that it need not stay in memory."""
+    """Return whether this version will rarely be read again and need not stay in memory."""
     match resource:
         case "pods":
             if "finalizers" in metadata:

@@ -1,9 +1,9 @@
-"""What becomes of a new object's metadata, remembered, where the server makes up its name.
+"""Cache of validated metadata for new objects with a generated name.
 
-All Pods of a Job are created with the same metadata, or with one that differs in an index. The
-outcome of pruning, preparing and validating it is kept by its bytes, for kinds whose rules about
-the spec do not read it (`judges_spec_alone`). What each object gets of its own (name, UID, time) is
-added to a copy.
+All Pods of a Job are created with the same metadata, or with metadata that differs only in an
+index. The result of pruning, preparing and validating it is cached by its bytes, for kinds whose
+rules for the spec do not read the metadata (`judges_spec_alone`). The fields that each object gets
+of its own (name, UID, time) are added to a copy.
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,21 @@ from onejob.wire.errors import ApiError
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 _REMEMBERED: Final = 256
-#: Longer ones are judged each time: the memory is bounded in bytes, too.
+#: Maximum bytes of cached metadata. Longer metadata is validated each time, which bounds the cache
+#: in bytes as well.
 _LONGEST: Final = 8 * 1024
 _OWN: Final[tuple[str, ...]] = ("labels", "annotations")
 
 
 class CreatedMetadata(msgspec.Struct, frozen=True):
-    """Metadata that was found valid. Parts of it are shared by all objects that are made of it:
-    nobody changes these in place."""
+    """Valid metadata of a new object, without name, UID and time.
+
+    Objects created from it share its parts; callers must not modify these in place.
+    """
 
     generate_name: str
     fields: dict[str, Any]
-    #: What the creator owns of it, as in `fieldsV1`; empty for our own writers.
+    #: Fields that the creator owns, as `fieldsV1`; empty for onejob's own writers.
     owned: dict[str, Any]
 
 
@@ -47,19 +50,26 @@ class CreatedMetadatas:
     def judge(
         self, kind: Kind, namespace: str, body: Document, *, trusted: bool
     ) -> CreatedMetadata | None:
-        """None for an object that has a name, and where there is something to refuse or to warn
-        of."""
+        """Return the validated metadata of `body`, cached.
+
+        None if the object has a name, or if the metadata causes an error or a warning; the caller
+        then validates the whole document.
+        """
         metadata = held(body, "metadata")
         text = bytes(metadata) if type(metadata) is Raw else msgspec.json.encode(metadata)
         if len(text) > _LONGEST or b'"generateName"' not in text:
-            # Metadata that names an object is met once.
+            # Metadata with a name occurs only once, so caching it is useless.
             return None
         return self._judged(kind.resource, namespace, text, trusted)
 
     def _judge(
         self, resource: str, namespace: str, text: bytes, trusted: bool
     ) -> CreatedMetadata | None:
-        """Labels and annotations are judged apart: those of an Indexed Job's Pods have an index."""
+        """Return validated metadata, or None as in `judge`.
+
+        Labels and annotations are validated apart from the rest, because those of an Indexed Job's
+        Pods contain an index.
+        """
         metadata = decode(text)
         if not isinstance(metadata, dict):
             return None
@@ -97,7 +107,7 @@ class CreatedMetadatas:
         prefix = metadata.get("generateName")
         if not prefix or metadata.pop("name", ""):
             return None
-        # The letters of all suffixes are of one sort, so what holds for one name holds for all.
+        # All suffixes use the same character class, so validating one name covers all of them.
         name = with_suffix(prefix, 0)
         named: Document = {"metadata": {**metadata, "name": name}}
         if strategy.validate_new_metadata(named) or strategy.name_warnings(name):
@@ -105,7 +115,7 @@ class CreatedMetadatas:
         return CreatedMetadata(prefix, metadata, {})
 
     def _has_right_shape(self, resource: str, metadata: dict[str, Any]) -> bool:
-        """And prunes it."""
+        """Prune the metadata in place, and return whether it conforms to the schema."""
         kind = BY_RESOURCE[resource]
         type_ = self._schema.kind(kind.api_version, kind.kind)
         try:

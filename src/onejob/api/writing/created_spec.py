@@ -1,11 +1,11 @@
-"""What becomes of a new object's spec, remembered.
+"""Cache of defaulted and validated specs of new objects.
 
 All Pods of a Job have the same spec, and a client that creates many objects mostly sends the same
-one again. Where the rules for a kind's spec read nothing but the spec (`judges_spec_alone`), the
-outcome of pruning, defaulting, preparing and validating it is kept by its bytes. Feature gates and
-schema are those of one server, and so is the memory.
+spec again. If the rules for a kind's spec read nothing but the spec (`judges_spec_alone`), the
+result of pruning, defaulting, preparing and validating it is cached by its bytes. The result
+depends on feature gates and schema, so each server has its own cache.
 
-Fields that are each object's own (a Pod's hostname) are judged apart, so that the Pods of an
+Fields that differ per object (a Pod's hostname) are validated apart, so that the Pods of an
 Indexed Job share an entry.
 """
 
@@ -27,32 +27,36 @@ from onejob.wire.kinds import BY_RESOURCE, Kind
 Raw = msgspec.Raw
 
 _REMEMBERED: Final = 256
-#: Longer ones are judged each time: the memory is bounded in bytes, too.
+#: Maximum bytes of a cached spec. Longer specs are validated each time, which bounds the cache in
+#: bytes as well.
 _LONGEST: Final = 16 * 1024
 
 
 @lru_cache(maxsize=8)
 def _own_field(name: str) -> re.Pattern[bytes]:
-    """A field that stands first and has a plain text; elsewhere it is part of the spec."""
+    """Return a pattern for a spec that begins with this field and an unescaped string value.
+
+    A field at any other position is treated as part of the spec.
+    """
     return re.compile(rb'\{"%b":"([^"\\]*)",' % name.encode())
 
 
 class CreatedSpec(msgspec.Struct, frozen=True):
-    """A spec that was found valid, as it is stored, and what else follows from it."""
+    """A valid spec in its stored form, with the status, generation and warnings derived from it."""
 
     spec: Raw
     text: bytes
-    #: The same, split.
+    #: The same spec, split into its members.
     members: dict[str, Any]
-    #: Shared by all objects that are made of it: nobody changes it in place.
+    #: Shared by all objects created from this spec; must not be modified in place.
     status: dict[str, Any]
     generation: int
     warnings: tuple[str, ...]
-    #: What the creator owns of the spec, as in `fieldsV1`; empty for our own writers.
+    #: Fields of the spec that the creator owns, as `fieldsV1`; empty for onejob's own writers.
     owned: dict[str, Any]
 
     def with_own(self, own: dict[str, Any]) -> Raw | Section:
-        """The spec of one object: fields of its own stand first."""
+        """Return the spec of one object, with its `own` fields first."""
         return Section(own | self.members) if own else self.spec
 
     def owned_with(self, own: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +65,9 @@ class CreatedSpec(msgspec.Struct, frozen=True):
 
 class JudgedSpec(msgspec.Struct, frozen=True, gc=False):
     created: CreatedSpec
-    #: Fields that are this object's own.
+    #: Fields that differ per object.
     own: dict[str, Any]
-    #: The spec as it came, without these.
+    #: The spec as received, without the fields in `own`.
     text: bytes
 
 
@@ -76,12 +80,15 @@ class CreatedSpecs:
 
     @property
     def judged(self) -> int:
-        """How many specs are remembered."""
+        """Return the number of cached specs."""
         return self._judged.cache_info().currsize
 
     def judge(self, kind: Kind, body: Document, *, trusted: bool) -> JudgedSpec | None:
-        """What becomes of the spec. None where there is something to refuse or to warn of that the
-        whole document is needed for."""
+        """Return the defaulted and validated spec of `body`, cached.
+
+        None if the kind's spec cannot be validated alone, is too long, or causes an error or a
+        schema warning; the caller then validates the whole document.
+        """
         resource = kind.resource
         strategy = self._strategies[resource]
         if not strategy.judges_spec_alone:
@@ -121,7 +128,7 @@ class CreatedSpecs:
             except WrongShape:
                 return None
             strategy.default(doc)
-            # Before preparing: what the server makes up belongs to nobody.
+            # Before `prepare_create`: fields that the server generates have no owner.
             owned = split(msgspec.json.encode(all_fields(doc, type_, "").get("f:spec", {})))
         strategy.prepare_create(doc)
         if strategy.validate_new_spec(doc["spec"]):

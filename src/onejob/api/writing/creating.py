@@ -1,4 +1,4 @@
-"""Creates, up to the point where they are staged."""
+"""Create requests: validate, default, admit and stage a new object."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -36,12 +36,13 @@ from onejob.wire.errors import (
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Outcome, WriteOptions
 
-#: How often a generated name that is taken is thrown again.
+#: Attempts to generate a name that is not in use.
 _NAME_TRIES: Final = 8
 
 _SPEC: Final = frozenset(("spec",))
 _OUTLINE: Final = frozenset(("apiVersion", "kind", "metadata", "spec"))
-#: A new object gets its status from the server; what others send has to have the right shape.
+#: The server sets the status of a new object and drops the one in the body; that of clients must
+#: still conform to the schema, so only onejob's own writers may skip the check.
 _OUR_OUTLINE: Final = _OUTLINE | {"status"}
 
 _encode = msgspec.json.encode
@@ -58,7 +59,11 @@ class Creates(WriteContext, frozen=True):
         problems: Sequence[str] = (),
         choose_node: ChooseNode | None = None,
     ) -> Outcome:
-        """`choose_node` is given for Pods that may get their node as they are created."""
+        """Stage a new object and return the outcome with code 201.
+
+        `problems` were found in decoding the body. `choose_node` is given for Pods that may be
+        assigned to a node by the write that creates them.
+        """
         known_creation = self.known_creations.find(
             kind, namespace, body, options, self.admission.generation
         )
@@ -86,7 +91,7 @@ class Creates(WriteContext, frozen=True):
         generates = not metadata.get("name") and bool(metadata.get("generateName"))
         if generates:
             metadata["name"] = self._free_name(kind, namespace, metadata["generateName"]).name
-        # Without a name, what else is wrong is said too.
+        # A missing name is not reported here but by validation, together with all other errors.
         name = metadata.get("name", "")
         self._require_namespace(kind, namespace, name)
         if judged is None:
@@ -115,8 +120,10 @@ class Creates(WriteContext, frozen=True):
         choose_node: ChooseNode | None,
         body: Document | None = None,
     ) -> Outcome:
-        """An object whose sections were all found valid before. A `body` is given for one whose
-        namespace has to be asked."""
+        """Create an object from sections that are known to be valid.
+
+        If `body` is given, existence and policies of the namespace are checked as well.
+        """
         kind, namespace, options = creation.kind, creation.namespace, creation.options
         brought, created, own = creation.brought, creation.judged.created, creation.judged.own
         now = self.clock.now()
@@ -158,7 +165,11 @@ class Creates(WriteContext, frozen=True):
         return Outcome(201, stored.value, stored.revision, warnings)
 
     def _is_confined(self, creation: KnownCreation, body: Document, name: str) -> bool:
-        """Whether the namespace has something to say about it, or will about the next one."""
+        """Return whether namespace policies apply to the object.
+
+        If none apply, a creation by onejob's own writers is cached for the next equal body. Raises
+        NotFound or Forbidden if the namespace is missing or terminating.
+        """
         kind, namespace = creation.kind, creation.namespace
         self._require_namespace(kind, namespace, name)
         if self._confines(kind, namespace, creation.judged):
@@ -168,18 +179,20 @@ class Creates(WriteContext, frozen=True):
         return False
 
     def _confines(self, kind: Kind, namespace: str, judged: JudgedSpec) -> bool:
-        """Whether the namespace has something to say about an object with this spec."""
+        """Return whether policies of the namespace apply to an object with this spec."""
         return kind.storage != PODS or self.admission.confines_pods(namespace, judged.text)
 
     def _settle(
         self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
     ) -> list[str]:
-        """Give a new object its defaults and what the server owns, and validate it. Returns what
-        to warn of."""
+        """Default a new object, set its server-owned fields and validate it; return warnings.
+
+        Raises Invalid, or Forbidden from a guard.
+        """
         strategy = self.strategies[kind.resource]
         strategy.default(doc)
         if not options.trusted:
-            # Before preparing: what the server makes up (a Job's selector) belongs to nobody.
+            # Before `prepare_create`: generated fields (a Job's selector) have no owner.
             track_update(None, doc, options.field_manager, now, "", self.type_of(kind))
         self.admission.mutate(kind, namespace, doc)
         strategy.prepare_create(doc)
@@ -188,11 +201,11 @@ class Creates(WriteContext, frozen=True):
             raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, namespace, doc, None)
-        # Defaults run on every decode upstream, so the answer shows those that preparing made
-        # possible (a Job without labels gets its template's).
+        # Upstream runs defaults on every decode, so its response includes defaults that depend on
+        # prepared fields (a Job without labels gets its template's).
         strategy.default(doc)
         if kind.subresource("status") is not None and not kind.custom:
-            # Upstream's types always have one, so clients expect to find it.
+            # Upstream's types always have a status, so clients expect one.
             doc.setdefault("status", {})
         return [*strategy.warnings_on_create(doc), *security_warnings(kind, doc, self.means)]
 
@@ -204,7 +217,7 @@ class Creates(WriteContext, frozen=True):
         options: WriteOptions,
         now: datetime,
     ) -> list[str]:
-        """The same for an object whose spec was found valid before: see `created_spec`."""
+        """Do the same as `_settle` for an object with a cached valid spec; see `created_spec`."""
         created, own = judged.created, judged.own
         strategy = self.strategies[kind.resource]
         metadata = doc["metadata"]
@@ -213,12 +226,12 @@ class Creates(WriteContext, frozen=True):
             if spec_fields := created.owned_with(own):
                 owned = {"f:spec": spec_fields, **owned}
             entry = creation_entry(owned, options.field_manager, now, kind.api_version)
-            # Encoded, because parts of it are; so the metadata is a section.
+            # Parts of the entry are encoded, so it is encoded too, and metadata becomes a Section.
             metadata = doc["metadata"] = Section(metadata)
             metadata["managedFields"] = msgspec.Raw(_encode([entry]))
         doc["spec"] = created.with_own(own)
         if "status" in doc:
-            # Behind the spec, wherever a body had one.
+            # Reinserted below, so that the status follows the spec whatever the body's order.
             del doc["status"]
         doc["status"] = created.status
         metadata["generation"] = created.generation
@@ -263,5 +276,5 @@ class Creates(WriteContext, frozen=True):
 
 
 def is_outlined(body: Document, options: WriteOptions) -> bool:
-    """Whether there is nothing in a new object that needs a look besides metadata and spec."""
+    """Return whether no members of a new object besides metadata and spec need validation."""
     return names(body) <= (_OUR_OUTLINE if options.trusted else _OUTLINE)

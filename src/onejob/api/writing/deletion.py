@@ -1,4 +1,7 @@
-"""What a DELETE does to one object: vanish, or stay with a deletionTimestamp; pure."""
+"""Deletion of one object: finalizers, grace period and propagation policy.
+
+Pure: decides whether the object is removed at once or stays with a deletionTimestamp.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -22,18 +25,20 @@ ORPHAN = "orphan"
 
 
 class Vanish(Struct, frozen=True):
-    """Nothing holds the object back."""
+    """The object is removed at once: it has neither finalizers nor a grace period."""
 
 
 class Stay(Struct, frozen=True):
-    """The object stays, marked as being deleted, until finalizers and grace are over.
-    The document is the stored one itself when nothing changes."""
+    """The object stays, with a deletionTimestamp, until its finalizers and grace period are gone.
+
+    The document is the stored one itself if nothing changes.
+    """
 
     document: Document
 
 
 def check_deletable(target: Target) -> None:
-    """Some namespaces must exist for everything else to work."""
+    """Raise Forbidden for `default` and other namespaces that the API requires."""
     if target.kind.storage == NAMESPACES and target.name in _IMMORTAL_NAMESPACES:
         raise Forbidden(
             f'namespaces "{target.name}" is forbidden: this namespace may not be deleted',
@@ -56,13 +61,13 @@ def decide_deletion(
 ) -> Vanish | Stay:
     metadata = doc["metadata"]
     finalizers = _finalizers_after(metadata.get("finalizers", []), strategy, options)
-    # A Pod may have been given more seconds than the calendar has left. Both numbers are cut, since
-    # one minus the other tells when the deletion was asked for.
+    # A Pod's grace period may exceed the range of `datetime`. Both deletionTimestamp and grace
+    # period are capped, since their difference is the time of the delete request.
     longest = int((_LAST_MOMENT - now).total_seconds())
     grace = min(strategy.deletion_grace_seconds(doc, options.grace_seconds), longest)
     deleting_since = metadata.get("deletionTimestamp")
     if deleting_since is not None:
-        # A repeated delete may only shorten the grace that the first one set.
+        # A repeated delete may only shorten the grace period of the first one.
         grace = min(grace, metadata.get("deletionGracePeriodSeconds", 0))
     if not finalizers and grace == 0 and not _held_by_spec(doc):
         return Vanish()
@@ -86,7 +91,7 @@ def decide_deletion(
 
 
 def gone_after_update(doc: Document) -> bool:
-    """Whether an update removed the last thing that kept a deleted object alive."""
+    """Return whether a deleted object has no finalizers and no grace period left."""
     metadata = doc["metadata"]
     return (
         "deletionTimestamp" in metadata
@@ -97,7 +102,10 @@ def gone_after_update(doc: Document) -> bool:
 
 
 def _held_by_spec(doc: Document) -> bool:
-    """Namespaces alone have finalizers in their spec: they stay until they are empty."""
+    """Return whether the spec has finalizers.
+
+    Only Namespaces have them: they stay until they are empty.
+    """
     spec = held(doc, "spec")
     if type(spec) is Raw and b'"finalizers"' not in bytes(spec):
         return False
@@ -107,7 +115,7 @@ def _held_by_spec(doc: Document) -> bool:
 def resolve_propagation(
     finalizers: list[str], strategy: Strategy, options: DeleteOptions
 ) -> Literal["Background", "Foreground", "Orphan"]:
-    """What was asked for, else what an earlier delete asked for, else the kind's default."""
+    """Return the requested policy, else that of an earlier delete, else the kind's default."""
     match options.propagation:
         case "Background" | "Foreground" | "Orphan" as asked:
             return asked

@@ -1,4 +1,4 @@
-"""Evictions are charged to the PodDisruptionBudget that covers the Pod."""
+"""Enforcement of PodDisruptionBudgets in the eviction subresource."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,14 @@ from onejob.wire.errors import ApiError, Forbidden, InternalError, TooManyReques
 
 
 def charge_eviction(writes: Writes, pod: bytes, budgets: Sequence[Key], *, dry_run: bool) -> None:
-    """Take the eviction of a Pod off its budget. `budgets` are those of its namespace. Raises
-    TooManyRequests, Forbidden or InternalError."""
+    """Charge the eviction of a Pod to the PodDisruptionBudget that covers it, and stage its status.
+
+    `budgets` are the keys of all budgets in the Pod's namespace.
+
+    Raises:
+        TooManyRequests, Forbidden: if the budget refuses the eviction.
+        InternalError: if more than one budget covers the Pod.
+    """
     view = read_pod(pod)
     metadata = view.metadata
     if not budgets or ignores_budgets(view.phase, deleting=metadata.deleting):

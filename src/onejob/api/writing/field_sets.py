@@ -1,8 +1,8 @@
-"""Sets of fields of a document: who owns what, and what a write changed.
+"""Field sets: the paths of a document that a manager owns or a write changed (`fieldsV1`).
 
-A field is the path to it, a tuple of elements in the form that `fieldsV1` has them: `f:<name>` for
-a field or a key of a map, `k:<keys>` for an item of a keyed list, `v:<value>` for an item of a
-set. What the schema calls atomic has no fields inside.
+A field is represented by its path, a tuple of elements in the notation of `fieldsV1`: `f:<name>`
+for a field or a key of a map, `k:<keys>` for an item of a keyed list, `v:<value>` for an item of a
+set. A value that is atomic in the schema has no fields inside.
 """
 
 import json
@@ -18,19 +18,19 @@ from onejob.api.sections import copied
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]
-#: A set of fields as documents hold it.
+#: A set of fields in the encoding of managedFields: nested objects.
 FieldsV1: TypeAlias = dict[str, Any]
 
 
 class _Missing:
-    """Stands for a value that is not there; null never gets this far."""
+    """Type of the marker for an absent value. Nulls are dropped before comparison."""
 
 
 _MISSING: Final = _Missing()
 
 
 def fields_of(doc: Any, shape: Shape) -> FieldSet:
-    """What a manager owns who applied `doc`: its leaves, and the items of its lists."""
+    """Return the fields that a manager owns by applying `doc`: its leaves and its list items."""
     found: set[FieldPath] = set()
     _collect(doc, shape, (), found)
     return frozenset(found)
@@ -56,7 +56,7 @@ class Comparison(Struct):
     removed: set[FieldPath] = field(default_factory=set)
 
     def without(self, ignored: Iterable[FieldPath]) -> "Comparison":
-        """Leaving out some fields and all inside them."""
+        """Return the comparison without the `ignored` fields and all fields inside them."""
         prefixes = tuple(ignored)
         return Comparison(
             {path for path in self.added if not _is_inside(path, prefixes)},
@@ -108,7 +108,7 @@ def _child_map(value: Any, shape: Shape) -> dict[str, tuple[Any, Shape]]:
 
 
 def _children(value: Any, shape: Shape) -> list[tuple[str, Any, Shape]] | None:
-    """The parts of a value that are fields of their own; None when it is atomic."""
+    """Return the parts of a value that are fields of their own; None if it is atomic."""
     if isinstance(value, dict):
         if isinstance(shape, ObjectShape) and not shape.atomic:
             fields = shape.fields
@@ -121,7 +121,7 @@ def _children(value: Any, shape: Shape) -> list[tuple[str, Any, Shape]] | None:
             return [(_value_element(item), item, shape.items) for item in value]
         if shape.list_type == "map":
             elements = [key_element(item, shape) for item in value]
-            # An item without its keys has no name; then the list counts as one value.
+            # An item without its keys has no path element; the list is then treated as atomic.
             if None not in elements:
                 return [
                     (element, item, shape.items)
@@ -132,7 +132,10 @@ def _children(value: Any, shape: Shape) -> list[tuple[str, Any, Shape]] | None:
 
 
 def key_element(item: Any, shape: ListShape) -> str | None:
-    """How an item of a keyed list is named; None when it lacks a key without default."""
+    """Return the path element of an item of a keyed list.
+
+    None if the item lacks a key that has no default.
+    """
     if not isinstance(item, dict) or not isinstance(shape.items, ObjectShape):
         return None
     keys: dict[str, Any] = {}
@@ -146,7 +149,7 @@ def key_element(item: Any, shape: ListShape) -> str | None:
 
 
 def item_element(item: Any, shape: ListShape) -> str | None:
-    """How an item of a set or a keyed list is named."""
+    """Return the path element of an item of a set or a keyed list; None as in `key_element`."""
     return _value_element(item) if shape.list_type == "set" else key_element(item, shape)
 
 
@@ -158,13 +161,16 @@ def _is_inside(path: FieldPath, prefixes: Iterable[FieldPath]) -> bool:
     return any(path[: len(prefix)] == prefix for prefix in prefixes)
 
 
-#: As many paths are sorted within a millisecond or two.
+#: Number of paths per sort: a millisecond or two of work.
 _RUN: Final = 2000
 
 
 def in_order(fields: Iterable[FieldPath]) -> Iterable[FieldPath]:
-    """Sorted. Of very many, run by run: one sort of all would not let the event loop have the
-    interpreter until it is done."""
+    """Return the fields sorted.
+
+    Large sets are sorted in runs and merged, because a single `sorted` call holds the GIL and would
+    block the event loop until it is done.
+    """
     paths = list(fields)
     if len(paths) <= _RUN:
         return sorted(paths)
@@ -172,13 +178,16 @@ def in_order(fields: Iterable[FieldPath]) -> Iterable[FieldPath]:
 
 
 def with_parents(fields: Iterable[FieldPath]) -> set[FieldPath]:
-    """The fields and everything they are inside of."""
+    """Return the fields and all their ancestors."""
     return {path[:length] for path in fields for length in range(1, len(path) + 1)}
 
 
 def encode_fields(fields: Iterable[FieldPath]) -> FieldsV1:
-    """As `fieldsV1`: nested objects; an empty one is a field of the set, and so is one that holds
-    `.` besides its parts."""
+    """Encode a set of fields as `fieldsV1`.
+
+    The encoding is nested objects. An empty object is a field of the set; so is an object with the
+    member `.` in addition to its parts.
+    """
     root: FieldsV1 = {}
     for path in in_order(fields):
         _insert(root, path)
@@ -186,8 +195,10 @@ def encode_fields(fields: Iterable[FieldPath]) -> FieldsV1:
 
 
 def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
-    """All fields of `value` that are not in `known`, encoded: what `compare` finds added, but
-    for a new object, where this is the greater part of the work."""
+    """Return all fields of `value` that are not in `known`, encoded as `fieldsV1`.
+
+    A faster form of `compare(...).added` for new objects, where it accounts for most of the work.
+    """
     node: FieldsV1 = {}
     children = _children(value, shape) if value else None
     for element, child, inner in children or ():
@@ -196,7 +207,7 @@ def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
             node[element] = encode_all(child, inner)
         elif child != present:
             parts = encode_all(child, inner, present)
-            # An object that was there and got nothing new is not new.
+            # An existing object without new fields is not itself a new field.
             if parts or not isinstance(child, dict):
                 node[element] = parts
     if node and known is _MISSING:
@@ -206,7 +217,7 @@ def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
 
 def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
     added: FieldsV1 = copied(encoded)
-    # Sorted, so that equal writes give equal bytes in every process.
+    # Sorted, so that equal writes produce equal bytes in every process.
     for path in in_order(fields):
         _insert(added, path)
     return added
@@ -219,7 +230,7 @@ def _insert(root: FieldsV1, path: FieldPath) -> None:
         if child is None:
             child = node[element] = {}
         elif not child and depth < len(path) - 1:
-            # So far a field without parts; from now on one with parts.
+            # A field of the set that gets parts now.
             child["."] = {}
         node = child
     if node:
@@ -227,7 +238,10 @@ def _insert(root: FieldsV1, path: FieldPath) -> None:
 
 
 def remove_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
-    """Takes exactly these fields out, not what is inside them."""
+    """Return the encoding without exactly these fields; fields inside them are kept.
+
+    Returns `encoded` itself if it contains none of them.
+    """
     present = [path for path in fields if _contains(encoded, path)]
     if not present:
         return encoded
@@ -254,7 +268,7 @@ def _delete(node: FieldsV1, path: FieldPath) -> None:
         if child.keys() == {"."}:
             child.clear()
         elif not child:
-            # It was there only for the sake of its parts.
+            # Not a field of the set, only the parent of one.
             del node[element]
     elif child:
         del child["."]
@@ -263,7 +277,7 @@ def _delete(node: FieldsV1, path: FieldPath) -> None:
 
 
 def check_encoding(node: Any) -> None:
-    """Raises ValueError for what is not `fieldsV1`."""
+    """Raise ValueError if a value is not valid `fieldsV1`."""
     if not isinstance(node, dict):
         raise ValueError("fieldsV1 holds something else than objects")
     for element, child in node.items():
@@ -288,7 +302,7 @@ def _decode(node: FieldsV1, path: FieldPath) -> Iterator[FieldPath]:
 
 
 def render_field(path: FieldPath) -> str:
-    """`.spec.containers[name="c"].image`, as conflicts name a field."""
+    """Render a path as in conflict messages, e.g. `.spec.containers[name="c"].image`."""
     return "".join(map(_render_element, path))
 
 

@@ -1,10 +1,10 @@
-"""Bodies that were created a moment ago and are created again: all Pods of a Job are made of one.
+"""Cache of create requests by body identity, for bodies that are created many times.
 
-What is found out about such a body does not depend on the single object: that its type is right,
-what becomes of its sections, that its namespace is there and says nothing about it. It holds until
-some namespace says something else, which `Admission.generation` counts. A body is recognised by the
-very objects that it is made of, so this is only for writers that split a document once and create
-it many times.
+All Pods of a Job are created from one body. The results of checking it do not depend on the single
+object: its type is right, its sections are validated, its namespace exists and has no policy that
+applies to it. An entry is valid until a namespace policy changes, which `Admission.generation`
+counts. A body is recognised by the identity of its member objects, so the cache serves only writers
+that split a document once and create it many times.
 """
 
 from typing import Final
@@ -22,20 +22,20 @@ _MOST: Final = 16
 
 
 class KnownCreation(Struct, frozen=True, gc=False):
-    """What all objects that are created of one body have in common."""
+    """Validated parts shared by all objects that are created from one body."""
 
     kind: Kind
     namespace: str
     options: WriteOptions
     brought: CreatedMetadata
     judged: JudgedSpec
-    #: Of `Admission`, when this was found out.
+    #: `Admission.generation` at the time of the checks.
     generation: int
 
 
 class KnownCreations:
     def __init__(self) -> None:
-        #: By the identity of the body's metadata, which is kept with it and so stays its own.
+        #: By `id` of the body's metadata. The body is kept in the entry, so the id stays unique.
         self._known: dict[int, tuple[Document, KnownCreation]] = {}
 
     def find(
@@ -59,7 +59,7 @@ class KnownCreations:
         return None
 
     def keep(self, body: Document, creation: KnownCreation) -> None:
-        """Nobody may change the body after this."""
+        """Cache a creation, evicting the oldest entry if full. The body must not change after."""
         if len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]
         self._known[id(held(body, "metadata"))] = (body, creation)

@@ -1,4 +1,4 @@
-"""Who owns which field: the entries of `metadata.managedFields`, and how plain writes change them.
+"""Field ownership: `metadata.managedFields` and its update by creates, updates and patches.
 
 Server-side apply builds on this in `onejob.api.writing.apply`.
 """
@@ -27,7 +27,7 @@ from onejob.api.writing.field_sets import (
 )
 from onejob.api.writing.metadata import timestamp
 
-#: Kept by the server itself; nobody owns these.
+#: Fields maintained by the server; they have no owner.
 SERVER_FIELDS: Final[frozenset[FieldPath]] = frozenset(
     {
         (),
@@ -44,11 +44,11 @@ SERVER_FIELDS: Final[frozenset[FieldPath]] = frozenset(
     }
 )  # fmt: skip
 
-#: More Update entries than that are folded together, oldest first.
+#: Maximum number of Update entries; the oldest ones beyond it are merged into one.
 MAX_UPDATE_ENTRIES: Final = 10
 _ANCIENT: Final = "ancient-changes"
 
-#: What Go clients always write, even in an empty object: never added by anyone.
+#: Fields that Go clients always write, even in an empty object; they never count as added.
 _ALWAYS_WRITTEN: Final = frozenset(
     {"metadata", "spec", "status", "template", "jobTemplate", "containers"}
 )
@@ -56,7 +56,8 @@ _ALWAYS_WRITTEN: Final = frozenset(
 
 _CONTROLLERS: Final = "kube-controller-manager"
 _NODE: Final = "kubelet"
-#: By version and kind: who of our own parts writes the status, under Kubernetes' names for them.
+#: Manager that writes the status, by API version and kind: onejob's own components under the names
+#: of their Kubernetes counterparts.
 STATUS_WRITERS: Final[Mapping[tuple[str, str], str]] = {
     ("batch/v1", "Job"): _CONTROLLERS,
     ("batch/v1", "CronJob"): _CONTROLLERS,
@@ -73,7 +74,7 @@ class Entry(Struct, frozen=True):
     api_version: str
     subresource: str
     time: str
-    #: Never changed in place: documents share it.
+    #: Shared with documents; must not be modified in place.
     encoded: FieldsV1
 
     @property
@@ -82,7 +83,11 @@ class Entry(Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Applying in another version of the API is still the same manager's apply."""
+        """Return the key under which writes share an entry.
+
+        The API version is part of it for Update only: an apply in another version belongs to the
+        same entry.
+        """
         version = "" if self.operation == "Apply" else self.api_version
         return (self.manager, self.operation, version, self.subresource)
 
@@ -102,7 +107,7 @@ class Entry(Struct, frozen=True):
 
 
 def creation_entry(fields: FieldsV1, manager: str, now: datetime, api_version: str) -> Document:
-    """These fields of a new object belong to whoever creates it."""
+    """Return the managedFields entry by which `manager`, the creator, owns `fields`."""
     return Entry(manager, "Update", api_version, "", timestamp(now), fields).document()
 
 
@@ -114,10 +119,13 @@ def track_update(
     subresource: str,
     type_: ObjectShape,
 ) -> None:
-    """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
-    changed now belongs to `manager`, what is gone to nobody. An object without managedFields
-    gets none by an update: it is tracked from its first apply on. Only of its status it is said
-    who else writes it than our own controllers."""
+    """Update managedFields of `new` in place after a create (`old` is None) or an update.
+
+    Changed fields become owned by `manager`; removed fields are removed from all entries. An update
+    adds no entries to an object without managedFields, which is tracked from its first apply on.
+    Exception: status writes are always tracked, to distinguish other writers of the status from
+    onejob's own controllers.
+    """
     if old is None:
         fields = all_fields(new, type_, subresource)
         write_entries(
@@ -139,7 +147,7 @@ def track_update(
 
 
 def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
-    """Everything in `doc` that can be owned from this endpoint."""
+    """Return all fields of `doc` that can be owned through this endpoint."""
     ignored, ignored_metadata, known = _not_ownable(type_, subresource)
     ownable = {name: item for name, item in doc.items() if name not in ignored}
     ownable["metadata"] = {
@@ -152,7 +160,7 @@ def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
 def _not_ownable(
     type_: ObjectShape, subresource: str
 ) -> tuple[frozenset[str], frozenset[str], Document]:
-    """Fields that nobody owns from this endpoint, those of metadata, and what is always there."""
+    """Return the top-level and metadata fields without owner at this endpoint, and `skeleton`."""
     ignored = SERVER_FIELDS.union(reset_fields(type_, subresource))
     return (
         frozenset(path[0].removeprefix("f:") for path in ignored if len(path) == 1),
@@ -172,8 +180,12 @@ def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[E
 
 
 def _starting_point(old: Document, new: Document, type_: ObjectShape) -> list[Entry]:
-    """Clients may edit managedFields, and reset them with one empty entry. What cannot be read
-    counts as not sent; of entries that are made for readers, what is stored counts."""
+    """Return the entries that an update starts from.
+
+    Clients may edit managedFields, and reset them with one empty entry. Malformed managedFields are
+    treated as not sent. Entries that are derived on reads (`is_derived`) are replaced by the
+    stored ones.
+    """
     if new.get("metadata", {}).get("managedFields") == [{}]:
         return []
     sent = read_entries(new)
@@ -184,12 +196,12 @@ def _starting_point(old: Document, new: Document, type_: ObjectShape) -> list[En
 
 
 def status_writer(type_: ObjectShape) -> str:
-    """Who of us writes the status of such objects; "" for nobody."""
+    """Return the name of the onejob component that writes the status; "" if there is none."""
     return STATUS_WRITERS.get((type_.api_version, type_.kind), "")
 
 
 def is_derived(entry: Entry, type_: ObjectShape) -> bool:
-    """Whether it is one that readers are shown: see `status_entries`."""
+    """Return whether the entry is one that reads derive from the status; see `status_entries`."""
     return (
         entry.subresource == "status"
         and entry.operation == "Update"
@@ -198,7 +210,7 @@ def is_derived(entry: Entry, type_: ObjectShape) -> bool:
 
 
 def read_entries(doc: Document) -> list[Entry]:
-    """All entries, or none at all when one of them makes no sense."""
+    """Return all entries of managedFields; an empty list if any of them is malformed."""
     try:
         return [_entry(item) for item in doc.get("metadata", {}).get("managedFields") or ()]
     except (ValueError, TypeError, AttributeError):
@@ -221,7 +233,7 @@ def _entry(item: Any) -> Entry:
 
 
 def write_entries(doc: Document, entries: list[Entry]) -> None:
-    """Entries that own nothing are left out; the rest is in upstream's order."""
+    """Write the entries to managedFields of `doc`, in upstream's order, omitting empty ones."""
     documents = [
         entry.document()
         for entry in sorted(entries, key=lambda e: (e.operation, e.time, *e.identity))
@@ -241,7 +253,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
     surplus = len(updates) - MAX_UPDATE_ENTRIES
     if surplus <= 0:
         return entries
-    # One more, because the folded entry counts too.
+    # One more, because the merged entry counts too.
     folded = updates[: surplus + 1]
     ancient = replace(
         folded[-1],
@@ -249,13 +261,13 @@ def _capped(entries: list[Entry]) -> list[Entry]:
         subresource="",
         encoded=encode_fields({path for entry in folded for path in entry.fields}),
     )
-    # By identity: comparing each with each takes minutes when a client sends thousands.
+    # By identity: pairwise comparison takes minutes if a client sends thousands of entries.
     gone = {id(entry) for entry in folded}
     return [*(entry for entry in entries if id(entry) not in gone), ancient]
 
 
 def reset_fields(type_: ObjectShape, subresource: str) -> tuple[FieldPath, ...]:
-    """What writes to this endpoint cannot change, and so cannot own."""
+    """Return the fields that writes to this endpoint cannot change and therefore cannot own."""
     if subresource == "":
         return (("f:status",),) if "status" in type_.fields else ()
     if subresource == "status":
@@ -270,8 +282,11 @@ def reset_fields(type_: ObjectShape, subresource: str) -> tuple[FieldPath, ...]:
 
 
 def skeleton(type_: ObjectShape) -> Document:
-    """The document that upstream compares a new object with: empty, but for what is always
-    there. Without it, a creator would own `spec` as such, not only what is inside."""
+    """Return the document that upstream compares a new object with.
+
+    It is empty except for the fields that Go clients always write. Without these, a creator would
+    own `spec` itself in addition to the fields inside it.
+    """
     return {
         name: skeleton(shape) if isinstance(shape, ObjectShape) else []
         for name, shape in type_.fields.items()

@@ -1,4 +1,4 @@
-"""The rules of metadata that hold for every kind: who owns which field, and when."""
+"""Object metadata rules common to all kinds: server-owned fields, names, UIDs, preconditions."""
 
 from collections.abc import Collection, Set
 from datetime import datetime
@@ -22,14 +22,14 @@ from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, con
 from onejob.wire.field_errors import FieldError, forbidden, invalid
 from onejob.wire.kinds import Kind
 
-#: No vowels and nothing that looks like another letter: no words, no misreading.
+#: Without vowels and look-alike characters, so that suffixes neither form words nor get misread.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-#: A suffix has five of them: two pairs and one more, of one number that is drawn.
+#: A suffix has five letters: two pairs and a single one, all from one random number.
 _SUFFIX_PAIRS = [a + b for a in _SUFFIX_LETTERS for b in _SUFFIX_LETTERS]
 _PAIRS = len(_SUFFIX_PAIRS)
 _LONGEST_GENERATED_PREFIX = 58
 
-#: Fields of metadata that an update takes from the stored object.
+#: Metadata fields that an update copies from the stored object.
 _OWNED_BY_SERVER = (
     "uid",
     "creationTimestamp",
@@ -40,16 +40,16 @@ _OWNED_BY_SERVER = (
 
 _NOT_FOR_CLIENTS = ("resourceVersion", "selfLink", *_OWNED_BY_SERVER)
 
-#: What clients may change as they like; the rest needs a look.
+#: Metadata fields that clients may change freely; changes to all others are checked.
 FREE_FIELDS = frozenset(("labels", "annotations", "finalizers", "ownerReferences"))
 
-#: Of the 128 bits of a UUID six say that the others are random.
+#: Mask of the random bits of a UUID: six of the 128 encode version and variant.
 _RANDOM_BITS = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
 _VERSION_4 = 0x4000 << 64 | 0x8000 << 48
 
 _EMPTY = (b"{}", b"[]", b'""', b"null")
 
-#: The members that every stored document begins with.
+#: First members of every stored document.
 _FIRST = ("apiVersion", "kind", "metadata")
 
 _OMITTED_WHEN_EMPTY = (
@@ -68,7 +68,7 @@ def timestamp(at: datetime) -> str:
 
 
 def new_uid(rng: Random) -> str:
-    # What `UUID(int=…, version=4)` is, in a third of the time: one is made per write.
+    # Equal to `UUID(int=…, version=4)` in a third of the time: one is generated per create.
     text = f"{rng.getrandbits(128) & _RANDOM_BITS | _VERSION_4:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -87,8 +87,10 @@ def with_suffix(prefix: str, drawn: int) -> str:
 
 
 def check_type(kind: Kind, body: Document) -> None:
-    """The body may leave apiVersion and kind out, unless it is a custom resource, but not
-    contradict the URL."""
+    """Raise BadRequest or Invalid if apiVersion or kind of the body contradict the URL.
+
+    Both may be omitted, except in custom resources.
+    """
     if kind.custom:
         for field, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
             if not held(body, field, ""):
@@ -122,8 +124,11 @@ def metadata_of(body: Document) -> dict[str, Any]:
 
 
 def ordered(kind: Kind, doc: Document, old: Document | None = None) -> Document:
-    """The same document with apiVersion, kind and metadata first, as lists rely on and as `old`
-    has them, if it is a stored one."""
+    """Return the document with apiVersion, kind and metadata first, which lists rely on.
+
+    `old`, if given, is the stored document, which already has this order: a patched copy that
+    shares its apiVersion and kind is returned as it is.
+    """
     if kind.custom:
         rest = {name: plain(value) for name, value in members(doc) if name not in _FIRST}
         metadata = plain(held(doc, "metadata", {}))
@@ -148,7 +153,7 @@ def ordered(kind: Kind, doc: Document, old: Document | None = None) -> Document:
 def prepare_created(
     kind: Kind, namespace: str, doc: Document, now: datetime, rng: Random, *, dry_run: bool
 ) -> None:
-    """Check and fill the metadata of a new object; its name may still be generated later."""
+    """Check and complete the metadata of a new object in place; its name may be generated later."""
     metadata = metadata_of(doc)
     prepare_brought(kind, namespace, metadata, dry_run=dry_run)
     metadata["uid"] = new_uid(rng)
@@ -156,7 +161,10 @@ def prepare_created(
 
 
 def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry_run: bool) -> None:
-    """The part that depends on nothing but what the creator says."""
+    """Check and clean the client-supplied metadata of a new object in place.
+
+    Depends on the request only, so that the result can be cached (`created_metadata`).
+    """
     check_namespace(kind, namespace, metadata)
     if metadata.get("resourceVersion") and not dry_run:
         raise InternalError("resourceVersion should not be set on objects to be created")
@@ -165,12 +173,12 @@ def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry
     drop_empty(metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace
-    # Kept by the server from here on.
+    # The server maintains managedFields from here on.
     metadata.pop("managedFields", None)
 
 
 def drop_empty(metadata: dict[str, Any]) -> None:
-    """Empty lists and maps of metadata are never shown."""
+    """Remove empty lists, maps and strings from metadata, as upstream omits them."""
     for field in _OMITTED_WHEN_EMPTY:
         if field in metadata and _is_empty(held(metadata, field)):
             del metadata[field]
@@ -199,7 +207,11 @@ def carry_over(
     *,
     patching: bool,
 ) -> None:
-    """Check the identity of an updated object, and keep what only the server may change."""
+    """Check the identity of an updated object, and copy server-owned fields from `stored`.
+
+    Raises BadRequest for another name or namespace; Conflict, or Invalid for patches, for another
+    UID.
+    """
     check_namespace(kind, namespace, metadata)
     given_name = metadata.get("name", "")
     if given_name != name:
@@ -229,10 +241,13 @@ def carry_over(
 
 
 def changed_members(new: Document, stored: Document) -> Set[str]:
-    """Those that were replaced, removed or added; what is shared was not."""
+    """Return the names of members that were replaced, removed or added.
+
+    Compares by identity: shared members are unchanged.
+    """
     fields = list(names(new))
     if fields == list(names(stored)):
-        # Mostly so: what is replaced keeps its place.
+        # The common case: a replaced member keeps its position.
         return set(compress(fields, map(is_not, dict.values(new), dict.values(stored))))
     changed = {name for name, value in members(new) if held(stored, name) is not value}
     return changed | (names(stored) - names(new))
@@ -241,7 +256,7 @@ def changed_members(new: Document, stored: Document) -> Set[str]:
 def settle_free_fields(
     metadata: Document, stored: Document, changed: Collection[str]
 ) -> list[FieldError]:
-    """For an update that changes nothing but what clients may change as they like."""
+    """Drop empty fields and check finalizers, for an update that changes only `FREE_FIELDS`."""
     for field in changed:
         if field in metadata and _is_empty(held(metadata, field)):
             del metadata[field]
@@ -273,13 +288,19 @@ def revision_mismatch(kind: Kind, name: str, asked: str, found: str) -> Conflict
 
 
 def precondition_failed(kind: Kind, name: str, why: str) -> Conflict:
-    """Here, and only here, upstream names the Kind where it otherwise names the resource."""
+    """Return the 409 for a failed precondition.
+
+    Only in this error, upstream names the Kind instead of the resource.
+    """
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     return conflict(qualified, name, why)
 
 
 def new_finalizers(metadata: Document, stored: Document) -> list[FieldError]:
-    """An object that is being deleted may lose finalizers, but gain none."""
+    """Return an error for finalizers added to an object that is being deleted.
+
+    Finalizers of such an object may only be removed.
+    """
     if "deletionTimestamp" not in stored:
         return []
     known = set(stored.get("finalizers", ()))

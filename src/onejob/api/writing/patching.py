@@ -1,7 +1,7 @@
 """JSON patch (RFC 6902) and JSON merge patch (RFC 7386).
 
-Pure: the arguments stay as they are. The result of a merge patch shares with the document what
-the patch does not touch.
+Pure: the arguments are not modified. The result of a merge patch shares the parts that the patch
+does not change with the document.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from onejob.api.sections import copied, shallow
 from onejob.api.strategy import Document
 from onejob.wire.errors import ApiError, BadRequest
 
-#: Upstream's limits on one JSON patch: how long it may be, and how much it may copy.
+#: Upstream's limits for one JSON patch: number of operations, and bytes added by `copy`.
 MAX_OPERATIONS: Final = 10_000
 MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
 
@@ -25,7 +25,7 @@ class PatchFailed(ApiError):
 
 
 def merge_patch(doc: Document, patch: Document) -> Document:
-    """Objects merge, null removes, everything else replaces."""
+    """Return the patched document: objects merge, null removes, all other values replace."""
     return _merge(doc, patch)
 
 
@@ -35,7 +35,7 @@ def _merge(target: Any, patch: Document) -> Document:
     merged = shallow(target)
     for name, value in patch.items():
         if isinstance(value, dict):
-            # Read from the document, not from its copy: what was decoded is shared by both.
+            # Read from the document, not from its copy, so that both share the decoded value.
             merged[name] = _merge(target.get(name), value)
         elif value is not None:
             merged[name] = copied(value)
@@ -45,8 +45,12 @@ def _merge(target: Any, patch: Document) -> Document:
 
 
 def json_patch(doc: Document, operations: list[Any]) -> Document:
-    """Raises BadRequest when `operations` is no JSON patch, PatchFailed when one of them does
-    not fit the document; then nothing has happened."""
+    """Return a patched copy of the document.
+
+    Raises:
+        BadRequest: if `operations` is not a JSON patch or has too many operations.
+        PatchFailed: if an operation cannot be applied to the document.
+    """
     if len(operations) > MAX_OPERATIONS:
         raise BadRequest(
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
@@ -59,7 +63,7 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
             if not isinstance(operation, dict):
                 raise BadRequest("error decoding patch: every operation must be an object")
             if operation.get("op") == "copy":
-                # Copies of copies double: forty operations could fill any memory.
+                # Copies of copies grow exponentially: forty operations could exhaust any memory.
                 copied_bytes += len(msgspec.json.encode(_source(root, operation)))
                 _require_bounded(copied_bytes)
             root = _operate(root, operation)
@@ -175,7 +179,7 @@ def _test(root: Any, path: list[str], expected: Any) -> None:
     try:
         actual = _get(root, path, "test")
     except PatchFailed:
-        # An absent value equals null, as upstream's library has it.
+        # An absent value equals null, as in upstream's library.
         if expected is None:
             return
         raise
@@ -184,7 +188,7 @@ def _test(root: Any, path: list[str], expected: Any) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Python takes 1 and True for equal; JSON does not."""
+    """Return whether two JSON values are equal. Unlike in Python, 1 and true are different."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):

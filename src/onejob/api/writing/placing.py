@@ -1,4 +1,4 @@
-"""What becomes of a Pod that gets its node: by a binding, or in the write that creates it."""
+"""Assignment of a Pod to a node, by a binding or in the write that creates the Pod."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,19 +9,21 @@ import msgspec
 from onejob.api.sections import Raw, Section, held, shallow, split
 from onejob.api.strategy import Document
 
-#: The node for a new Pod with this spec, as it is encoded; "" if the Pod has to wait for one.
+#: Return the node for a new Pod with this encoded spec; "" if the Pod has to wait for a node.
 ChooseNode: TypeAlias = Callable[[bytes], str]
 
 _encode = msgspec.json.encode
 
 _REMEMBERED: Final = 256
-#: Bytes of a spec; about longer ones it is thought each time.
+#: Maximum bytes of a spec whose results are cached.
 _LONGEST: Final = 16 * 1024
 
 
 def place_created(pod: Document, choose: ChooseNode, now: str, spec: bytes = b"") -> None:
-    """Give a Pod that is about to be staged its node, if there is one for it. `now` is the time as
-    documents have it, `spec` that of the Pod where it is known as bytes."""
+    """Assign a Pod that is about to be staged to a node, if `choose` returns one.
+
+    `now` is an RFC 3339 time. `spec` is the encoded spec of the Pod, if the caller has it.
+    """
     spec = spec or _spec_of(pod)
     node = choose(spec)
     if node:
@@ -29,13 +31,16 @@ def place_created(pod: Document, choose: ChooseNode, now: str, spec: bytes = b""
 
 
 def why_unplaceable(pod: Document) -> str:
-    """Why the spec of a Pod lets it have no node; "" if it does."""
+    """Return the reason why the spec of a Pod forbids an assignment; "" if there is none."""
     spec = _spec_of(pod)
     return _unplaceable(spec) if len(spec) <= _LONGEST else _unplaceable.__wrapped__(spec)
 
 
 def assign(pod: Document, node: str, now: str, spec: bytes = b"") -> None:
-    """The Pod has a node from now on. Sections that others may share are copied."""
+    """Set the node of a Pod and its PodScheduled condition in place.
+
+    Spec and status are replaced by copies, since other documents may share them.
+    """
     held_spec = held(pod, "spec")
     if type(held_spec) is Raw and len(text := spec or bytes(held_spec)) <= _LONGEST:
         pod["spec"] = _assigned(text, node)
@@ -51,7 +56,7 @@ def _spec_of(pod: Document) -> bytes:
     return bytes(spec) if type(spec) is Raw else _encode(spec)
 
 
-# Remembered: all Pods of a Job have the same spec.
+# Cached, because all Pods of a Job have the same spec.
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -68,13 +73,13 @@ def _assigned(spec: bytes, node: str) -> Raw:
 
 
 def scheduled_condition(generation: int, now: str) -> dict[str, Any]:
-    """The condition of a Pod that got its node when it was of this generation."""
+    """Return the PodScheduled condition of a Pod assigned to a node at this generation."""
     observed = {"observedGeneration": generation} if generation else {}
     return {"type": "PodScheduled", **observed, "status": "True", "lastTransitionTime": now}
 
 
 def status_with(pod: Document, condition: dict[str, Any]) -> Document:
-    """The status of the Pod with one of its conditions set."""
+    """Return a copy of the Pod's status with the condition set."""
     status = shallow(pod.get("status", {}))
     status["conditions"] = _with_condition(status.get("conditions", []), condition)
     return status
@@ -83,7 +88,7 @@ def status_with(pod: Document, condition: dict[str, Any]) -> Document:
 def _with_condition(
     conditions: list[dict[str, Any]], wanted: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """An unchanged condition keeps its time."""
+    """Return the conditions with `wanted` set. A condition with the same status keeps its time."""
     for position, condition in enumerate(conditions):
         if condition.get("type") == wanted["type"]:
             if condition.get("status") == wanted["status"]:

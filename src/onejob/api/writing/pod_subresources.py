@@ -1,4 +1,4 @@
-"""What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
+"""The binding and eviction subresources of Pods."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,11 @@ _POD = BY_RESOURCE[PODS]
 def bind(
     writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
 ) -> Outcome:
-    """Assign a Pod to a node, once. The body names the Pod where the URL does not."""
+    """Assign a Pod to a node, once, and return a Status.
+
+    The body contains the Pod's name if the URL does not (`name` is ""). Raises BadRequest, NotFound
+    or Conflict.
+    """
     if not options.trusted:
         _require_shape(writes, body, "v1", "Binding")
     target = body.get("target", {})
@@ -44,7 +48,11 @@ def bind(
 
 
 def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOptions) -> Outcome:
-    """The outcome is the Pod itself."""
+    """Assign a Pod to a node, and return the Pod.
+
+    Raises NotFound, or Conflict if the UID differs, the Pod is being deleted, already has a node or
+    has scheduling gates.
+    """
     stored = writes.store.newest(key)
     name = key.name
     if stored is None:
@@ -61,7 +69,7 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
     assign(pod, node, timestamp(writes.clock.now()))
     if options.dry_run:
         return Outcome(201, msgspec.json.encode(pod), stored.revision)
-    # Nobody waits for this: what happens next to the Pod is the node's to report.
+    # Quiet: no watcher needs to act at once, since the node reports the Pod's next change.
     staged = writes.stage(key, stored.revision, pod, quiet=True)
     return Outcome(201, staged.value, staged.revision)
 
@@ -74,8 +82,11 @@ def evict(
     options: WriteOptions,
     budgets: Sequence[Key] = (),
 ) -> Outcome:
-    """Mark a Pod as disrupted, then delete it with its own grace period. `budgets` are the
-    disruption budgets of the namespace."""
+    """Mark a Pod with the DisruptionTarget condition, delete it, and return a Status.
+
+    The Pod's own grace period applies unless the body has delete options. `budgets` are the keys of
+    the PodDisruptionBudgets in the namespace.
+    """
     if not options.trusted:
         _require_shape(writes, body, "policy/v1", "Eviction")
     if body.get("metadata", {}).get("name", name) != name:
@@ -86,7 +97,7 @@ def evict(
     deletion = delete_options_from_body(body.get("deleteOptions", {}), options.user)
     deletion = replace(deletion, dry_run=deletion.dry_run or options.dry_run)
     pod = sectioned(stored.value)
-    # Before anything is written: a Pod that stays must not look evicted.
+    # Before any write: a Pod that is not deleted must not be marked as evicted.
     check_preconditions(_POD, pod, deletion)
     from onejob.api.writing.disruption_budgets import charge_eviction
 
@@ -108,7 +119,7 @@ def evict(
 
 
 def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) -> None:
-    """Refuse what is no such object; drop what it does not have."""
+    """Prune the body to the schema in place. Raise BadRequest for another kind or API version."""
     given = (body.get("apiVersion") or api_version, body.get("kind") or kind)
     if given != (api_version, kind):
         raise BadRequest(f"expected a {kind} of {api_version}, got a {given[1]} of {given[0]}")

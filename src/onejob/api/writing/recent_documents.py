@@ -1,8 +1,8 @@
-"""Documents as the last writes left them: split, with what was read of them decoded.
+"""Cache of recently written documents in their parsed form.
 
-An object that was written a moment ago is mostly written again, as every Pod is. Its next write
-continues with the document that was staged instead of splitting the stored bytes anew. Nothing but
-time depends on this.
+A recently written object is likely to be written again, as every Pod is. Its next write continues
+with the staged document, which is split and partly decoded, instead of splitting the stored bytes
+anew. The cache affects performance only.
 """
 
 from collections import OrderedDict
@@ -12,10 +12,11 @@ from onejob.api.sections import SectionedDocument, sectioned
 from onejob.objects.meta import Key
 from onejob.store.base import Stored
 
-#: Pods that run at the same time, mostly: a finished one is not kept. With fewer than there are,
-#: each is dropped just before its next write.
+#: Maximum number of documents. Most are those of running Pods; finished ones are not cached. If
+#: more Pods run than fit, each is evicted just before its next write.
 _MOST: Final = 4096
-#: Longer ones are split each time: the memory is bounded in bytes, too.
+#: Maximum bytes of a cached document. Longer ones are split each time, which bounds the cache in
+#: bytes as well.
 _LONGEST: Final = 16 * 1024
 
 
@@ -27,16 +28,18 @@ class RecentDocuments:
         return len(self._documents)
 
     def take(self, stored: Stored) -> SectionedDocument:
-        """The document of a stored version. It is not kept any longer: a write that is refused may
-        have changed parts of it."""
+        """Return the document of a stored version and remove it from the cache.
+
+        It is removed because a write that is refused later may have modified parts of it.
+        """
         kept = self._documents.pop(stored.key, None)
-        # A version that was rolled back is another one, whatever its revision.
+        # Compared by identity: after a rollback, another version may have the same revision.
         if kept is not None and kept[0] is stored.value:
             return kept[1]
         return sectioned(stored.value)
 
     def keep(self, staged: Stored, document: SectionedDocument) -> None:
-        """Nobody may change the document after this."""
+        """Cache a staged document, which must not be modified afterwards."""
         if len(staged.value) > _LONGEST:
             return
         self._documents[staged.key] = (staged.value, document)

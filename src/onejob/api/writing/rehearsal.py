@@ -1,9 +1,10 @@
-"""A large write, computed on another thread against a few objects as they were, then staged.
+"""Optimistic concurrency for large writes: compute in a thread, verify and stage on the event loop.
 
-`Writes` decides a write in one go, so that nothing comes between reading and writing. For a large
-document that takes too long for the event loop. So it is decided on a `Rehearsal` of the store,
-which only notes what was read and what is to be staged. Back on the loop, the decision counts if
-all that was read is still so; otherwise it is made again.
+`Writes` processes a write synchronously, so that no other write comes between reading and staging.
+For a large document that blocks the event loop for too long. The write is therefore computed
+against a `Rehearsal` of the store, which only records the objects read and the write to stage. Back
+on the event loop, the write is staged if all objects read are unchanged; otherwise it is computed
+again.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +23,7 @@ from onejob.store.base import StagingStore, Stored
 from onejob.wire.errors import ApiError, Conflict
 from onejob.wire.requests import Outcome
 
-#: As often as upstream tries a patch again.
+#: Number of attempts; the same as upstream's for patches.
 _TRIES = 5
 
 
@@ -35,8 +36,11 @@ class _Staged(Struct, frozen=True):
 
 
 class Rehearsal:
-    """What `Writes` needs of a store, over objects that were read before. All others are taken
-    to be absent, and that is noted like any other reading."""
+    """Recording `StagingStore` over a snapshot of a few objects.
+
+    Objects outside the snapshot are treated as absent, and that read is recorded in `known` like
+    any other. At most one write can be staged; removals of damaged objects are not supported.
+    """
 
     def __init__(
         self, known: dict[Key, Stored | None], revision: int, staged_revision: int
@@ -45,7 +49,7 @@ class Rehearsal:
         self.revision = revision
         self.staged_revision = staged_revision
         self.staged: _Staged | None = None
-        #: Those were found when the objects were read.
+        #: Always empty: damage is detected when the snapshot is read.
         self.damaged: dict[Key, int] = {}
 
     def newest(self, key: Key) -> Stored | None:
@@ -79,14 +83,17 @@ async def rehearsed(
     keys: Iterable[Key],
     decide: Callable[[Writes], Outcome],
 ) -> Outcome:
-    """The outcome of `decide`, staged. It may be called several times, on another thread; `keys`
-    are those it is known to read."""
+    """Run `decide` in the worker thread, stage its write and return the outcome.
+
+    `decide` may be called several times. `keys` are the objects it is expected to read. Raises
+    Conflict if an object changed during each of `_TRIES` attempts, and ApiError from `decide`.
+    """
     store = writes.store
     reading = set(keys)
     for _ in range(_TRIES):
         known = {key: store.newest(key) for key in reading}
         rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
-        # Documents that the loop's thread reads are not for this one.
+        # Own caches: documents of the event loop's thread must not be shared with the worker.
         alone = replace(
             writes,
             store=rehearsal,
@@ -125,7 +132,7 @@ def _staged(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
         return outcome
     store = writes.store
     if staged.value is not None and writes.admission.quotas.has_quota(staged.key.namespace):
-        # Only here is it known what others have used meanwhile.
+        # Checked here because only now the usage by concurrent writes is known.
         written = sectioned(staged.value)
         writes.admission.require_quota(staged.key, written, created=staged.expected == 0)
     assumed, value = rehearsal.staged_revision, staged.value

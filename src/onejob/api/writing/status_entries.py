@@ -1,7 +1,8 @@
-"""Who wrote a status, as `managedFields` would say it of our own controllers and node.
+"""managedFields entries for status writes of onejob's controllers and node, derived on reads.
 
-Their writes keep no managedFields: that would cost more than the write. What nobody else owns of a
-status is theirs, so their entry can be made when somebody reads the object.
+These writes do not maintain managedFields, which would cost more than the write itself. All status
+fields without another owner are theirs, so their entry can be derived when a client reads the
+object.
 """
 
 from collections.abc import Callable
@@ -31,18 +32,21 @@ from onejob.api.writing.metadata import timestamp
 from onejob.store.base import Stored
 from onejob.wire.kinds import Kind
 
-#: Of a Pod, what everybody writes who reports on it, and what stays the server's own.
+#: Status fields of a Pod: the one that every status report contains, and the one set by the server.
 _REPORTED: Final = b'"conditions"'
 _SERVERS: Final = "f:qosClass"
-#: Versions whose document is remembered as readers get it, if it is not large: clients that poll
-#: read the same one again and again.
+#: Maximum number and size of cached documents with derived entries: polling clients read the same
+#: version repeatedly.
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 16 * 1024
 
 
 def shares_status(metadata: Document) -> bool:
-    """Whether somebody else owns some of the status. Then our own writes are tracked, too: it
-    shows in whose hands a field is now."""
+    """Return whether another manager owns part of the status: managedFields has a status entry.
+
+    If so, onejob's own status writes are tracked as well, so that the current owner of each field
+    is recorded.
+    """
     entries = held(metadata, "managedFields")
     if entries is None:
         return False
@@ -52,7 +56,7 @@ def shares_status(metadata: Document) -> bool:
 
 
 class StatusEntries:
-    """Documents as readers get them: `with_status_entry`, with a memory."""
+    """Documents with derived status entries, cached by revision; see `with_status_entry`."""
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class StatusEntries:
     ) -> None:
         self._committed_at = committed_at
         self._type_of = type_of
-        #: By revision, which no two versions share.
+        #: By revision, which is unique per version.
         self._remembered: dict[int, bytes] = {}
 
     def shown(self, stored: Stored, kind: Kind) -> bytes:
@@ -76,16 +80,21 @@ class StatusEntries:
         return found
 
     def written(self, document: bytes, revision: int, kind: Kind) -> bytes:
-        """Return the document of an answer to a write. It is not remembered: that of a dry run has
-        the revision of the stored one."""
+        """Return the document for the response to a write.
+
+        It is not cached, because the document of a dry run has the revision of the stored one.
+        """
         if kind.kind == "Pod" and _REPORTED not in document:
             return document
         return with_status_entry(document, self._type_of(kind), self._committed_at(revision))
 
 
 def with_status_entry(document: bytes, type_: ObjectShape, written_at: datetime | None) -> bytes:
-    """The document with the entry of whoever of us wrote its status. `written_at` is when the
-    object was written last, if that is known."""
+    """Return the document with the managedFields entry of the component that wrote its status.
+
+    `written_at` is the time of the object's last write, or None if unknown. Returns `document`
+    itself if there is no status, or if other managers own all of it.
+    """
     manager = status_writer(type_)
     members = split(document)
     if not manager or "status" not in members:
@@ -119,8 +128,11 @@ def _not_owned(fields: FieldsV1, entries: list[Entry]) -> FieldsV1:
 
 
 def _time_of(status: Document, entries: list[Entry], written_at: datetime | None) -> str:
-    """The object's last write, unless that was somebody else's; then the newest time that the
-    status itself names."""
+    """Return the time of the entry; "" if unknown.
+
+    It is the object's last write, or the newest time in the status if the last write was another
+    manager's.
+    """
     if written_at is not None:
         time = timestamp(written_at)
         if all(entry.time < time for entry in entries):

@@ -1,8 +1,8 @@
-"""Strategic merge patch: a merge patch that knows from the schema which lists merge, and by what.
+"""Strategic merge patch: a merge patch that merges lists by the merge keys in the schema.
 
 Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<field>`,
-`$setElementOrder/<field>`, `$retainKeys`. Pure: the arguments stay as they are, and the result
-shares with the document what the patch does not touch.
+`$setElementOrder/<field>`, `$retainKeys`. Pure: the arguments are not modified, and the result
+shares the parts that the patch does not change with the document.
 """
 
 from collections import deque
@@ -31,9 +31,9 @@ from onejob.wire.field_errors import shortened
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _MOST_SHOWN: Final = 20
-#: Fields of a section of a patch that are rather decoded than merged as they are.
+#: Up to this number of fields, decoding a section of a patch is faster than merging it encoded.
 _FEW: Final = 2
-#: Bytes of a list whose merging is remembered.
+#: Maximum bytes of a list (before and patch) or directive whose merge is cached.
 _LARGEST_REMEMBERED: Final = 4096
 
 _PATCH: Final = "$patch"
@@ -43,7 +43,10 @@ _SET_ORDER: Final = "$setElementOrder/"
 
 
 def strategic_merge(doc: Document, patch: Document, type_: ObjectShape) -> Document:
-    """Raises BadRequest when the patch contradicts itself or the schema."""
+    """Return the patched document.
+
+    Raises BadRequest if the patch contradicts itself or the schema.
+    """
     if not isinstance(doc, Section) or not isinstance(patch, Section):
         return _merge_map(doc, patch, type_)
     merged = shallow(doc)
@@ -70,7 +73,7 @@ def _all_decoded(value: Any) -> Any:
 
 
 def _merge_encoded(present: Document, value: Any, shape: ObjectShape) -> Document | None:
-    """Merge a section of a patch that nobody has decoded. None if it is something else."""
+    """Merge an encoded section of a patch. None if the value is decoded or is not an object."""
     if type(value) is not Raw:
         return None
     text = bytes(value)
@@ -91,7 +94,11 @@ def _merge_split(present: Document, patch: dict[str, Any], shape: ObjectShape) -
 
 
 def _merge_section(original: Document, patch: dict[str, Any], shape: ObjectShape) -> Section:
-    """Most fields of a patch just take the place of others."""
+    """Merge an encoded section without directives.
+
+    Most fields replace the existing value without being decoded; only objects and mergeable lists
+    are merged.
+    """
     for field in patch.keys() - shape.replaced:
         text, present = bytes(patch[field]), held(original, field)
         if present is None and text[:1] != b"{":
@@ -123,7 +130,7 @@ def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
 
 
 def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document:
-    """A patch without directives of its own. The original itself if it says nothing new."""
+    """Merge a patch without directives at this level. Returns `original` itself if unchanged."""
     merged: Document | None = None
     for field, value in patch.items():
         if value.__class__ is str and held(original, field) == value:
@@ -135,7 +142,7 @@ def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document
 
 
 class _Directed(msgspec.Struct, frozen=True):
-    """A patch of an object that says more than what its fields shall be."""
+    """A parsed object patch with directives."""
 
     fields: Document
     #: By field, in the order of the patch.
@@ -147,8 +154,10 @@ class _Directed(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _read_directed(text: bytes) -> _Directed | None:
-    """Remembered: there are few ways to free a Pod, and all Pods are freed. None if this is no such
-    patch, or a longer one."""
+    """Parse a patch with directives. None if it has none, has `$patch`, or is too long to cache.
+
+    Cached, because every Pod's finalizer is removed by one of a few distinct patches.
+    """
     patch = decode(text)
     if len(text) > _LARGEST_REMEMBERED or _PATCH in patch:
         return None
@@ -181,7 +190,7 @@ def _merge_directed(original: Document, patch: _Directed, shape: Shape) -> Docum
             fields = {name: value for name, value in fields.items() if name != field}
     if fields:
         merged = _merge_fields(merged, fields, shape)
-    # Last, so that a field both extended and shortened comes out the same in any key order.
+    # Last, so that the result for a field with additions and removals is independent of key order.
     for field, unwanted in patch.removals.items():
         present = merged.get(field)
         if isinstance(present, list):
@@ -210,14 +219,17 @@ def _merge_field(
 
 @lru_cache(maxsize=512)
 def _merged_list(present: bytes, patch: bytes, shape: Shape) -> msgspec.Raw:
-    """Remembered: Pods that report in the same second mostly have the same conditions."""
+    """Merge two encoded lists.
+
+    Cached, because Pods that report in the same second mostly have the same conditions.
+    """
     merged = _merge_value(decode(present), decode(patch), shape)
     return msgspec.Raw(msgspec.json.encode(merged))
 
 
 def _merge_value(original: Any, patch: Any, shape: Shape) -> Any:
     if isinstance(patch, dict):
-        # Also against nothing: the directives of a new object still mean what they say.
+        # Also merged if there is no original, so that directives in a new object take effect.
         return _merge_map(original if isinstance(original, dict) else {}, patch, shape)
     if isinstance(patch, list) and isinstance(original, list) and _merges(shape):
         assert isinstance(shape, ListShape)
@@ -226,8 +238,11 @@ def _merge_value(original: Any, patch: Any, shape: Shape) -> Any:
 
 
 def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list[Any]:
-    """Items that the patch names come in the patch's order; those it adds stand before the
-    ones it does not know, as upstream places them."""
+    """Merge two lists.
+
+    Items in the patch take its order; items that it adds precede the ones it does not contain, as
+    upstream places them.
+    """
     _check_items(original, patch, shape)
     if not shape.merge_key:
         return _ordered(_unique(original + patch), patch, original, "")
@@ -251,8 +266,11 @@ def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list
 def _merge_in_order(
     original: Document, change: Any, field: str, order: list[Any], shape: ListShape
 ) -> None:
-    """`$setElementOrder` names the whole order the client wants; items only the server knows
-    keep their place relative to those named."""
+    """Merge a list of `original` in place, with the order of `$setElementOrder`.
+
+    The directive lists the complete order that the client wants; items that only the server has
+    keep their position relative to the listed ones.
+    """
     before = original.get(field)
     if not isinstance(before, list | None) or not isinstance(change, list | None):
         raise BadRequest(f"$setElementOrder/{field} needs lists")
@@ -266,8 +284,10 @@ def _merge_in_order(
 
 
 def _ordered(items: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
-    """`items` split into those named in `order` (in that order) and the rest (in the server's),
-    woven so that two items the server knew both of stay in the server's order."""
+    """Return `items` sorted by `order`, interleaved with the remaining ones in the server's order.
+
+    Two items that are both in `server` keep the server's order if one of them is not listed.
+    """
     wanted_places, server_places = _places(order, key), _places(server, key)
 
     def wanted_at(item: Any) -> int:
@@ -286,7 +306,7 @@ def _ordered(items: list[Any], order: list[Any], server: list[Any], key: str) ->
 
 
 def _places(items: list[Any], key: str) -> dict[Hashable, int]:
-    """Where each item stands first. Looked up, not searched for: lists may be long."""
+    """Return an index of each item's first position: linear searches are slow in long lists."""
     places: dict[Hashable, int] = {}
     for place, item in enumerate(items):
         places.setdefault(_identity(item, key), place)
@@ -294,7 +314,7 @@ def _places(items: list[Any], key: str) -> dict[Hashable, int]:
 
 
 def _identity(item: Any, key: str) -> Hashable:
-    """What makes two items the same one: their merge key, or all they are if there is none."""
+    """Return the value that identifies an item: its merge key, or the whole item without one."""
     if key:
         if not isinstance(item, dict):
             return id(item), "is like no other"
@@ -332,7 +352,10 @@ def _excerpt(items: list[Any]) -> str:
 
 
 def _retain_keys(original: Document, patch: Document) -> None:
-    """Fields of the original that are not listed go: how a union changes its member."""
+    """Remove fields that `$retainKeys` does not list, in place: a union switches to another member.
+
+    Raises BadRequest if the directive is malformed or does not list a field of the patch.
+    """
     retained = patch[_RETAIN_KEYS]
     named = {name for name, value in patch.items() if value is not None and name[:1] != "$"}
     if not isinstance(retained, list) or not named <= set(filter(_is_text, retained)):
@@ -348,7 +371,7 @@ def _list_of(value: Any, directive: str) -> list[Any]:
 
 
 def _without_directives(value: Any) -> Any:
-    """What a patch puts where nothing was: no directives, no nulls."""
+    """Return the value of a patch without directives and nulls, to be set where nothing exists."""
     if isinstance(value, list):
         return [_without_directives(item) for item in value if not _is_marker(item)]
     if isinstance(value, dict):
@@ -371,7 +394,7 @@ def _is_deletion(value: Any) -> bool:
 
 
 def _is_marker(item: Any) -> bool:
-    """An item of a list that only says what to do with the list."""
+    """Return whether a list item is only a directive: a deletion, or `$patch: replace` alone."""
     return _is_deletion(item) or (isinstance(item, dict) and item == {_PATCH: "replace"})
 
 

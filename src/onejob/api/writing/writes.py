@@ -1,8 +1,8 @@
-"""Every write, up to the point where it is staged: check, shape, decide, stage.
+"""Update, patch, apply and delete: validate, default, admit and stage a write.
 
-All of this is synchronous, so that nothing comes between reading an object and writing it:
-a patch never conflicts with itself, and a batch of writes shares one commit. Callers await
-`store.durable(outcome.revision)` before they tell anybody.
+Writes are synchronous, so that no other write comes between reading an object and staging it: a
+patch never conflicts with concurrent writes, and a batch of writes shares one commit. Callers await
+`store.durable(outcome.revision)` before they send a response.
 """
 
 import operator
@@ -139,7 +139,7 @@ class Writes(Creates, frozen=True):
             metadata = held(patched, "metadata")
             if type(metadata) is not dict:
                 metadata = metadata_of(patched)
-            # A revision in the body makes the write a compare-and-swap.
+            # A resourceVersion in the body makes the write a compare-and-swap.
             if metadata.get("resourceVersion", "") != str(stored.revision):
                 _check_revision(target, metadata, stored)
         return self._replace(
@@ -168,7 +168,7 @@ class Writes(Creates, frozen=True):
                 "existing object was found"
             )
             raise conflict(kind.resource, name, why)
-        # Few clients apply.
+        # Imported lazily, because few clients apply.
         from onejob.api.writing.apply import apply
 
         new = apply(
@@ -192,7 +192,7 @@ class Writes(Creates, frozen=True):
     def _normalise_applied(
         self, target: Target, body: Document, options: WriteOptions, problems: Sequence[str]
     ) -> list[str]:
-        """As `normalise`; of unknown fields upstream's apply reports where it merges."""
+        """Do the same as `normalise`, but report unknown fields with upstream's error for apply."""
         if options.trusted:
             return []
         unknown = self.pruned(target.kind, body, None)
@@ -233,12 +233,16 @@ class Writes(Creates, frozen=True):
         patching: bool,
         tracked: bool = False,
     ) -> Outcome:
-        """Put `new` in the place of `old`, as far as this endpoint may change it. Only what is
-        `touched` may differ. Rules about a section are asked only if the write touches it: what is
-        stored was judged when it came in."""
+        """Stage `new` in place of `old`, limited to the fields that this endpoint may change.
+
+        `touched` contains the names of all members that may differ. Rules for a section run only if
+        it is touched, since stored sections were validated when they were written. An update
+        without changes stages nothing and returns the stored version. Raises Invalid, or Forbidden
+        from guards and admission.
+        """
         kind, subresource, trusted = target.kind, target.subresource, options.trusted
         strategy = self.strategies[kind.resource]
-        #: One of our own reports: of everything else there is nothing to say.
+        # A status report by onejob's own writers: no rules other than those for status apply.
         reports = trusted and subresource == "status" and touched <= _STATUS
         errors: list[FieldError] = []
         stored_metadata = held(old, "metadata")
@@ -259,17 +263,18 @@ class Writes(Creates, frozen=True):
                 if trusted:
                     keep_section(metadata, stored_metadata, "managedFields")
         else:
-            # What is shared with the stored document stays as it is.
+            # Shared with the stored document, so copied before the changes below. A report changes
+            # only its resourceVersion, when it is staged.
             metadata = stored_metadata if reports else shallow(stored_metadata)
             new["metadata"] = metadata
         if "spec" in touched and "spec" in new:
             new["spec"] = copied(held(new, "spec"))
-        # Whether there may be more to say than the rules of metadata and of status do.
+        # Whether rules other than those for metadata and status may apply.
         further = "spec" in touched or not strategy.judges_spec_alone
         if further and subresource != "finalize":
             strategy.default(new, old)
         if not trusted and not tracked:
-            # Before preparing: what the server makes up belongs to nobody.
+            # Before `prepare_update`: fields that the server generates have no owner.
             now, manager = self.clock.now(), options.field_manager
             track_update(old, new, manager, now, subresource, self.type_of(kind))
         elif subresource == "status" and trusted and shares_status(stored_metadata):
@@ -301,13 +306,13 @@ class Writes(Creates, frozen=True):
         elif reports:
             same = new == old
         else:
-            # `finalize` keeps the stored metadata.
+            # Read again, because `finalize` replaced the metadata by a copy of the stored one.
             metadata = held(new, "metadata")
             metadata["resourceVersion"] = stored_metadata["resourceVersion"]
             same = new == old or (not trusted and _same_but_for_times(kind, new, old))
         if same:
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
-        # An object that was too large before the limit may still be changed, but not grow.
+        # An object stored with more than the current limit may change, but not grow.
         largest = sys.maxsize if trusted else max(MAX_OBJECT_BYTES, len(stored.value))
         if options.dry_run:
             value = bounded(_encode(new), largest)
@@ -336,7 +341,7 @@ class Writes(Creates, frozen=True):
         try:
             found = all_problems(self.pruned(kind, new, old), problems)
         except WrongShape as wrong_type:
-            # A patch is fine by itself; what it makes of the object is not: hence 422.
+            # 422, not 400: the patch is well-formed, but the patched object is invalid.
             raise _invalid_patch(kind, wrong_type.problem) from wrong_type
         return judge_problems(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
@@ -369,7 +374,7 @@ class Writes(Creates, frozen=True):
                 return self.remove(stored)
 
     def _discard(self, target: Target, options: DeleteOptions) -> Outcome:
-        """Nobody can tell what finalizers or preconditions would say."""
+        """Discard a damaged object. Its finalizers and preconditions are unreadable and ignored."""
         check_deletable(target)
         revision = self.store.damaged[target.key]
         if not options.dry_run:
@@ -378,15 +383,21 @@ class Writes(Creates, frozen=True):
 
 
 def _check_revision(target: Target, metadata: Document, stored: Stored) -> None:
-    """A revision in the body makes the write a compare-and-swap."""
+    """Raise Conflict if `metadata` has a resourceVersion other than the stored one.
+
+    A resourceVersion in the body makes the write a compare-and-swap.
+    """
     given = metadata.get("resourceVersion", "")
     if given and given != str(stored.revision):
         raise conflict(target.kind.resource, target.name)
 
 
 def _undeclared_fields(target: Target, unknown: Sequence[str]) -> BadRequest:
-    """Upstream's words, but not its 500: it is the request that is wrong. Items of lists are named
-    by position, not by their keys."""
+    """Return the error of a strict apply with unknown fields.
+
+    The message is upstream's, the code is not: upstream sends 500, although the request is at
+    fault. List items are identified by position, not by their keys.
+    """
     texts = [
         f".{text.removeprefix('unknown field ').strip(chr(34))}: field not declared in schema"
         for text in unknown
@@ -404,8 +415,8 @@ def _invalid_patch(kind: Kind, why: str) -> Invalid:
 
 
 def _same_but_for_times(kind: Kind, new: Document, old: Document) -> bool:
-    """Whether nothing changed but the shape of empties and the times in managedFields."""
-    # Custom kinds have no Go type that drops what is empty: `{}` is not the same as nothing.
+    """Return whether only empty values and the times in managedFields differ."""
+    # Custom kinds have no Go type that omits empty values: `{}` differs from an absent field.
     same = operator.eq if kind.custom else semantically_equal
     return all(
         same_bytes(new, old, name) or same(new.get(name), old.get(name))
@@ -423,8 +434,10 @@ def _without_times(metadata: Document) -> Document:
 
 
 def begins_to_run(key: Key, new: Document, old: Document) -> bool:
-    """Nobody needs to act at once when a Pod has begun to run: it is shown among those that are
-    ready, and no more."""
+    """Return whether a write changes a Pod's phase to Running.
+
+    No controller has to act on this at once: it only changes the number of ready Pods shown.
+    """
     if key.resource != PODS:
         return False
     after, before = held(new, "status", {}), held(old, "status", {})
@@ -434,8 +447,10 @@ def begins_to_run(key: Key, new: Document, old: Document) -> bool:
 
 
 def as_stored(body: Document, old: Document) -> Document:
-    """A body whose sections are taken from the stored object where they say the same in the same
-    words, so that they need no further look."""
+    """Return the body with those sections of the stored object that encode to the same bytes.
+
+    Sections shared with the stored object need no further validation.
+    """
     if not isinstance(body, SectionedDocument):
         body = SectionedDocument(body)
     for name, value in list(members(body)):
