@@ -28,6 +28,13 @@ Guard: TypeAlias = Callable[[User, Kind, str, Document, Document | None], None]
 
 
 class Strategy(Protocol):
+    """Rules of one kind: defaulting, preparation, validation and presentation.
+
+    The module docstring has the guarantees and requirements. The hooks of a write run in the order
+    default, prepare, validate, warn. Validation hooks return their errors instead of raising them;
+    the caller collects all of them in one Invalid.
+    """
+
     #: Treatment of dependents by a DELETE that specifies no propagation policy.
     default_propagation: Literal["Background", "Orphan"]
     #: Whether a PUT without resourceVersion is accepted.

@@ -38,6 +38,11 @@ class Measurement:
 
 
 class UsageSource(Protocol):
+    """Source of resource usage measurements, implemented by the node.
+
+    Pods and nodes that are absent from a result are omitted from responses.
+    """
+
     async def pods(self) -> Mapping[str, Measurement]:
         """Return the measurement of each Pod with running processes on this machine, by uid."""
 

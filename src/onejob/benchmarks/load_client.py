@@ -25,6 +25,8 @@ class Address(NamedTuple):
 
 
 class Reply(NamedTuple):
+    """HTTP response, whatever its status code; error responses are not raised."""
+
     code: int
     body: bytes
 

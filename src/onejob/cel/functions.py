@@ -31,6 +31,11 @@ class Cost(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Overload:
+    """One signature of a CEL function, with its implementation and cost model.
+
+    For a method, the first parameter is the target.
+    """
+
     parameters: tuple[Type, ...]
     result: Type
     implementation: Implementation

@@ -29,6 +29,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """Compiled and type-checked CEL expression.
+
+    Immutable: it may be evaluated any number of times, and each evaluation has its own variables
+    and cost. `type` is the checked type of the result.
+    """
+
     source: str
     type: Type
     variables: Mapping[str, Type]

@@ -87,6 +87,11 @@ Result: TypeAlias = Written | ApiError
 
 
 class Listing(Struct, frozen=True):
+    """Page of a list: encoded documents at one revision.
+
+    A watch after `revision` continues without gaps.
+    """
+
     documents: Sequence[bytes]
     revision: int
     #: Opaque; pass it to `list` to get the next page. "" on the last page.
@@ -125,9 +130,21 @@ class Client(Protocol):
         not undo it.
     """
 
-    async def get(self, key: Key) -> bytes: ...
+    async def get(self, key: Key) -> bytes:
+        """Return the newest version of an object, encoded.
 
-    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing: ...
+        Raises:
+            NotFound: if it does not exist.
+        """
+        ...
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        """Return the selected objects, or a page of them.
+
+        `limit` 0 means no limit. `token` is the `continue_token` of the previous page, to be passed
+        with the same selection.
+        """
+        ...
 
     def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """Yield batches of changes after revision `after`. Closing the iterator ends the watch."""

@@ -53,6 +53,13 @@ ACCOUNTS: Final[Mapping[str, str]] = {
 
 
 class Identities:
+    """Factory of API clients for the server's components, each acting as its own RBAC user.
+
+    Guarantees: requests are checked against the rights of the component's user; only `server` has
+    all rights. A controller gets the same client at each call. With an auditor, all requests are
+    audited.
+    """
+
     def __init__(
         self,
         client: LocalClient,

@@ -62,6 +62,14 @@ class StartGate(Protocol):
 
 
 class JobController:
+    """Controller of Jobs: creates and deletes their Pods, and writes their status.
+
+    Guarantees: a Job is synced by one worker at a time, on caches that include the controller's own
+    writes. A failed sync is retried with back-off.
+
+    `run` works until cancelled; the informers of the context must be running as well.
+    """
+
     def __init__(
         self,
         context: ControllerContext,

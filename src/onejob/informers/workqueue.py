@@ -15,6 +15,17 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
+    """Work queue of keys for one or more workers.
+
+    Guarantees: a key is queued once and processed by one worker at a time; due keys are returned in
+    FIFO order. A key added during its processing is processed again. A cancelled `get` loses no
+    key.
+
+    Requirements: call `done` after each `get`, and `retry` or `forget` for failure or success.
+
+    Concurrency: used from the tasks of one event loop; not thread-safe.
+    """
+
     def __init__(self, *, first_delay: float = 1.0, longest_delay: float = 60.0) -> None:
         """Create an empty queue.
 

@@ -22,6 +22,11 @@ class LogRetention(Struct, frozen=True):
 
 
 class NodeOptions(Struct, frozen=True):
+    """Settings of a node and its runtime.
+
+    The defaults select the process runtime with the machine's name and capacity.
+    """
+
     runtime: RuntimeName = "process"
     #: "" means the machine's host name.
     name: str = ""

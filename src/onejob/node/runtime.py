@@ -131,6 +131,15 @@ class RuntimeTraits(Struct, frozen=True):
 
 
 class Runtime(Protocol):
+    """Container runtime of a node: makes attempts to run containers, and reports their progress.
+
+    Guarantees: an attempt is made at most once, even if `launch` is repeated. `launch`, `stop`,
+    `release` and `discard` return without waiting; progress is delivered as `RuntimeEvent`s,
+    possibly from within `launch` and `stop`.
+
+    Requirements: call `start` first; the optional protocols below name the exceptions.
+    """
+
     #: Scheme of container IDs, and the runtime's name in the Node's status.
     name: str
     traits: RuntimeTraits

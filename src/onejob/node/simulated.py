@@ -39,6 +39,13 @@ _SIGTERM = 15
 
 
 class SimulatedRuntime:
+    """Runtime without processes, for benchmarks, demonstrations and the simulator.
+
+    Guarantees: each attempt ends after the annotated duration with the annotated exit code; `stop`
+    ends it at once with 143, whatever the grace period. Containers have no output, and commands
+    succeed. Nothing survives the process: `start` returns no attempts.
+    """
+
     name = "simulated"
     traits = RuntimeTraits(runs_programs=False, uses_images=True)
 

@@ -78,6 +78,11 @@ class Change(msgspec.Struct, gc=False):
 
 
 class Page(Struct, frozen=True):
+    """Page of a list in key order. `revision` is that of the whole list's snapshot.
+
+    Damaged objects are left out, so a page may have fewer items than its limit.
+    """
+
     items: Sequence[Stored]
     revision: int
     #: Key to continue after, or None if the list is complete.
@@ -244,6 +249,12 @@ class StagingStore(Protocol):
 
 
 class Store(StagingStore, Protocol):
+    """Complete storage interface: staging, durable reads, lists and watches.
+
+    The module docstring has the guarantees, requirements and errors. In contrast to `newest`, the
+    methods `get`, `list`, `pages`, `count` and `watch` return durable versions only.
+    """
+
     @property
     def pending_revision(self) -> int:
         """Newest staged revision that is neither on disk nor rolled back, or 0."""

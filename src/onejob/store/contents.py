@@ -35,6 +35,13 @@ class Collection:
 
 
 class Contents:
+    """Index of the durable objects by resource, namespace and name.
+
+    `find` returns None for an absent object, its Stored if it is hot, and its revision if it is
+    cold. `remove` raises KeyError for an absent object. Namespaces and names are iterated in sorted
+    order.
+    """
+
     def __init__(self) -> None:
         self._collections: dict[str, Collection] = {}
 

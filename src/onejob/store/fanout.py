@@ -32,6 +32,15 @@ class ChangeLog(Protocol):
 
 
 class Fanout:
+    """Registry of watchers, and their source of durable changes.
+
+    Guarantees: each watcher receives every change above its start revision, in revision order and
+    without gaps, or ends with TooFarBehind. `publish` never waits for a watcher. `watch` raises
+    Compacted if its start revision is no longer retained.
+
+    Concurrency: used on the event loop's thread only.
+    """
+
     def __init__(
         self,
         log: ChangeLog,

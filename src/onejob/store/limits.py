@@ -9,6 +9,8 @@ MIB = 1024 * 1024
 
 
 class Limits(Struct, frozen=True):
+    """Retention, queue and commit limits of one store. Sizes are in bytes; immutable."""
+
     #: History on disk: the range that watches and paged lists can go back to. Retained until any of
     #: the three limits is exceeded.
     history_seconds: float = 300.0

@@ -12,6 +12,13 @@ from onejob.store.snapshots import Snapshot, Snapshots
 
 
 class Listing:
+    """Paged lists over the durable objects.
+
+    Guarantees: all pages of a list show the state at one revision, whatever is written in between.
+    Cold objects of a page are read from disk with one statement, on the calling thread. Damaged
+    objects are left out.
+    """
+
     def __init__(self, contents: Contents, reader: Reader, damage: Damage) -> None:
         self._contents = contents
         self._reader = reader

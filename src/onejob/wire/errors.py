@@ -33,6 +33,12 @@ _LONGEST_MESSAGE = 256 * 1024
 
 
 class ApiError(Exception):
+    """Base class of errors that are returned to clients as a `Status`.
+
+    Subclasses set the HTTP `code` and the `reason`. Very long messages are shortened. If
+    `retry_after_seconds` is given, `details` contains it as well.
+    """
+
     code = 500
     reason = "InternalError"
 

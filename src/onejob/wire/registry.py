@@ -37,6 +37,13 @@ class _ByResource(dict[str, Kind]):
 
 
 class KindRegistry:
+    """Kinds served by one server, with lookup tables by resource, path and kind.
+
+    Guarantees: `change` is applied as a whole or raises ValueError without effect. Listeners are
+    called synchronously after it, when all tables are updated. `by_resource` raises NotFound for
+    unknown resources; the other tables raise KeyError.
+    """
+
     def __init__(self, kinds: Iterable[Kind] = KINDS) -> None:
         #: Incremented with every change.
         self.generation = 0

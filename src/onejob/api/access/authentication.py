@@ -41,6 +41,12 @@ class Credentials(Struct, frozen=True):
 
 
 class Authenticator(Protocol):
+    """Authentication method: maps the credentials of a request to a User.
+
+    Methods are chained with `AnyOf`: None passes the credentials on to the next one, UnusableToken
+    ends the chain.
+    """
+
     def authenticate(self, credentials: Credentials) -> User | None:
         """Return the user, or None if this authenticator does not recognise the credentials.
 

@@ -32,6 +32,14 @@ class Decision(Struct, frozen=True):
 
 
 class Authorizer(Protocol):
+    """Authorization policy: decides whether a user may perform a request.
+
+    A denial is a Decision, not an exception. Requirements: `rules` and `authorize` must implement
+    the same policy.
+
+    Concurrency: called on the event loop's thread and, for large writes, in the worker thread.
+    """
+
     def authorize(self, user: User, attributes: Attributes) -> Decision: ...
 
     def rules(self, user: User, namespace: str) -> Sequence[Rule]:

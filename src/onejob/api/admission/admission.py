@@ -79,6 +79,15 @@ PLUGINS: Final = (
 
 
 class Admission:
+    """Admission control of one server, with the plugins in `PLUGINS`.
+
+    Guarantees: decisions include all staged writes and no rolled-back ones. `generation` changes
+    whenever policy does, so results may be cached by it. A rejection raises Forbidden or Invalid;
+    each Forbidden is counted in `denied`.
+
+    Concurrency: reviews may run in the worker thread; `require_quota` must run on the event loop's.
+    """
+
     def __init__(
         self,
         store: FollowedStore,

@@ -80,6 +80,15 @@ class _Usage:
 
 
 class Quotas:
+    """Quota usage of all namespaces with a ResourceQuota.
+
+    Guarantees: `refusal` and `used` include all staged writes. The usage of a namespace is computed
+    on first use and updated by `staged`, which must receive every write; `reload` must follow a
+    rollback.
+
+    Concurrency: `refusal` must be called on the event loop's thread, directly before staging.
+    """
+
     def __init__(self, store: NewestObjects, resources: Callable[[], Iterable[str]]) -> None:
         """`resources` returns all namespaced resources that are served."""
         self._store = store

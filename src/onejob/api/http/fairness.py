@@ -41,6 +41,12 @@ class _Active:
 
 
 class FairSeats:
+    """Seats for concurrent requests, shared fairly between users.
+
+    Each successful `enter` or `enter_at_once` must be paired with one `leave` of the same name.
+    Requests of one user start in the order of arrival. A cancelled `enter` occupies no seat.
+    """
+
     def __init__(
         self, monotonic: Callable[[], float], *, seats: int = SEATS, queue: int = QUEUE
     ) -> None:

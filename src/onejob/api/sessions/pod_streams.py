@@ -16,6 +16,11 @@ from onejob.wire.requests import LogOptions
 
 
 class LogSource(Protocol):
+    """Source of container logs, implemented by the node.
+
+    `options` select the instance of the container and the range of its output.
+    """
+
     async def logs(
         self, namespace: str, name: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:

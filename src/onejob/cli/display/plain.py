@@ -78,6 +78,13 @@ class QuietDisplay:
 
 
 class PlainDisplay:
+    """Display that writes one line per event and never redraws.
+
+    Guarantees: each event is flushed, so that pipes and CI logs show it at once. Per Job, at most
+    `_FAILURES_SHOWN` failures are printed, and one progress line per `_PROGRESS_EVERY`. `close` has
+    no effect, so every method works after it.
+    """
+
     def __init__(self, stream: TextIO, terminal: Terminal) -> None:
         self._stream = stream
         self._terminal = terminal

@@ -51,6 +51,13 @@ class LogSource(Protocol):
 
 
 class Follower:
+    """Watch loop of one run: keeps `RunProgress` up to date and feeds the display and outputs.
+
+    Guarantees: the display is called from the event loop's thread only. A watch that ends or
+    expires is resumed; any other error ends `until_done`. `close` cancels all tasks, and must be
+    called also after an error.
+    """
+
     def __init__(
         self,
         client: Client,

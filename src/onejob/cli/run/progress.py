@@ -296,6 +296,11 @@ class JobProgress(msgspec.Struct):
 
 
 class RunProgress(msgspec.Struct):
+    """Progress of all Jobs of a run, by UID. Iteration yields them in the order of `expect`.
+
+    `of_pod` returns None for Pods of other Jobs. `done` and `all_complete` are True without Jobs.
+    """
+
     jobs: dict[str, JobProgress] = msgspec.field(default_factory=dict)
 
     def expect(self, job: Job, now: datetime) -> JobProgress:

@@ -23,6 +23,12 @@ _LOOK_SECONDS: Final = 0.3
 
 
 class Verdict(msgspec.Struct, frozen=True):
+    """Final result of a wait, with a text for the user.
+
+    `good` is False if the Job failed, or if the object was deleted although its deletion was not
+    the condition.
+    """
+
     good: bool
     text: str
 

@@ -19,6 +19,11 @@ FIELD_MANAGER: Final = "onejob"
 
 
 class Ask(msgspec.Struct, frozen=True):
+    """HTTP request to an API server, independent of the connection.
+
+    `path` must be quoted already; see `path_of`.
+    """
+
     method: str
     path: str
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -34,6 +39,11 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
+    """Successful response of an API server; error responses are raised as ApiError.
+
+    `document` decodes the body at each access and raises msgspec.DecodeError if it is not JSON.
+    """
+
     code: int
     body: bytes
     #: Texts of the response's `Warning` headers.

@@ -35,6 +35,13 @@ class _Line(Struct):
 
 
 class Sender:
+    """Delivery queues of notifications, one per target.
+
+    Guarantees: `add` never waits. A message is retried with back-off until it is delivered, too
+    old, or dropped beyond `limit`; `remove` is called only then, or if its target does not exist. A
+    message may be delivered more than once, and messages of one target may overtake each other.
+    """
+
     def __init__(
         self,
         channels: Mapping[str, Channel],

@@ -46,6 +46,14 @@ _BATCH = 100
 
 
 class QueueController:
+    """Start gate of Jobs (`StartGate`) that enforces the concurrency limits of the ConfigMap.
+
+    Guarantees: a new Job that is subject to a limit is held until it is admitted or suspended; Jobs
+    without a limit are never held, except while changed limits are being read. Waiting Jobs are
+    resumed by priority, then by the time they entered. Invalid limits are logged and the previous
+    ones stay in force. Running Jobs are not suspended when limits shrink.
+    """
+
     def __init__(self, context: ControllerContext, *, is_ours: Callable[[Job], bool]) -> None:
         """Jobs for which `is_ours` returns False run elsewhere, and do not count."""
         self._client = context.client

@@ -57,6 +57,13 @@ _read_node = msgspec.json.Decoder(_Node).decode
 
 
 class NodeObject:
+    """Node and Lease of this agent in the API, kept up to date while `run` is running.
+
+    Guarantees: `view` has the labels, taints and schedulability of the Node as last seen by the
+    watch. A deleted Node is registered again when a status heartbeat finds it missing. Failed
+    heartbeats and status writes are logged and retried by `run`.
+    """
+
     def __init__(
         self,
         client: Client,

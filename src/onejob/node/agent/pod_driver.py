@@ -98,6 +98,15 @@ class _Startup:
 
 
 class PodDriver:
+    """Driver of all Pods on a node: dispatches events to `PodMachine` and executes its effects.
+
+    Guarantees: events before `begin` are collected and processed by it, so that containers of an
+    earlier run are adopted rather than started again. Pods are reconciled in batches, with the
+    event loop running in between.
+
+    Concurrency: all methods are synchronous and are called on the event loop's thread.
+    """
+
     def __init__(
         self,
         runtime: Runtime,

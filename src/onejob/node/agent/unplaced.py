@@ -41,6 +41,13 @@ class _Waiting(Struct):
 
 
 class UnplacedPods:
+    """Reporter of pending Pods: FailedScheduling Events and the PodScheduled condition.
+
+    Guarantees: a reason is reported only if it differs from the Pod's last reported one. At most
+    `MOST_AT_ONCE` Pods are reported per period by the timer; `report` bypasses that limit. Reported
+    reasons are re-evaluated every few minutes and after `review_soon`.
+    """
+
     def __init__(
         self,
         writer: Writer,

@@ -33,6 +33,16 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
 
 
 class Writer:
+    """Write queue of the agent to the API, for bindings, status patches and deletions of Pods.
+
+    Guarantees: writes of one Pod are attempted in the order of submission. Batches are retried with
+    back-off while the API is unreachable. `answer` is called once with the result or error of its
+    write, or not at all if the write became unnecessary. A Delete is retried while the server fails
+    or denies access.
+
+    `run` must be running for any progress.
+    """
+
     def __init__(self, client: Client) -> None:
         self._client = client
         #: Queued writes by the UID of their owner; the owner whose turn it is comes first.

@@ -70,6 +70,13 @@ _COMMAND_OUTPUT_BYTES = 10 * 1024
 
 
 class PodmanRuntime:
+    """Runtime of Podman or Docker containers, which outlive the server.
+
+    Guarantees: an attempt is made once, because its container has a unique name. `launch` of a
+    known attempt reports its last event again. `start` adopts the containers of earlier runs. After
+    `close`, containers keep running unless `end_pods` or the option `pods_end_with_us` is set.
+    """
+
     traits = TRAITS
 
     def __init__(self, data_dir: Path, clock: Clock, settings: PodmanSettings) -> None:

@@ -76,6 +76,14 @@ _PATIENCE_SECONDS = 10.0
 
 
 class ProcessRuntime:
+    """Runtime of host processes, which belong to the supervisor and outlive the server.
+
+    Guarantees: starts are idempotent, because the supervisor records each attempt before its
+    process exists. If the supervisor dies, another is started: running attempts are reported as
+    Lost, and unanswered starts are requested again. After `close`, processes keep running unless
+    `end_pods` or the option `pods_end_with_us` is set.
+    """
+
     name = "process"
     traits = RuntimeTraits(on_host=True)
 

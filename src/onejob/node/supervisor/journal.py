@@ -99,6 +99,16 @@ SLOT_BYTES = 192
 
 
 class Journal:
+    """Attempts of the supervisor, in memory and in a write-ahead file.
+
+    Guarantees: `claim` has written its record when it returns, and raises OSError if it could not.
+    Other records are queued in memory and written by `flush`; space for the start and end of an
+    attempt is reserved with its claim. A journal of another boot, PID namespace or folder sets
+    `rebooted`.
+
+    Requirements: call `flush` before reporting a start or an end to a client.
+    """
+
     def __init__(self, path: str, identity: Identity) -> None:
         """Read the journal and compact it. Raises NewerVersion, leaving the file untouched."""
         require_known_journal(path)

@@ -78,6 +78,16 @@ class Child:
 
 
 class Supervisor:
+    """Parent process of all containers in the process runtime; outlives the server.
+
+    Guarantees: an attempt is recorded in the journal before its process exists, and its end before
+    it is reported to clients. Processes of a dead predecessor are killed and reported as lost. The
+    supervisor exits after `_IDLE_SECONDS` without connections and workloads; SIGTERM, an `end`
+    request or the disconnection of an owner ends all workloads first.
+
+    Concurrency: single-threaded; `run` blocks until `done`.
+    """
+
     def __init__(self, directory: str, listener: Listener) -> None:
         self._journal = Journal(os.path.join(directory, journal.NAME), identity_of(directory))
         self._null = os.open(os.devnull, os.O_RDWR)

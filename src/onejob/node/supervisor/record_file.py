@@ -50,6 +50,13 @@ def _checksum(payload: bytes, size: int, slot_bytes: int) -> int:
 
 
 class RecordFile:
+    """Append-only file of checksummed records.
+
+    Guarantees: `append` writes all records or none. `replace` is atomic and synced; on OSError the
+    old file stays in use. `append` into reserved space needs no further disk space. After a write
+    that could not be undone, the file is not `usable` until `replace` succeeds.
+    """
+
     def __init__(self, path: str) -> None:
         self._path = path
         self.fd = -1
