@@ -20,8 +20,8 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Inheritance,
     Lost,
+    RecoveredState,
     RuntimeEvent,
     RuntimeTraits,
     StartBlocked,
@@ -206,7 +206,7 @@ class MachineRuntime:
         """The control plane is dead: it asks for nothing more and hears nothing more."""
         self._disconnected = True
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         self._deliver = deliver
         events: list[RuntimeEvent] = []
         for process in self._machine.processes.values():
@@ -218,7 +218,7 @@ class MachineRuntime:
                 running = state == "running"
                 events.append(self._start(process) if running else Starting(process.ref))
                 self._follow(process)
-        return Inheritance(events, self._machine.rebooted)
+        return RecoveredState(events, self._machine.rebooted)
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         if self._disconnected:

@@ -108,7 +108,7 @@ looks = []
 gc.callbacks.append(lambda phase, info: looks.append(phase))
 
 async def main():
-    own_process.build_without_looking()
+    own_process.disable_gc_for_startup()
     keeps = [[] for _ in range(200_000)]
     assert not looks
     own_process.settle()

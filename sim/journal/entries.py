@@ -22,7 +22,7 @@ from onejob.planning.cronjob.status import (
     update_status,
 )
 from onejob.planning.future_times import FutureTimes
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Observed,
@@ -75,7 +75,7 @@ def _decide_job(question: JobQuestion) -> Any:
     """Of a whole sync in which everything that is tried succeeds."""
     plan = plan_job(
         question.job,
-        Census(question.pods),
+        JobPods(question.pods),
         question.observed,
         question.now,
         question.settings,

@@ -16,7 +16,7 @@ from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.planning.cronjob.status import CurrentState
 from onejob.planning.future_times import FutureTimes
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed
 from sim.journal.entries import (
@@ -59,7 +59,7 @@ class Recorder:
                 setattr(module, name, original)
 
     def _job(
-        self, job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
+        self, job: Job, census: JobPods, observed: Observed, now: datetime, settings: Settings
     ) -> None:
         self._keep(JobQuestion(job, list(census), observed, now, settings))
 

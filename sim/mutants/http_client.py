@@ -9,7 +9,7 @@ from sim.mutants.planting import Plant, edit
 
 MUTANTS: Mapping[str, Plant] = {
     "namesake taken for the object that was sent": edit(
-        HttpClient._create_named, ("not is_what_was_sent(found, op.document)", "False")
+        HttpClient._create_named, ("not matches_sent(found, op.document)", "False")
     ),
     "server error taken for a refusal": edit(
         http._is_refusal, ("error.code < 500", "error.code <= 500")

@@ -15,11 +15,11 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job, PodFailurePolicy, SuccessPolicy
 from onejob.objects.pod import Pod
 from onejob.planning.job import counting, fate, oom, per_index, planner, scaling, tracking
-from onejob.planning.job.failure_policy import NO_RULING, Ruling, judge_failed_pod
+from onejob.planning.job.failure_policy import NO_RULING, PolicyMatch, match_failure_policy
 from onejob.planning.job.fate import deadline_of
 from onejob.planning.job.indexes import IndexSet
 from onejob.planning.job.operator_settings import Settings
-from onejob.planning.job.plan import Fate, Plan
+from onejob.planning.job.plan import JobOutcome, Plan
 from onejob.planning.job.pod_facts import completion_index, pod_failed
 from onejob.planning.job.success_policy import matching_success_rule
 from onejob.planning.queue.order import Line
@@ -34,7 +34,7 @@ _JUDGING = (tracking, fate, per_index, counting)
 def _lose_the_verdict(undo: ExitStack) -> None:
     """A Pod that fails the Job is let go while the verdict is put off."""
 
-    def may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
+    def may_lose_finalizer(plan: Plan, pod: Pod, fate: JobOutcome | None) -> bool:
         job = plan.job
         if fate is not None or job.metadata.deleting or pod.phase == "Succeeded":
             return True
@@ -49,24 +49,24 @@ def _lose_the_verdict(undo: ExitStack) -> None:
 def _overlook(undo: ExitStack, action: str) -> None:
     """Rules with this action are taken for none."""
 
-    def judge(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
-        ruling = judge_failed_pod(policy, pod)
+    def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
+        ruling = match_failure_policy(policy, pod)
         return NO_RULING if ruling.action == action else ruling
 
     for module in _JUDGING:
-        replace(undo, module, "judge_failed_pod", judge)
+        replace(undo, module, "match_failure_policy", judge)
 
 
 def _take_the_last_rule(undo: ExitStack) -> None:
     """Of the rules that match a failed Pod, the last decides and not the first."""
 
-    def judge(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
+    def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
         if policy is not None:
             policy = PodFailurePolicy(rules=tuple(reversed(policy.rules)))
-        return judge_failed_pod(policy, pod)
+        return match_failure_policy(policy, pod)
 
     for module in _JUDGING:
-        replace(undo, module, "judge_failed_pod", judge)
+        replace(undo, module, "match_failure_policy", judge)
 
 
 def _overlook_success(undo: ExitStack) -> None:
@@ -103,7 +103,7 @@ def _retry_an_index_once_more(undo: ExitStack) -> None:
 
 
 def _allow_one_more_failed_index(undo: ExitStack) -> None:
-    def failed(job: Job, tally: Any) -> Fate | None:
+    def failed(job: Job, tally: Any) -> JobOutcome | None:
         spec = job.spec
         if spec.max_failed_indexes is not None:
             spec = msgspec.structs.replace(spec, max_failed_indexes=spec.max_failed_indexes + 1)

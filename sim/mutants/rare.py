@@ -18,20 +18,20 @@ from onejob.planning.cronjob.planner import (
 from onejob.planning.cronjob.status import Deleted
 from onejob.planning.future_times import FutureTimes
 from onejob.planning.job import fate, planner
-from onejob.planning.job.counting import Census, Tally
-from onejob.planning.job.legacy import BY_EXISTENCE
-from onejob.planning.job.plan import Fate, Ledger
+from onejob.planning.job.counting import JobCounters, JobPods
+from onejob.planning.job.legacy import LEGACY_TRACKING
+from onejob.planning.job.plan import JobOutcome, Ledger
 from sim.mutants.planting import Plant, replace
 
 
 def _count_what_stays_held(undo: ExitStack) -> None:
     """Where tracking is switched off, Pods are counted that the next server will count again."""
 
-    def forget(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
+    def forget(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome | None) -> Ledger:
         return Ledger(tally=tally)
 
-    forgetful = with_changes(BY_EXISTENCE, open_ledger=forget)
-    replace(undo, planner, "BY_EXISTENCE", forgetful)
+    forgetful = with_changes(LEGACY_TRACKING, open_ledger=forget)
+    replace(undo, planner, "LEGACY_TRACKING", forgetful)
 
 
 def _overlook_the_backoff_limit(undo: ExitStack) -> None:

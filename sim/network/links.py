@@ -23,7 +23,7 @@ _LATEST_SECONDS = 6.0
 _LONGEST_PARTITION_SECONDS = 40.0
 _RESET_SECONDS = 2.0
 
-Fate: TypeAlias = Literal["", "lost", "replaced", "repeated"]
+JobOutcome: TypeAlias = Literal["", "lost", "replaced", "repeated"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Link:
         self.server = End(self, server, self._send_answer)
         self.ended = False
         self._silent = False
-        self._fate: Fate = ""
+        self._fate: JobOutcome = ""
         self._streaming = False
         self._exchanges = 0
         server.connection_made(cast("asyncio.BaseTransport", self.server))

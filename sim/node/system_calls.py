@@ -115,7 +115,7 @@ class SystemCalls:
             _put(undo, main, "resource", limit)
             _put(undo, main, "wait_until_gone", self._wait_until_gone)
             # Few start at a time here.
-            _put(undo, event_batching, "ENOUGH", 1)
+            _put(undo, event_batching, "MIN_BATCH", 1)
             for name, call in self._of_spawn().items():
                 _put(undo, spawn, name, call)
             for name, call in self._of_linux().items():

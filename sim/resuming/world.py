@@ -14,7 +14,7 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.run.resuming import manifests_of_run
-from onejob.cli.run.runs import RanJob, Run, RunFolder, claim_run, create_folder, new_run_id
+from onejob.cli.run.runs import Run, RunFolder, RunJob, claim_run, create_folder, new_run_id
 from onejob.client.base import Create
 from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
@@ -81,7 +81,7 @@ class _World:
         """Run until the end, or until it is killed. Returns what a resumed run would create."""
         run_id = new_run_id(NOON, f"r{number}")
         folder = create_folder(self._runs / run_id)
-        jobs = [RanJob(*_place(one)) for one in documents if one["kind"] == "Job"]
+        jobs = [RunJob(*_place(one)) for one in documents if one["kind"] == "Job"]
         folder.record(Run(run_id, NOON, tuple(jobs), runtime="simulated"))
         history, machine = History(), Machine(self._seed * 10 + number, self._dice)
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -152,7 +152,7 @@ class _World:
     def _try_early(self, folder: RunFolder, run_id: str) -> None:
         """Try to resume the run while its process lives."""
         try:
-            claim_run(folder.path)
+            claim_run(folder.path).release()
         except CommandError:
             return
         self._problems.add(UNDER_WAY, f"{run_id} was resumed all the same")

@@ -13,7 +13,7 @@ from onejob import own_process, tracing
 from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
 from onejob.api.access.authentication import (
     ADMIN,
-    AnyOf,
+    AuthenticatorChain,
     CertificateAuthenticator,
     Credentials,
 )
@@ -118,7 +118,7 @@ class HttpsServer:
             sessions = Sessions(world.clock)
             app = ApiApp(
                 plane.service,
-                authenticator=AnyOf(
+                authenticator=AuthenticatorChain(
                     [
                         CertificateAuthenticator(world.clock),
                         AdminTokenAuthenticator(token_file),
@@ -153,9 +153,9 @@ class HttpsServer:
             await plane.stop()
             raise
         if (tracer := tracing.current()) is not None:
-            from onejob.controllers.traces import EndedThings
+            from onejob.controllers.traces import CompletionTracer
 
-            EndedThings(tracer, plane.informers)
+            CompletionTracer(tracer, plane.informers)
         return cls(plane, listener, kubeconfig, sessions, auditor)
 
     @property

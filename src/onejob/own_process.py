@@ -38,7 +38,7 @@ _MOST_DESCRIPTORS = 1 << 20
 _inherited_descriptors: tuple[int, int] | None = None
 
 
-def build_without_looking() -> None:
+def disable_gc_for_startup() -> None:
     """Disable garbage collection during start-up; call `settle` afterwards.
 
     Hardly any start-up object is garbage: a server with a hundred thousand objects leaves five
@@ -53,14 +53,14 @@ def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
     Call on the loop, once start-up is complete. Also returns memory freed during start-up to the
     system.
     """
-    _give_memory_back()
+    _trim_heap()
     gc.freeze()
     gc.enable()
     gc.set_threshold(_YOUNG_OBJECTS, _NEVER, _NEVER)
-    _FullLooks(asyncio.get_running_loop(), cpu_seconds).look_later()
+    _FullCollections(asyncio.get_running_loop(), cpu_seconds).look_later()
 
 
-class _FullLooks:
+class _FullCollections:
     """Scheduler of full collections in idle periods, for objects created since `settle`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cpu_seconds: Callable[[], float]) -> None:
@@ -77,14 +77,14 @@ class _FullLooks:
         before, self._used = self._used, self._cpu_seconds()
         quiet = self._used - before < _QUIET_SHARE * _PERIOD_SECONDS
         self._busy_periods = 0 if quiet else self._busy_periods + 1
-        if not _look_is_due():
+        if not _collection_is_due():
             self._due_periods = 0
         elif quiet or self._busy_periods > _MOST_BUSY_PERIODS:
             self._due_periods += 1
             if _is_quickly_scanned() or self._due_periods > _MOST_LARGE_PERIODS:
                 gc.collect()
                 self._busy_periods = self._due_periods = 0
-            _give_memory_back()
+            _trim_heap()
         self.look_later()
 
 
@@ -114,7 +114,7 @@ def restore_descriptor_limit(pid: int) -> None:
             return
 
 
-def _give_memory_back() -> None:
+def _trim_heap() -> None:
     """Return freed memory to the system (`malloc_trim`), which the C library otherwise keeps.
 
     Only glibc has this call.
@@ -124,7 +124,7 @@ def _give_memory_back() -> None:
         trim(0)
 
 
-def _look_is_due() -> bool:
+def _collection_is_due() -> bool:
     """Return whether enough young collections have run for a full one.
 
     An idle server must not scan the same objects again and again.

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
     from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.recorder import Auditor
-    from onejob.client.acting import ActingClient
+    from onejob.client.acting import AuthorizedClient
     from onejob.controllers.access import AccessPolicy
     from onejob.controllers.identities import Identities
     from onejob.controllers.notify.config import NotifyConfig
@@ -202,7 +202,7 @@ class ControlPlane:
         #: RBAC policy; None without RBAC.
         self.access = None if self._identities is None else self._identities.access
         #: Client of the API server's own requests.
-        self._own_client: LocalClient | ActingClient = (
+        self._own_client: LocalClient | AuthorizedClient = (
             self.client if self._identities is None else self._identities.server
         )
         self.informers = SharedInformers(
@@ -434,7 +434,7 @@ class ControlPlane:
         self._recorders.append(recorder.run())
         return ControllerContext(client, self.informers, recorder, self.clock, self.metrics)
 
-    def _acting_client(self, name: str) -> "LocalClient | ActingClient":
+    def _acting_client(self, name: str) -> "LocalClient | AuthorizedClient":
         """Return the client with a controller's permissions, if RBAC is enabled."""
         return self.client if self._identities is None else self._identities.controller(name)
 
@@ -571,10 +571,10 @@ class ControlPlane:
         for part in (*self._controllers, *self._recorders):
             # It was never started.
             part.close()
-        if self.settings.node.pods_end_with_us:
+        if self.settings.node.pods_end_with_server:
             await _cancel(self._controller_tasks)
         if self._node is not None:
-            await self._node.stop(end_pods=self.settings.node.pods_end_with_us)
+            await self._node.stop(end_pods=self.settings.node.pods_end_with_server)
         await _cancel([*self._controller_tasks, *self._recorder_tasks])
         await self.informers.stop()
         if self._kept_logs is not None:

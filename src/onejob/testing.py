@@ -46,7 +46,9 @@ class OnejobServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onejob", daemon=True)
         self._thread.start()
-        settings = Settings(folder / "server", NodeOptions(runtime=runtime, pods_end_with_us=True))
+        settings = Settings(
+            folder / "server", NodeOptions(runtime=runtime, pods_end_with_server=True)
+        )
         self._server = self._do(
             HttpsServer.start(settings, host="127.0.0.1", port=0, kubeconfig=self.kubeconfig)
         )

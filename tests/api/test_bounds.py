@@ -337,14 +337,16 @@ def test_large_requests_wait_for_each_other_and_not_without_end() -> None:
             free.wait(30)
             at_work -= 1
 
-        running = [asyncio.create_task(worker.run(work)) for _ in range(yielding._MOST_WAITING)]
+        running = [
+            asyncio.create_task(worker.run(work)) for _ in range(yielding._MAX_QUEUED_REQUESTS)
+        ]
         await asyncio.sleep(0)
         refused = await failure(worker.run(work))
         assert refused.code == 429
         assert refused.retry_after_seconds == 1
         free.set()
         await asyncio.gather(*running)
-        assert (most, worker.runs) == (1, yielding._MOST_WAITING)
+        assert (most, worker.runs) == (1, yielding._MAX_QUEUED_REQUESTS)
 
     asyncio.run(main())
 
@@ -395,7 +397,7 @@ def test_others_have_their_turn_while_many_objects_are_matched_or_deleted(tmp_pa
             async with Spinner() as spinner:
                 found = await service.list(CONFIGMAP, "default", selection)
             assert len(found.documents) == 40
-            assert spinner.turns >= 40 * 100_000 // yielding.TURN_BYTES - 1
+            assert spinner.turns >= 40 * 100_000 // yielding.YIELD_INTERVAL_BYTES - 1
         # Each of a thousand terms is evaluated for each document.
         long = ListOptions(label_selector=",".join(f"a{n}!=b" for n in range(1000)))
         async with Spinner() as spinner:

@@ -11,7 +11,7 @@ import pytest
 from onejob.api.decoding.bodies import MAX_DEPTH, is_too_deep
 from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.protobuf_encoding import encode_object
-from onejob.api.schema.schema import WrongShape, load_schema, normalise
+from onejob.api.schema.schema import TypeMismatch, load_schema, normalise
 from onejob.wire.errors import BadRequest
 from tests.api.protobuf_support import body, message, varint
 from tests.api.recorded_definitions import DEFINITIONS, converted, recorded
@@ -109,7 +109,7 @@ def test_number_beyond_float64_is_refused() -> None:
     document = deepcopy(DEFINITIONS["every keyword"])
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["number"]["maximum"] = 10**400
-    with pytest.raises(WrongShape, match="cannot unmarshal number"):
+    with pytest.raises(TypeMismatch, match="cannot unmarshal number"):
         normalise(document, load_schema().kind(*TYPE))
 
 

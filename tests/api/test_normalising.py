@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.schema.schema import WrongShape, load_schema, normalise
+from onejob.api.schema.schema import TypeMismatch, load_schema, normalise
 from tests.conformance import loader as conformance
 
 JOB = load_schema().kind("batch/v1", "Job")
@@ -63,7 +63,7 @@ def test_any_document_is_refused_or_settles(data: st.DataObject) -> None:
         holder[key] = data.draw(_odd_values)
     try:
         normalise(job, JOB)
-    except WrongShape:
+    except TypeMismatch:
         return
     once = copy.deepcopy(job)
     assert normalise(job, JOB) == []

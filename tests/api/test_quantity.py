@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.wire.quantity import (
-    BadQuantity,
+    InvalidQuantity,
     Quantity,
     canonical_quantity,
     parse_quantity,
@@ -74,7 +74,7 @@ def test_quantities_are_written_as_upstream_writes_them(
     ],
 )
 def test_bad_quantities_are_refused_with_upstreams_text(text: str, problem: str) -> None:
-    with pytest.raises(BadQuantity, match=problem):
+    with pytest.raises(InvalidQuantity, match=problem):
         parse_quantity(text)
 
 
@@ -106,6 +106,6 @@ def test_the_canonical_text_reads_back_as_the_same_value(nanos: int, form: str) 
 def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     try:
         canonical = canonical_quantity(text)
-    except BadQuantity:
+    except InvalidQuantity:
         return
     assert canonical_quantity(canonical) == canonical

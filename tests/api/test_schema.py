@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from onejob.api.schema.schema import (
-    WrongShape,
+    TypeMismatch,
     all_problems,
     load_schema,
     normalise,
@@ -183,7 +183,7 @@ def test_duplicates_inside_unknown_fields_do_not_count() -> None:
 def test_wrong_types_are_refused_in_the_words_of_gos_decoder(
     spec: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(WrongShape) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         normalise(a_job(**spec), JOB)
     assert caught.value.code == 400
     assert caught.value.problem == problem
@@ -237,7 +237,7 @@ def test_the_zero_time_of_go_is_no_time(zero: str) -> None:
 def test_times_that_do_not_exist_are_refused(text: str) -> None:
     job = a_job()
     job["metadata"]["creationTimestamp"] = text
-    with pytest.raises(WrongShape, match="parsing time"):
+    with pytest.raises(TypeMismatch, match="parsing time"):
         normalise(job, JOB)
 
 
@@ -254,7 +254,7 @@ def test_ports_may_be_numbers_or_names() -> None:
     before = copy.deepcopy(pod)
     assert normalise(pod, POD) == []
     assert pod == before
-    with pytest.raises(WrongShape, match=r"cannot unmarshal bool .* of type int32"):
+    with pytest.raises(TypeMismatch, match=r"cannot unmarshal bool .* of type int32"):
         normalise(a_pod(readinessProbe={"httpGet": {"port": True}}), POD)
 
 
@@ -265,7 +265,7 @@ def test_secret_data_must_be_base64(text: str, byte: int) -> None:
     secret = SCHEMA.kind("v1", "Secret")
     good = {"data": {"a": "YWJj", "b": ""}}
     assert normalise(good, secret) == []
-    with pytest.raises(WrongShape, match=f"illegal base64 data at input byte {byte}"):
+    with pytest.raises(TypeMismatch, match=f"illegal base64 data at input byte {byte}"):
         normalise({"data": {"a": text}}, secret)
 
 
@@ -289,7 +289,7 @@ def test_extension_fields_are_part_of_the_schema() -> None:
     assert job == before
     cronjob = {"spec": {"jobTemplate": {"spec": {"backoffSeconds": 1, "failedPodsLimit": 1}}}}
     assert normalise(cronjob, SCHEMA.kind("batch/v1", "CronJob")) == []
-    with pytest.raises(WrongShape, match="of type int32"):
+    with pytest.raises(TypeMismatch, match="of type int32"):
         normalise(a_job(failedPodsLimit=2**40), JOB)
 
 

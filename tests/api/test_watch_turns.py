@@ -16,7 +16,7 @@ from onejob.api.http.streams import Rendering, Watch, begun
 from onejob.api.kinds import strategy_for
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
-from onejob.api.yielding import SharedTurns
+from onejob.api.yielding import SharedYieldBudget
 from onejob.gates import FeatureGates
 from onejob.virtual_time import run_virtual
 from onejob.wire.requests import NOWHERE, WatchEvent, WatchOptions
@@ -48,7 +48,7 @@ class LoopTurns:
 
 def test_shared_turns_bound_bytes_of_each_loop_turn() -> None:
     async def main() -> None:
-        turns, spent = SharedTurns(budget=1000), Counter[int]()
+        turns, spent = SharedYieldBudget(budget=1000), Counter[int]()
         order: list[int] = []
         async with LoopTurns() as loop_turns:
 
@@ -66,7 +66,7 @@ def test_shared_turns_bound_bytes_of_each_loop_turn() -> None:
 
 def test_shared_turns_pass_over_cancelled_streams() -> None:
     async def main() -> None:
-        turns = SharedTurns(budget=1000)
+        turns = SharedYieldBudget(budget=1000)
         await turns.spend(5000)
         waiting = [asyncio.create_task(turns.spend(1000)) for _ in range(5)]
         await asyncio.sleep(0)

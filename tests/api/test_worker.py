@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from onejob.api.yielding import _MOST_WAITING, REQUESTER, Worker
+from onejob.api.yielding import _MAX_QUEUED_REQUESTS, REQUESTER, Worker
 from onejob.wire.errors import TooManyRequests
 
 
@@ -75,7 +75,7 @@ def test_worker_serves_requests_of_user_in_order() -> None:
 
 def test_worker_refuses_only_users_beyond_their_share() -> None:
     async def test(it: Bench) -> None:
-        flood = [it.ask("flood") for _ in range(_MOST_WAITING)]
+        flood = [it.ask("flood") for _ in range(_MAX_QUEUED_REQUESTS)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyRequests):
             await it.ask("flood")

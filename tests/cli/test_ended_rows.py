@@ -6,11 +6,11 @@ import pytest
 
 from onejob.cli.display.describing import describe
 from onejob.cli.display.ended_rows import ended_cells
-from onejob.cli.run.runs import RanJob, Run, RunEnd
+from onejob.cli.run.runs import Run, RunEnd, RunJob
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 
 END = RunEnd(
-    "Lost", after(90), "killed", Run("run", NOON, (RanJob("default", "e", "no such Secret"),))
+    "Lost", after(90), "killed", Run("run", NOON, (RunJob("default", "e", "no such Secret"),))
 )
 STARTED = {"startTime": stamp(NOON)}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.envtest.flags import UnusableFlag, read_flags, serve_options
+from onejob.cli.envtest.flags import UnsupportedFlag, read_flags, serve_options
 from onejob.controllers.selection import select_controllers
 from tests.cli.command_line import CommandLine
 from tests.cli.envtest_support import Api, Environment, free_port
@@ -246,7 +246,7 @@ def test_flags_are_read_as_gos(words: list[str], expected: dict[str, str]) -> No
 
 
 def test_a_word_without_a_flag_is_refused() -> None:
-    with pytest.raises(UnusableFlag, match="'b' is not a flag"):
+    with pytest.raises(UnsupportedFlag, match="'b' is not a flag"):
         read_flags(["--a=1", "b"])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.run.runs import RanJob, Run, RunEnd
+from onejob.cli.run.runs import Run, RunEnd, RunJob
 from onejob.diagnosis.explanation import Explanation
 from onejob.diagnosis.jobs import explain_job
 from onejob.planning.pod.placement import NodeView
@@ -221,7 +221,7 @@ def an_end(word: str, cause: str, **run: Any) -> RunEnd:
             "killed",
         ),
         (
-            an_end("Stopped", "onejob", jobs=(RanJob("default", "pi", "no such ConfigMap"),)),
+            an_end("Stopped", "onejob", jobs=(RunJob("default", "pi", "no such ConfigMap"),)),
             "could not start, and its run was ended 1m00s ago, after 12s.",
             "no such ConfigMap",
         ),

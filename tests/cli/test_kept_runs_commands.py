@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onejob.cli.display.listing import Rows
-from onejob.cli.run.runs import RanJob, Run, create_folder, new_run_id
+from onejob.cli.run.runs import Run, RunJob, create_folder, new_run_id
 from onejob.objects.meta import PODS
 from onejob.wire.kinds import BY_RESOURCE
 from tests.cli.build import NOON
@@ -108,7 +108,7 @@ def test_runs_that_cannot_be_found_are_one_clear_line(
 def keep(onejob: CommandLine, salt: str) -> Path:
     onejob.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = create_folder(onejob.data_dir / "runs" / new_run_id(NOON, salt))
-    folder.record(Run(folder.path.name, NOON, (RanJob("default", "pi"),)))
+    folder.record(Run(folder.path.name, NOON, (RunJob("default", "pi"),)))
     (folder.path / "onejob.db").touch()
     folder.release()
     return folder.path
@@ -135,7 +135,7 @@ def test_a_run_under_way_is_listed_so_and_not_deleted(tmp_path: Path) -> None:
     onejob = QuickCommandLine(tmp_path)
     onejob.data_dir.mkdir(mode=0o700, parents=True)
     folder = create_folder(onejob.data_dir / "runs" / new_run_id(NOON, "aaaa"))
-    folder.record(Run(folder.path.name, NOON, (RanJob("default", "pi"),)))
+    folder.record(Run(folder.path.name, NOON, (RunJob("default", "pi"),)))
     (folder.path / "onejob.db").touch()
     try:
         assert onejob.run("runs").stdout.split()[-1] == "Running"

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import BadManifests, Problem, read_manifests
+from onejob.cli.run.manifests import InvalidManifests, Problem, read_manifests
 from onejob.cli.run.plan import plan_run
 from onejob.cli.run.yaml_text import yaml_of
 from onejob.gates import FeatureGates
@@ -281,7 +281,7 @@ def test_what_is_left_out_is_checked_nevertheless(tmp_path: Path, check_only: bo
     pod = POD.replace("restartPolicy: Never", "restartPolicy: Sometimes")
     parts = [GOOD.format(name="a"), cronjob("every day"), pod]
     file.write_text("---\n".join(parts))
-    with pytest.raises(BadManifests) as caught:
+    with pytest.raises(InvalidManifests) as caught:
         plan_run(
             read_manifests([str(file)]), "default", FeatureGates(), NOON, check_only=check_only
         )
@@ -315,7 +315,7 @@ def cronjob(schedule: str) -> str:
 def test_bad_manifests_keep_every_line() -> None:
     first, second = Problem("x.yaml", 1, 3, "spec", "bad"), Problem("-", 2, 0, "", "worse")
     lines = ["x.yaml: document 1, line 3: spec: bad", "<stdin>: document 2: worse"]
-    assert BadManifests([first, second]).lines == lines
+    assert InvalidManifests([first, second]).lines == lines
 
 
 def test_a_kind_that_is_only_stored_is_checked_and_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onejob.cli.run.job_from_command import CommandJob, job_document
-from onejob.cli.run.runs import RanJob, Run, create_folder, new_run_id
+from onejob.cli.run.runs import Run, RunJob, create_folder, new_run_id
 from onejob.clock import SystemClock
 from onejob.planning.job.uncounted import with_uncounted
 from onejob.server import ControlPlane, Settings
@@ -149,7 +149,7 @@ def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(onejob: Com
 
     asyncio.run(start_and_leave())
     folder.keep_plan([job])
-    folder.record(Run(folder.path.name, now, (RanJob("default", "work"),)))
+    folder.record(Run(folder.path.name, now, (RunJob("default", "work"),)))
     folder.release()
     refused = onejob.run("run", "--resume", "work", "--set", "a=b")
     assert refused.returncode == 2

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from onejob.cli.errors import CommandError
 from onejob.cli.places import data_dir
 from onejob.cli.run.runs import (
-    RanJob,
     Run,
+    RunJob,
     create_folder,
     is_under_way,
     kept_runs,
@@ -29,7 +29,7 @@ def keep(runs: Path, day: int, salt: str, *jobs: str) -> Path:
     """A run that is over, of so many days ago."""
     started = NOON - timedelta(days=day)
     folder = create_folder(runs / new_run_id(started, salt))
-    named = tuple(RanJob("default", name) for name in jobs)
+    named = tuple(RunJob("default", name) for name in jobs)
     folder.record(Run(folder.path.name, started, named))
     (folder.path / "onejob.db").touch()
     folder.release()
@@ -76,7 +76,7 @@ def test_a_run_that_is_under_way_is_never_pruned(tmp_path: Path) -> None:
 
 def test_a_run_says_how_it_ended(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
-    run = Run("run", NOON, (RanJob("default", "pi"), RanJob("default", "e", "no such Secret")))
+    run = Run("run", NOON, (RunJob("default", "pi"), RunJob("default", "e", "no such Secret")))
     folder.record(run)
     assert run_end(folder.path) is None
     stopping = replace(run, stopped_by="Ctrl-C", stopped_at=NOON + timedelta(seconds=5))

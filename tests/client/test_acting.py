@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from onejob.api.audit.recorder import Auditor
-from onejob.client.acting import ActingClient
+from onejob.client.acting import AuthorizedClient
 from onejob.client.audited import AuditedClient
 from onejob.client.base import Bind, Create, Delete, Patch, Replace, Selection, Written
 from onejob.client.local import LocalClient
@@ -55,14 +55,14 @@ class CountedRights(ControllerRights):
 
 def acting(
     path: Path,
-    test: Callable[[ActingClient, LocalClient, CountedRights, Metrics], Awaitable[None]],
+    test: Callable[[AuthorizedClient, LocalClient, CountedRights, Metrics], Awaitable[None]],
     account: str = "job-controller",
 ) -> None:
     async def main() -> None:
         async with running(path) as plane:
             rights, metrics = CountedRights(), Metrics()
             user = controller_user(account)
-            client = ActingClient(plane.client, user, rights, plane.service.kinds, metrics)
+            client = AuthorizedClient(plane.client, user, rights, plane.service.kinds, metrics)
             await test(client, plane.client, rights, metrics)
 
     asyncio.run(main())
@@ -74,7 +74,7 @@ def requests(metrics: Metrics, *labels: str) -> float:
 
 def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
     async def test(
-        client: ActingClient, _: LocalClient, rights: CountedRights, metrics: Metrics
+        client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         await client.write(CREATE)
         assert requests(metrics, "CREATE", "", "v1", "pods", "", "201") == 1
@@ -93,7 +93,7 @@ def test_acting_client_times_single_requests_and_only_counts_staged_ones(tmp_pat
         return metrics.value("apiserver_request_duration_seconds", *labels)
 
     async def test(
-        client: ActingClient, _: LocalClient, rights: CountedRights, metrics: Metrics
+        client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         await client.write(CREATE)
         with pytest.raises(AlreadyExists):
@@ -117,7 +117,7 @@ def test_acting_client_times_single_requests_and_only_counts_staged_ones(tmp_pat
 
 def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> None:
     async def test(
-        client: ActingClient, base: LocalClient, rights: CountedRights, metrics: Metrics
+        client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         await base.write(CREATE)
         with pytest.raises(Forbidden, match="cannot update resource"):
@@ -137,7 +137,7 @@ def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> N
 
 def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> None:
     async def test(
-        client: ActingClient, base: LocalClient, rights: CountedRights, metrics: Metrics
+        client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
         refused = Create("secrets", "default", msgspec.json.encode(secret))
@@ -151,7 +151,7 @@ def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> 
 
 def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) -> None:
     async def test(
-        client: ActingClient, base: LocalClient, rights: CountedRights, metrics: Metrics
+        client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         for _ in range(5):
             await client.list(Selection(PODS))

@@ -11,7 +11,7 @@ import pytest
 from onejob.client.answers import Unreachable
 from onejob.client.base import Create
 from onejob.client.http import HttpClient
-from onejob.client.naming import is_what_was_sent, with_chosen_name
+from onejob.client.naming import matches_sent, with_chosen_name
 from onejob.wire.errors import AlreadyExists, Forbidden
 from tests.client.http_support import ANYONE, answer, status, talking_to
 
@@ -47,7 +47,7 @@ def test_another_object_of_the_same_name_is_not_ours() -> None:
     sent, _ = with_chosen_name(CREATE.document, Random(1))
     stored = json.loads(sent)
     stored["metadata"] |= {"uid": "x", "annotations": {"index": "3", "added": "later"}}
-    assert is_what_was_sent(json.dumps(stored).encode(), sent)
+    assert matches_sent(json.dumps(stored).encode(), sent)
     changes: list[dict[str, Any]] = [
         {"annotations": {"index": "4"}},
         {"ownerReferences": []},
@@ -55,7 +55,7 @@ def test_another_object_of_the_same_name_is_not_ours() -> None:
     ]
     for change in changes:
         other = {**stored, "metadata": {**stored["metadata"], **change}}
-        assert not is_what_was_sent(json.dumps(other).encode(), sent)
+        assert not matches_sent(json.dumps(other).encode(), sent)
 
 
 class Server:

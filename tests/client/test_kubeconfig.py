@@ -11,8 +11,8 @@ import pytest
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.client.credentials import Credential, CredentialFiles, ExecPlugin
 from onejob.client.kubeconfig import (
-    BadKubeconfig,
     Connection,
+    InvalidKubeconfig,
     find_connection,
     in_cluster,
     load_kubeconfig,
@@ -185,7 +185,7 @@ def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> 
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(BadKubeconfig, match=message) as raised:
+    with pytest.raises(InvalidKubeconfig, match=message) as raised:
         load_kubeconfig(write(tmp_path / "config", text), CLOCK)
     assert str(tmp_path) in str(raised.value)
 
@@ -227,7 +227,7 @@ def test_what_is_named_counts_then_the_variable_then_the_pod_then_home(tmp_path:
     assert server(kubeconfig=str(named)) == "https://n"
     environment.clear()
     environment["HOME"] = str(account)
-    with pytest.raises(BadKubeconfig, match="no kubeconfig is named"):
+    with pytest.raises(InvalidKubeconfig, match="no kubeconfig is named"):
         server()
 
 
@@ -241,7 +241,7 @@ def test_the_environment_names_a_proxy_where_the_file_does_not(tmp_path: Path) -
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadKubeconfig, match="No such file"):
+    with pytest.raises(InvalidKubeconfig, match="No such file"):
         load_kubeconfig(tmp_path / "nope", CLOCK)
 
 
@@ -254,7 +254,7 @@ def test_a_pod_in_a_cluster_uses_its_service_account(tmp_path: Path) -> None:
     assert connection.server == "https://[fd00::1]:6443"
     assert connection.namespace == "team"
     assert credential(connection).authorization == "Bearer t1"
-    with pytest.raises(BadKubeconfig, match="not in a cluster"):
+    with pytest.raises(InvalidKubeconfig, match="not in a cluster"):
         in_cluster(CLOCK, {}, tmp_path)
 
 

@@ -15,7 +15,7 @@ from onejob.client.credentials import Credential, ExecPlugin, FixedCredential, P
 from onejob.client.kubeconfig import Connection, load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.cluster.manager import Manager, Settings
-from onejob.cluster.preflight import CannotStart
+from onejob.cluster.preflight import PreflightError
 from onejob.gates import FeatureGates
 from onejob.wire.requests import User
 from tests.cli.command_line import CommandLine
@@ -60,7 +60,7 @@ def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> None:
         ("update", "leases", "default"),
         ("list", "pods", "elsewhere"),
     )
-    with pytest.raises(CannotStart) as raised:
+    with pytest.raises(PreflightError) as raised:
         check(tmp_path, Settings(leader_elect=True), authorizer=refused)
     assert str(raised.value) == (
         "permissions are missing: patch jobs/status.batch, create pods, "
@@ -70,13 +70,13 @@ def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> None:
 
 def test_permissions_are_asked_for_where_they_are_needed(tmp_path: Path) -> None:
     refused = AllBut(("list", "pods", ""), ("update", "leases", "default"), ("get", "pods", "b"))
-    with pytest.raises(CannotStart, match=r"permissions are missing: get pods in namespace b$"):
+    with pytest.raises(PreflightError, match=r"permissions are missing: get pods in namespace b$"):
         check(tmp_path, Settings(namespaces=("a", "b")), authorizer=refused)
 
 
 def test_a_server_that_drops_managed_by_is_refused(tmp_path: Path) -> None:
     gates = FeatureGates({"JobManagedBy": False})
-    with pytest.raises(CannotStart, match=r"drops spec\.managedBy") as raised:
+    with pytest.raises(PreflightError, match=r"drops spec\.managedBy") as raised:
         check(tmp_path, gates=gates)
     assert "1.32" in raised.value.next_step
 
@@ -108,19 +108,19 @@ def test_a_plugin_that_gives_no_credential_is_said_in_one_line(
 ) -> None:
     plugin = PluginCommand(command[0], PLUGIN, command[1:])
     source = ExecPlugin(plugin, SystemClock(), seconds=0.3)
-    with pytest.raises(CannotStart, match=message) as raised:
+    with pytest.raises(PreflightError, match=message) as raised:
         check(tmp_path, change=lambda connection: replace(connection, credentials=source))
     assert "\n" not in str(raised.value)
 
 
 def test_a_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match="not a PEM certificate"):
+    with pytest.raises(PreflightError, match="not a PEM certificate"):
         check(tmp_path, change=lambda connection: replace(connection, authority=b"CA"))
 
 
 def test_a_client_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     bad = FixedCredential(Credential("", b"CERT", b"KEY"))
-    with pytest.raises(CannotStart, match="client certificate and its key cannot be used"):
+    with pytest.raises(PreflightError, match="client certificate and its key cannot be used"):
         check(tmp_path, change=lambda connection: replace(connection, credentials=bad))
 
 
@@ -137,7 +137,7 @@ def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
             port = server.sockets[0].getsockname()[1]
             anyone = FixedCredential(Credential("Bearer t"))
             connection = Connection(f"http://127.0.0.1:{port}", anyone)
-            with pytest.raises(CannotStart, match="not the answer of an API server"):
+            with pytest.raises(PreflightError, match="not the answer of an API server"):
                 await Manager(Settings(), connection).check()
 
     asyncio.run(main())

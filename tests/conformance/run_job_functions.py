@@ -20,7 +20,7 @@ from onejob.planning.job.counting import new_finished_pods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import due_indexes
 from onejob.planning.job.pod_facts import is_tracked
-from onejob.planning.job.routing import jobs_wanting, may_release_finalizer, route_job_update
+from onejob.planning.job.routing import adopting_jobs, may_release_finalizer, route_job_update
 from onejob.planning.job.scaling import removal_rank
 from onejob.planning.names import TRACKING_AS_PROPOSED
 from onejob.wire.selectors import parse_label_selector
@@ -107,7 +107,7 @@ def _without_own_name(patch: dict[str, Any]) -> dict[str, Any]:
 
 def _pod_jobs(args: Args) -> Any:
     jobs = [as_job(document) for document in args["jobs"]]
-    return sorted(job.metadata.name for job in jobs_wanting(as_pod(args["pod"]), jobs))
+    return sorted(job.metadata.name for job in adopting_jobs(as_pod(args["pod"]), jobs))
 
 
 def _orphan(args: Args) -> Any:

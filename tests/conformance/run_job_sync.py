@@ -19,13 +19,13 @@ from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.bookkeeping import Draft
 from onejob.planning.job.claiming import plan_claims
-from onejob.planning.job.counting import Census, Tally, completed_indexes
+from onejob.planning.job.counting import JobCounters, JobPods, completed_indexes
 from onejob.planning.job.indexes import parse_indexes
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Event,
-    Fate,
+    JobOutcome,
     Ledger,
     Observed,
     Plan,
@@ -204,7 +204,7 @@ def _sync(world: World, job: Job, pods: list[Pod]) -> None:
     observed = Observed(backoff=world.backoff)
     claims = plan_claims(job, (pod for pod in pods if _same_place(pod, job)))
     adopted = [as_adopted(job, pod, world.settings) for pod in claims.adoptions]
-    plan = plan_job(job, Census((*claims.kept, *adopted)), observed, world.now, world.settings)
+    plan = plan_job(job, JobPods((*claims.kept, *adopted)), observed, world.now, world.settings)
     world.events.extend(plan.events)
     world.wakeups = [
         (note.until - world.now).total_seconds() for note in plan.notes if note.until is not None
@@ -218,7 +218,7 @@ def _track(world: World, job: Job, pods: list[Pod]) -> None:
     case = world.case
     context = case["context"]
     removing = frozenset(case["finalizerRemovalExpectedUIDs"])
-    census = Census(pods)
+    census = JobPods(pods)
     uncounted = job.status.uncounted_terminated_pods
     listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
     ledger = Ledger(
@@ -232,7 +232,7 @@ def _track(world: World, job: Job, pods: list[Pod]) -> None:
     fate = None
     if condition is not None:
         succeeds = condition["type"] in ("Complete", "SuccessCriteriaMet")
-        fate = Fate(
+        fate = JobOutcome(
             succeeds, condition.get("reason", ""), condition.get("message", ""), recorded=True
         )
         if condition["type"] == "SuccessCriteriaMet":
@@ -244,13 +244,13 @@ def _track(world: World, job: Job, pods: list[Pod]) -> None:
     world.finish(account_for_held(plan, draft))
 
 
-def _given_tally(job: Job, census: Census, context: dict[str, Any]) -> Tally:
+def _given_tally(job: Job, census: JobPods, context: dict[str, Any]) -> JobCounters:
     retained: dict[int, Pod] = {}
     for index, uid in context["podsWithDelayedDeletionPerIndex"].items():
         pod = census.get(uid)
         assert pod is not None, f"no such pod: {uid}"
         retained[int(index)] = pod
-    tally = Tally(terminating=context["terminating"], retained=retained)
+    tally = JobCounters(terminating=context["terminating"], retained=retained)
     if not job.indexed:
         return tally
     completions = job.spec.completions or 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from onejob.objects.job import PodFailurePolicy
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import match_failure_policy
 from tests.conformance.planner_cases import as_pod, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 
@@ -13,7 +13,7 @@ from tests.conformance.verdict import Case, Verdict, compare
 def run_case(case: Case) -> Verdict:
     document = case["podFailurePolicy"]
     policy = None if document is None else msgspec.convert(document, PodFailurePolicy)
-    ruling = judge_failed_pod(policy, as_pod(case["pod"]))
+    ruling = match_failure_policy(policy, as_pod(case["pod"]))
     return compare(
         case["function"],
         case["expected"],

@@ -86,7 +86,7 @@ def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
         return {path.name for path in pods.iterdir()} - {"scratch"}
 
     async def main() -> None:
-        settings = Settings(tmp_path, NodeOptions(name="node", pods_end_with_us=True))
+        settings = Settings(tmp_path, NodeOptions(name="node", pods_end_with_server=True))
         plane = await ControlPlane.start(settings)
         try:
             for number in range(3):

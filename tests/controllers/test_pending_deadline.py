@@ -127,7 +127,7 @@ def test_a_pod_that_the_node_cannot_start_fails_too(tmp_path: Path) -> None:
     container |= {"command": ["true"], "envFrom": [{"configMapRef": {"name": "absent"}}]}
 
     async def main() -> dict[str, Any]:
-        node = NodeOptions(name="node", pods_end_with_us=True)
+        node = NodeOptions(name="node", pods_end_with_server=True)
         plane = await ControlPlane.start(Settings(tmp_path, node))
         finished = asyncio.Event()
 

@@ -88,7 +88,7 @@ def test_a_target_is_shown_with_its_jobs_and_without_its_credentials(tmp_path: P
             found = await Queues(plane.client, plane.clock).mirrors("default")
             (target,) = found["targets"]
             assert (target["name"], target["jobs"], target["unfinished"]) == ("prod", 1, 1)
-            assert target["state"] == "BadKubeconfig"
+            assert target["state"] == "InvalidKubeconfig"
             assert "swordfish" not in json.dumps(found)
 
     run_virtual(main())

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.differential.comparing import Difference, differences
 from tests.differential.known_differences import KNOWN
 from tests.differential.registry import scenarios
-from tests.differential.running import Transcript, load_recorded, play, prepare, save_recorded
+from tests.differential.running import LogFileImport, load_recorded, play, prepare, save_recorded
 from tests.differential.transports import Transport, over_https
 from tests.e2e.serving import a_server
 from tests.upstream.building import CLUSTER, CannotBuild, build, pinned
@@ -95,16 +95,16 @@ def _start_controllers(upstream: Upstream) -> None:
 
 async def _play_all(
     names: list[str], kubeconfigs: dict[str, Path]
-) -> dict[str, dict[str, Transcript]]:
+) -> dict[str, dict[str, LogFileImport]]:
     played = await asyncio.gather(
         *(_play_side(side, names, kubeconfig) for side, kubeconfig in kubeconfigs.items())
     )
     return dict(zip(kubeconfigs, played, strict=True))
 
 
-async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str, Transcript]:
+async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str, LogFileImport]:
     turns = asyncio.Semaphore(_AT_ONCE)
-    transcripts: dict[str, Transcript] = {}
+    transcripts: dict[str, LogFileImport] = {}
 
     async def one(name: str, transport: Transport) -> None:
         async with turns:
@@ -120,7 +120,7 @@ async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str,
 
 
 def _useless_rules(
-    names: list[str], theirs: dict[str, Transcript], ours: dict[str, Transcript]
+    names: list[str], theirs: dict[str, LogFileImport], ours: dict[str, LogFileImport]
 ) -> bool:
     """Whether some wanted difference is none any more."""
     found = [
@@ -137,8 +137,8 @@ def _useless_rules(
 
 def _report(
     names: list[str],
-    theirs: dict[str, Transcript],
-    ours: dict[str, Transcript],
+    theirs: dict[str, LogFileImport],
+    ours: dict[str, LogFileImport],
     seconds: float,
 ) -> bool:
     """Whether there is something to look into."""

@@ -10,10 +10,10 @@ from tests.differential.transports import Transport
 
 RECORDED: Final = Path(__file__).parent / "recorded"
 
-Transcript = list[dict[str, Any]]
+LogFileImport = list[dict[str, Any]]
 
 
-async def play(name: str, scenario: Scenario, transport: Transport) -> Transcript:
+async def play(name: str, scenario: Scenario, transport: Transport) -> LogFileImport:
     side = Side(transport, namespace(name))
     await _expect(
         side,
@@ -39,17 +39,17 @@ async def _expect(side: Side, path: str, document: dict[str, Any]) -> None:
     assert answer.code == 201, answer
 
 
-def load_recorded() -> dict[str, Transcript]:
+def load_recorded() -> dict[str, LogFileImport]:
     """What Kubernetes answered, by scenario."""
-    found: dict[str, Transcript] = {}
+    found: dict[str, LogFileImport] = {}
     for path in sorted(RECORDED.glob("*.json")):
         found |= json.loads(path.read_text())["scenarios"]
     return found
 
 
-def save_recorded(transcripts: dict[str, Transcript], release: str) -> None:
+def save_recorded(transcripts: dict[str, LogFileImport], release: str) -> None:
     """One file an area, one line a step."""
-    by_area: dict[str, dict[str, Transcript]] = {}
+    by_area: dict[str, dict[str, LogFileImport]] = {}
     for name, transcript in transcripts.items():
         by_area.setdefault(area(name), {})[name] = transcript
     RECORDED.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ def save_recorded(transcripts: dict[str, Transcript], release: str) -> None:
         path.write_text(_lines(release, dict(sorted(theirs.items()))))
 
 
-def _lines(release: str, transcripts: dict[str, Transcript]) -> str:
+def _lines(release: str, transcripts: dict[str, LogFileImport]) -> str:
     parts = []
     for name, transcript in transcripts.items():
         steps = ",\n".join(f"  {_compact(step)}" for step in transcript)

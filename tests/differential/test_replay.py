@@ -8,13 +8,13 @@ from onejob.virtual_time import run_virtual
 from tests.differential.comparing import differences
 from tests.differential.known_differences import KNOWN
 from tests.differential.registry import scenarios
-from tests.differential.running import Transcript, load_recorded, play, prepare
+from tests.differential.running import LogFileImport, load_recorded, play, prepare
 from tests.differential.transports import in_virtual_time
 
 _RECORDED = load_recorded()
 
 
-async def _transcript(name: str, folder: Path) -> Transcript:
+async def _transcript(name: str, folder: Path) -> LogFileImport:
     async with in_virtual_time(folder) as transport:
         await prepare(transport)
         return await play(name, scenarios()[name], transport)

@@ -176,7 +176,7 @@ async def a_server(
     server = await HttpsServer.start(
         Settings(
             folder / "data",
-            NodeOptions(runtime=runtime, pods_end_with_us=True),
+            NodeOptions(runtime=runtime, pods_end_with_server=True),
             controllers=controllers,
         ),
         host="127.0.0.1",

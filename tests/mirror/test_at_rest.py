@@ -16,7 +16,7 @@ import msgspec
 
 async def main(folder):
     server = await HttpsServer.start(
-        Settings(folder / "data", NodeOptions(runtime="simulated", pods_end_with_us=True)),
+        Settings(folder / "data", NodeOptions(runtime="simulated", pods_end_with_server=True)),
         host="127.0.0.1", port=0, kubeconfig=folder / "kubeconfig",
     )
     client = server.plane.client

@@ -348,8 +348,8 @@ def changed(section: str, **fields: object) -> bytes:
     ("case", "text", "reason", "says"),
     [
         ("no-target", None, "TargetMissing", "onejob mirror add"),
-        ("rubbish", b"\x00rubbish", "BadKubeconfig", "not a kubeconfig"),
-        ("exec", changed("users", exec={"command": "x"}), "BadKubeconfig", "runs a program"),
+        ("rubbish", b"\x00rubbish", "InvalidKubeconfig", "not a kubeconfig"),
+        ("exec", changed("users", exec={"command": "x"}), "InvalidKubeconfig", "runs a program"),
         ("refused", changed("clusters"), "Unreachable", "127.0.0.1:1"),
     ],
 )
@@ -406,7 +406,7 @@ def test_a_lost_target_holds_a_deleted_job_until_its_time_is_over(pair: Pair, do
         broken = {"data": {"kubeconfig": base64.b64encode(b"rubbish").decode()}}
         await pair.local.write(Patch(key, msgspec.json.encode(broken), "merge"))
         await pair.delete("held")
-        job = await pair.until(trouble("BadKubeconfig"), "held")
+        job = await pair.until(trouble("InvalidKubeconfig"), "held")
         assert "may still run" in condition(job)["message"]
         assert names.LOST_AFTER in condition(job)["message"]
         await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "10ms"}}}, "held")

@@ -13,7 +13,7 @@ from tests.node.support import a_node, an_api, process_runtime
 
 async def main() -> None:
     path = Path(sys.argv[1])
-    runtime = process_runtime(path, working_dir=path, pods_end_with_us="owner" in sys.argv)
+    runtime = process_runtime(path, working_dir=path, pods_end_with_server="owner" in sys.argv)
     async with an_api(path) as client, a_node(client, runtime) as node:
         await node.create(json.loads(sys.stdin.readline()))
         print("ready", flush=True)

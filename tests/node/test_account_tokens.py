@@ -35,7 +35,7 @@ async def a_plane(
 ) -> AsyncIterator[tuple[ControlPlane, Node]]:
     """A server that issues tokens; its Pods are processes."""
     (folder / "pki").mkdir(mode=0o700)
-    options = NodeOptions(pid_namespace="off", pods_end_with_us=True)
+    options = NodeOptions(pid_namespace="off", pods_end_with_server=True)
 
     def runtime(context: NodeContext) -> Runtime:
         settings = ProcessSettings(

@@ -99,7 +99,7 @@ def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> None:
     }
 
     async def main() -> Counter[str]:
-        node = NodeOptions(name="node", pods_end_with_us=True, capacity={GPU: "2"})
+        node = NodeOptions(name="node", pods_end_with_server=True, capacity={GPU: "2"})
         plane = await ControlPlane.start(Settings(tmp_path / "state", node))
         finished: asyncio.Future[Counter[str]] = asyncio.get_running_loop().create_future()
 

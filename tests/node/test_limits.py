@@ -14,7 +14,7 @@ import pytest
 from onejob.client.base import Create, Selection
 from onejob.node.options import NodeOptions
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, GroupUsage
-from onejob.node.runtime import AttemptRef, KnowsLimits
+from onejob.node.runtime import AttemptRef, ReportsLimits
 from onejob.objects.meta import JOBS, PODS
 from onejob.server import ControlPlane, Settings
 from tests.node.support import needs_pid_namespaces
@@ -148,11 +148,11 @@ def a_pod(name: str, script: str, **limits: str) -> Create:
 
 async def ends_of(folder: Path, *pods: Create, **options: Any) -> tuple[str, list[dict[str, Any]]]:
     """What is in force, and how the container of each Pod ended."""
-    node = NodeOptions(name="node", pods_end_with_us=True, **options)
+    node = NodeOptions(name="node", pods_end_with_server=True, **options)
     plane = await ControlPlane.start(Settings(folder, node))
     try:
         runtime = plane.node.runtime
-        assert isinstance(runtime, KnowsLimits)
+        assert isinstance(runtime, ReportsLimits)
         text = runtime.limits_in_force.text
         for pod in pods:
             await plane.client.write(pod)
@@ -191,7 +191,7 @@ def test_a_container_that_uses_more_memory_than_its_limit_is_oom_killed(
 @needs_groups
 def test_a_job_retries_with_more_memory(tmp_path: Path) -> None:
     async def memory_of_pods() -> list[tuple[str, str]]:
-        node = NodeOptions(name="node", pods_end_with_us=True)
+        node = NodeOptions(name="node", pods_end_with_server=True)
         plane = await ControlPlane.start(Settings(tmp_path, node))
         try:
             await plane.client.write(_growing_job())
@@ -281,7 +281,7 @@ def test_groups_are_gone_when_their_containers_are(tmp_path: Path) -> None:
 def test_a_server_without_pods_leaves_no_group_behind(tmp_path: Path) -> None:
     async def main() -> None:
         plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(name="node")))
-        assert isinstance(plane.node.runtime, KnowsLimits)
+        assert isinstance(plane.node.runtime, ReportsLimits)
         assert plane.node.runtime.limits_in_force.enforced
         assert _own_folders(tmp_path)
         await plane.stop()

@@ -3,21 +3,26 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.node.supervisor.event_batching import BRIEF_SECONDS, ENOUGH, GATHERING_SECONDS, News
+from onejob.node.supervisor.event_batching import (
+    BATCH_DELAY_SECONDS,
+    BRIEF_SECONDS,
+    MIN_BATCH,
+    EventBatcher,
+)
 from onejob.node.supervisor.journal import Attempt, Claim, Outcome
 
-MOMENT = GATHERING_SECONDS / 4
+MOMENT = BATCH_DELAY_SECONDS / 4
 
 
 class Scene:
-    """News, a clock that may be set, timers that do not mind, and what was sent."""
+    """EventBatcher, a clock that may be set, timers that do not mind, and what was sent."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self._passed = 0.0
         self.sent: list[list[tuple[str, str]]] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self.news = News(self._send, self._after, lambda: self.now)
+        self.news = EventBatcher(self._send, self._after, lambda: self.now)
 
         #: Whether the journal is on disk: if not, nothing may be told.
         self.recorded = True
@@ -54,7 +59,7 @@ class Scene:
 def test_an_end_is_told_at_once_if_nothing_else_has_just_begun() -> None:
     scene = Scene()
     older = scene.begin("older")
-    scene.wait(2 * GATHERING_SECONDS)
+    scene.wait(2 * BATCH_DELAY_SECONDS)
     scene.end(scene.begin("a"))
     scene.end(older)
     assert scene.sent == [[("exited", "a")], [("exited", "older")]]
@@ -77,9 +82,9 @@ def test_an_end_waits_no_longer_than_a_moment_for_others() -> None:
     a = scene.begin("a")
     scene.begin("stays")
     scene.end(a)
-    scene.wait(GATHERING_SECONDS / 2)
+    scene.wait(BATCH_DELAY_SECONDS / 2)
     assert scene.sent == []
-    scene.wait(GATHERING_SECONDS / 2)
+    scene.wait(BATCH_DELAY_SECONDS / 2)
     assert scene.sent == [[("exited", "a")]]
 
 
@@ -99,7 +104,7 @@ def test_what_ends_at_once_is_told_of_once_and_what_lives_on_is_seen_to_run() ->
     scene.begin("lasting")
     scene.wait(MOMENT)
     scene.end(brief)
-    scene.wait(GATHERING_SECONDS)
+    scene.wait(BATCH_DELAY_SECONDS)
     scene.wait(BRIEF_SECONDS)
     assert scene.sent == [[("exited", "brief")], [("started", "lasting")]]
 
@@ -130,26 +135,26 @@ def test_what_is_not_on_record_yet_is_told_once_it_is() -> None:
 
 def test_while_others_start_some_are_told_if_it_is_enough_and_leaves_enough() -> None:
     scene = Scene()
-    begun = [scene.begin(str(number)) for number in range(2 * ENOUGH)]
-    for attempt in begun[: ENOUGH - 1]:
+    begun = [scene.begin(str(number)) for number in range(2 * MIN_BATCH)]
+    for attempt in begun[: MIN_BATCH - 1]:
         scene.end(attempt)
-    scene.news.tell_some(others=ENOUGH + 1)
+    scene.news.flush_partial(others=MIN_BATCH + 1)
     assert scene.sent == []
-    scene.end(begun[ENOUGH - 1])
-    scene.news.tell_some(others=ENOUGH - 1)
+    scene.end(begun[MIN_BATCH - 1])
+    scene.news.flush_partial(others=MIN_BATCH - 1)
     assert scene.sent == []
-    scene.news.tell_some(others=ENOUGH)
-    assert scene.sent == [[("exited", str(number)) for number in range(ENOUGH)]]
-    scene.wait(GATHERING_SECONDS)
+    scene.news.flush_partial(others=MIN_BATCH)
+    assert scene.sent == [[("exited", str(number)) for number in range(MIN_BATCH)]]
+    scene.wait(BATCH_DELAY_SECONDS)
     assert len(scene.sent) == 1, "nothing is told twice"
 
 
 def test_what_is_not_on_record_is_not_told_while_others_start_either() -> None:
     scene = Scene()
     scene.recorded = False
-    for number in range(ENOUGH):
+    for number in range(MIN_BATCH):
         scene.end(scene.begin(str(number)))
-    scene.news.tell_some(others=ENOUGH)
+    scene.news.flush_partial(others=MIN_BATCH)
     scene.recorded = True
-    scene.wait(GATHERING_SECONDS)
-    assert scene.sent == [[("exited", str(number)) for number in range(ENOUGH)]]
+    scene.wait(BATCH_DELAY_SECONDS)
+    assert scene.sent == [[("exited", str(number)) for number in range(MIN_BATCH)]]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    Adopted,
     AwaitCreation,
     Bind,
     BindingRefused,
@@ -34,7 +35,6 @@ from onejob.node.agent.pod_events import (
     StatusTaken,
     StatusWritten,
     StopContainer,
-    TakenOver,
     TakeRoom,
 )
 from onejob.node.agent.pod_machine import PodMachine, is_echo
@@ -165,7 +165,7 @@ EVENTS: Mapping[str, PodEvent] = {
     "blocked": StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume"),
     "lost": Lost(AttemptRef("u", "c", 0), NOON),
     "warned": Warned(AttemptRef("u", "c", 0), "NotAsAsked", "no"),
-    "taken over": TakenOver((started(),)),
+    "taken over": Adopted((started(),)),
     "hook done": HookDone("c", 0, NOON, ok=True),
     "probed": Probed("c", 0, ready=False),
     "reconcile": Reconcile(),
@@ -596,7 +596,7 @@ def test_a_pod_that_ran_and_of_which_nothing_is_left_is_lost(rebooted: bool) -> 
         pod["status"] = {"startTime": "2026-01-01T11:00:00Z", "containerStatuses": [
             {"name": "c", "state": {"running": {"startedAt": "2026-01-01T11:00:00Z"}}}
         ]}  # fmt: skip
-    events = (seen(pod), TakenOver((), rebooted), Reconcile())
+    events = (seen(pod), Adopted((), rebooted), Reconcile())
     state, _ = play(*events)
     status = to_write(state)
     assert status.phase == "Failed"
@@ -650,11 +650,11 @@ def test_of_a_reboot_also_the_containers_without_a_record_are_lost() -> None:
     second = {"name": "second", "image": "x"}
     pod = the_pod(BOUND, node=HERE, restartPolicy="Never")
     pod["spec"]["containers"].append(second)
-    state, effects = play(seen(pod), TakenOver((ended(),), rebooted=True), Reconcile())
+    state, effects = play(seen(pod), Adopted((ended(),), rebooted=True), Reconcile())
     assert not of_kind(effects, StartContainer)
     assert to_write(state).phase == "Failed"
     # Without a reboot it was never begun.
-    _, effects = play(seen(pod), TakenOver((ended(),), rebooted=False), Reconcile())
+    _, effects = play(seen(pod), Adopted((ended(),), rebooted=False), Reconcile())
     assert [start.container.name for start in of_kind(effects, StartContainer)] == ["second"]
 
 
@@ -672,7 +672,7 @@ _EXIT = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T12:00:00Z"}}
 def test_a_restart_that_only_the_status_knows_is_lost_and_not_begun_again() -> None:
     """The record of the attempt before reached the disk, that of the newest did not."""
     pod = restarted_pod({"running": {"startedAt": "2026-01-01T11:00:00Z"}}, _EXIT)
-    state, effects = play(seen(pod), TakenOver((ended(1),), rebooted=True), Reconcile())
+    state, effects = play(seen(pod), Adopted((ended(1),), rebooted=True), Reconcile())
     assert not of_kind(effects, StartContainer)
     assert to_write(state).phase == "Failed"
     assert to_write(state).container_statuses[0].restart_count == 1
@@ -681,7 +681,7 @@ def test_a_restart_that_only_the_status_knows_is_lost_and_not_begun_again() -> N
 def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
     pod = restarted_pod({"waiting": {"reason": "CrashLoopBackOff"}}, _EXIT)
     later = NodeNow(NOON + timedelta(hours=1))
-    taken = TakenOver((ended(1),), rebooted=True)
+    taken = Adopted((ended(1),), rebooted=True)
     # The next one was due before the reboot: whether it was begun nobody knows.
     _, effects = play(seen(pod), taken, Reconcile(), node=later)
     assert [start.attempt for start in of_kind(effects, StartContainer)] == [3]
@@ -693,7 +693,7 @@ def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
 ) -> None:
     """It may have been begun, and its record lost with the machine."""
     pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
-    taken = TakenOver((ended(1),), rebooted)
+    taken = Adopted((ended(1),), rebooted)
     _, effects = play(seen(pod), taken, Reconcile())
     assert [start.attempt for start in of_kind(effects, StartContainer)] == [attempt]
 
@@ -702,7 +702,7 @@ def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
 def test_a_restart_that_is_being_made_is_waited_for(rebooted: bool) -> None:
     """A server died while it was, before what followed from the reboot was settled."""
     pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
-    taken = TakenOver((ended(1), Starting(AttemptRef("u", "c", 1))), rebooted)
+    taken = Adopted((ended(1), Starting(AttemptRef("u", "c", 1))), rebooted)
     state, effects = play(seen(pod), taken, Reconcile())
     assert not of_kind(effects, StartContainer)
     state, _ = play(started(attempt=1), ended(attempt=1), Reconcile(), state=state)
@@ -715,7 +715,7 @@ def test_a_container_that_is_not_restarted_keeps_its_number_over_a_reboot(
     policy: str, code: int
 ) -> None:
     pod = the_pod(BOUND, node=HERE, restartPolicy=policy)
-    state, _ = play(seen(pod), TakenOver((ended(code),), rebooted=True), Reconcile())
+    state, _ = play(seen(pod), Adopted((ended(code),), rebooted=True), Reconcile())
     assert to_write(state).container_statuses[0].restart_count == 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.process.supervisor_client import _PACKAGES, SupervisorClient
-from onejob.node.supervisor.event_batching import ENOUGH
+from onejob.node.supervisor.event_batching import MIN_BATCH
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:
@@ -106,5 +106,5 @@ def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
         return told
 
     told = asyncio.run(main())
-    assert ENOUGH <= len(told[0]) < count
+    assert MIN_BATCH <= len(told[0]) < count
     assert sorted(uid for some in told for uid in some) == sorted(str(n) for n in range(count))

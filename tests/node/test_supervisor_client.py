@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.process.supervisor_client import (
-    OLD_SUPERVISOR,
+    OUTDATED_SUPERVISOR_MESSAGE,
     Conversation,
     SupervisorClient,
     SupervisorGone,
@@ -113,7 +113,7 @@ def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not
         impostor = Impostor(tmp_path, lines(GREETING))
 
         async def scene(client: SupervisorClient) -> None:
-            assert client.pid_namespace_problem == OLD_SUPERVISOR
+            assert client.pid_namespace_problem == OUTDATED_SUPERVISOR_MESSAGE
             assert not client.limits_rights
             await client.close(end=False)
 
@@ -130,7 +130,7 @@ def test_an_attempt_that_is_being_made_is_reported_to_the_next_server(tmp_path: 
         folder.mkdir()
         known = [["started", "u", "c", 0, 5.0], ["started", "u", "c", 1, 0.0]]
         impostor = Impostor(folder, lines(GREETING | {"known": known}))
-        runtime = process_runtime(tmp_path, pods_end_with_us=False)
+        runtime = process_runtime(tmp_path, pods_end_with_server=False)
         async with impostor.there():
             inherited = await runtime.start(lambda _: None, no_settings)
             assert [type(event) for event in inherited.attempts] == [Started, Starting]

@@ -9,7 +9,7 @@ import msgspec
 from onejob.client.base import Bind, Create, Op, Patch, Result
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
-from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, Inheritance, RuntimeTraits
+from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, RecoveredState, RuntimeTraits
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.planning.pod.lifecycle import Exit
@@ -27,11 +27,11 @@ class HeirlessRuntime(SimulatedRuntime):
         self.released: list[str] = []
         self.discarded: list[str] = []
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         await super().start(deliver, fetch)
         now = SystemClock().now()
         ended = tuple(Ended(AttemptRef(uid, "c", 0), Exit(0, now, now)) for uid in self._left)
-        return Inheritance(attempts=ended)
+        return RecoveredState(attempts=ended)
 
     def release(self, uid: str) -> None:
         self.released.append(uid)
@@ -68,9 +68,9 @@ class Rebooted(SimulatedRuntime):
         super().__init__(clock)
         self.is_settled = False
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         await super().start(deliver, fetch)
-        return Inheritance(rebooted=True)
+        return RecoveredState(rebooted=True)
 
     def reboot_settled(self) -> None:
         self.is_settled = True

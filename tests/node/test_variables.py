@@ -73,7 +73,7 @@ def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to
     pod = with_spec(pod, enableServiceLinks=wanted)
 
     async def main() -> str:
-        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(pods_end_with_us=True)))
+        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(pods_end_with_server=True)))
         try:
             client = plane.client
             for namespace, name in (("default", "here"), ("kube-system", "there")):

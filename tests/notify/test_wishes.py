@@ -2,17 +2,17 @@
 
 import pytest
 
-from onejob.planning.notify.annotations import USUAL_EVENTS, Wish, nearest_wish, read_wish
+from onejob.planning.notify.annotations import USUAL_EVENTS, Wish, effective_subscription, read_wish
 from tests.notify.support import NOTIFY, NOTIFY_ON
 
 
 def test_the_nearest_annotation_counts() -> None:
     job, cronjob, namespace = {NOTIFY: "a"}, {NOTIFY: "b"}, {NOTIFY: "c"}
-    assert nearest_wish(job, cronjob, namespace) == Wish(("a",))
-    assert nearest_wish({}, cronjob, namespace) == Wish(("b",))
-    assert nearest_wish({}, {}, namespace) == Wish(("c",))
-    assert nearest_wish({}, {}, {}) is None
-    assert nearest_wish({NOTIFY: ""}, cronjob, namespace) == Wish()
+    assert effective_subscription(job, cronjob, namespace) == Wish(("a",))
+    assert effective_subscription({}, cronjob, namespace) == Wish(("b",))
+    assert effective_subscription({}, {}, namespace) == Wish(("c",))
+    assert effective_subscription({}, {}, {}) is None
+    assert effective_subscription({NOTIFY: ""}, cronjob, namespace) == Wish()
 
 
 def test_several_targets_and_other_events() -> None:

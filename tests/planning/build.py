@@ -7,7 +7,7 @@ import msgspec
 
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
@@ -155,7 +155,7 @@ def plan(
     now: datetime = NOON,
     settings: Settings | None = None,
 ) -> Plan:
-    return plan_job(job, Census(pods), observed or Observed(), now, settings or Settings())
+    return plan_job(job, JobPods(pods), observed or Observed(), now, settings or Settings())
 
 
 def carried_out(planned: Plan) -> Accounting:

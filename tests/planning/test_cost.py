@@ -7,7 +7,7 @@ import pytest
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed
 from onejob.planning.job.planner import plan_job
@@ -37,7 +37,7 @@ class Looks:
         return self.count.total()
 
 
-def running_job(mode: str, completions: int) -> tuple[Job, Census]:
+def running_job(mode: str, completions: int) -> tuple[Job, JobPods]:
     """Almost half done; full parallelism, one Pod of which has just succeeded."""
     indexed = mode == "Indexed"
     done = completions // 2
@@ -49,7 +49,7 @@ def running_job(mode: str, completions: int) -> tuple[Job, Census]:
         status |= {"succeeded": done}
         job = a_job(completions=completions, parallelism=PARALLELISM, status=status)
     pods = [a_pod(f"p{n}", "R", index=done + n if indexed else None) for n in range(PARALLELISM)]
-    census = Census(pods)
+    census = JobPods(pods)
     census.put(a_pod("p7", "S", index=done + 7 if indexed else None, ended_at=NOON))
     return job, census
 
@@ -74,14 +74,14 @@ def test_a_sync_looks_only_at_the_pods_that_ended(
 
 
 def test_a_kept_census_equals_one_made_anew() -> None:
-    census = Census()
+    census = JobPods()
     for phase in "PRSF":
         for deleting in (False, True):
             for tracked in (True, False):
                 for index in (None, 1):
                     pod = a_pod("p", phase, index=index, deleting=deleting, tracked=tracked)
                     census.put(pod)
-                    anew = Census([pod])
+                    anew = JobPods([pod])
                     for group in ("active", "ending", "ended", "accounted", "ready"):
                         assert getattr(census, group) == getattr(anew, group)
                     assert census.active_by_index == anew.active_by_index

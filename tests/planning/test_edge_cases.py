@@ -7,7 +7,7 @@ import pytest
 
 from onejob.objects.job import Job, UncountedPods
 from onejob.planning.job.backoff import BackoffRecord
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.indexes import IndexFormatError, IndexSet, parse_indexes, validate_indexes
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import failure_count
@@ -267,7 +267,7 @@ def test_edge_18_ready_and_terminating_are_printed_when_zero() -> None:
 
 
 def test_edge_20_a_deleting_new_pod_is_not_active() -> None:
-    census = Census([a_pod("new", "P", deleting=True)])
+    census = JobPods([a_pod("new", "P", deleting=True)])
     assert not census.active
     assert list(census.ending) == ["new"]
 

@@ -17,8 +17,8 @@ from onejob.objects.pod_spec import (
 from onejob.planning.pod.placement import (
     Candidate,
     NodeView,
+    SchedulingQueue,
     Taint,
-    WaitingRoom,
     misfit,
     pod_demand,
     room_left,
@@ -38,7 +38,7 @@ def a_candidate(uid: str = "u", age: int = 0, priority: int = 0, **demand: int) 
 
 
 def taken(*candidates: Candidate, **used: int) -> list[str]:
-    room = WaitingRoom()
+    room = SchedulingQueue()
     for candidate in candidates:
         room.add(candidate)
     return [candidate.uid for candidate in room.take(room_left(NODE, used))]
@@ -64,7 +64,7 @@ def test_pods_are_taken_by_priority_and_age_while_there_is_room(
 
 
 def test_one_that_was_dropped_or_changed_is_not_taken_as_it_was() -> None:
-    room = WaitingRoom()
+    room = SchedulingQueue()
     room.add(a_candidate("a", cpu=900))
     room.add(a_candidate("a", cpu=100))
     room.add(a_candidate("b"))

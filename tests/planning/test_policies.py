@@ -7,7 +7,7 @@ import pytest
 
 from onejob.gates import FeatureGates
 from onejob.objects.job import PodFailurePolicy, SuccessPolicy
-from onejob.planning.job.failure_policy import Ruling, judge_failed_pod
+from onejob.planning.job.failure_policy import PolicyMatch, match_failure_policy
 from onejob.planning.job.indexes import parse_indexes
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.scaling import split_by_index
@@ -75,14 +75,14 @@ def test_the_first_failure_rule_that_matches_decides(
     rules: list[Any], status: dict[str, Any], expected: tuple[str, int] | None
 ) -> None:
     policy = msgspec.convert({"rules": rules}, PodFailurePolicy)
-    ruling = judge_failed_pod(policy, a_pod("p", "F", status=status))
+    ruling = match_failure_policy(policy, a_pod("p", "F", status=status))
     assert (ruling.action, ruling.rule_index) == (expected or (None, None))
     assert ruling.counts == (ruling.action != "Ignore")
 
 
 def test_a_condition_that_fails_the_job_is_named() -> None:
     policy = {"rules": [condition_rule("FailJob", ("DisruptionTarget", "True"))]}
-    ruling = judge_failed_pod(
+    ruling = match_failure_policy(
         msgspec.convert(policy, PodFailurePolicy), a_pod("p", "F", status=DISRUPTED)
     )
     assert ruling.message == (
@@ -114,7 +114,7 @@ def test_the_first_success_rule_that_is_met_decides(
 
 
 def test_without_a_policy_nothing_is_decided() -> None:
-    assert judge_failed_pod(None, a_pod("p", "F")) == Ruling()
+    assert match_failure_policy(None, a_pod("p", "F")) == PolicyMatch()
     assert matching_success_rule(None, 10, parse_indexes("0-9", 10)) is None
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onejob.objects.job import Job
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Observed, Plan
 from onejob.planning.job.planner import plan_job
@@ -38,7 +38,7 @@ def test_the_kept_journal_asks_every_planner_much() -> None:
 
 def test_a_changed_decision_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def changed(
-        job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
+        job: Job, census: JobPods, observed: Observed, now: datetime, settings: Settings
     ) -> Plan:
         fewer = msgspec.structs.replace(settings, max_pod_changes=1)
         return plan_job(job, census, observed, now, fewer)

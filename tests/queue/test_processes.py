@@ -43,7 +43,7 @@ def test_200_jobs_of_real_processes_are_let_go_in_exact_order(tmp_path: Path) ->
         plane = await ControlPlane.start(
             Settings(
                 tmp_path / "state",
-                NodeOptions(pods_end_with_us=True, capacity={"cpu": "1000", "pods": "1000"}),
+                NodeOptions(pods_end_with_server=True, capacity={"cpu": "1000", "pods": "1000"}),
                 queue_limits=parse_limits(["*=5"]),
             )
         )
@@ -85,7 +85,7 @@ def test_one_at_a_time_processes_run_in_the_order_of_their_creation(tmp_path: Pa
         plane = await ControlPlane.start(
             Settings(
                 tmp_path / "state",
-                NodeOptions(pods_end_with_us=True),
+                NodeOptions(pods_end_with_server=True),
                 queue_limits=parse_limits(["*=1"]),
             )
         )

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.indexes import IndexSet
 from onejob.planning.job.success_policy import matching_success_rule
 from sim import workloads
@@ -20,7 +20,10 @@ def test_both_readings_of_failure_policies_agree() -> None:
         code = rng.choice(workloads.EXIT_CODES)
         pod = a_pod("pod", "F", exit_code=code, status={"conditions": [disrupted]})
         action = policies.action_for(job.spec.pod_failure_policy, pod)
-        assert action == judge_failed_pod(job.spec.pod_failure_policy, pod).action, (policy, code)
+        assert action == match_failure_policy(job.spec.pod_failure_policy, pod).action, (
+            policy,
+            code,
+        )
         actions.add(action)
     assert actions == {None, "Ignore", "Count", "FailIndex", "FailJob"}
 

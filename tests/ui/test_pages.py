@@ -386,7 +386,7 @@ def test_mirrors_are_shown_with_what_is_wrong(
         }
     )
     expect(page.get_by_role("row", name=re.compile("prod"))).to_contain_text("Not ready")
-    expect(page.get_by_role("alert")).to_contain_text("BadKubeconfig")
+    expect(page.get_by_role("alert")).to_contain_text("InvalidKubeconfig")
 
 
 def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobNamespace) -> None:

@@ -1,8 +1,8 @@
 """Kinds that are stored as another kind.
 
 events.k8s.io/v1 Events are stored as core Events, and all versions of a custom resource are stored
-in one version. `OtherNames` validates a document as the kind that it claims to be, then calls the
-service for the stored kind, converting in both directions.
+in one version. `ConvertedKinds` validates a document as the kind that it claims to be, then calls
+the service for the stored kind, converting in both directions.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OtherNames:
+class ConvertedKinds:
     def __init__(self, service: "Service", reading: Reading) -> None:
         self._service = service
         self._reading = reading

@@ -15,7 +15,7 @@ from onejob.api.document_facts import DocumentFacts
 from onejob.api.sections import at_revision
 from onejob.api.shared_batches import SharedBatches
 from onejob.api.strategy import Strategy
-from onejob.api.yielding import DOCUMENT_COST, Turns
+from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
 from onejob.wire.errors import BadRequest, Expired, Timeout, expired
@@ -261,7 +261,9 @@ class Reading(Struct, frozen=True):
 def _test_cost(options: ListOptions | WatchOptions) -> int:
     """Return the fixed cost of testing one document, in bytes."""
     # A term of ten characters takes as long as a hundred bytes of a document.
-    return DOCUMENT_COST + 10 * (len(options.label_selector) + len(options.field_selector))
+    return PER_DOCUMENT_COST_BYTES + 10 * (
+        len(options.label_selector) + len(options.field_selector)
+    )
 
 
 def _field_test(selector: FieldSelector, strategy: Strategy, facts: DocumentFacts) -> Matcher:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onejob.api.admission.admission import Admission, FollowedStore
-from onejob.api.aliases import OtherNames
+from onejob.api.admission.admission import Admission, ObservableStore
+from onejob.api.aliases import ConvertedKinds
 from onejob.api.crd.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.kinds import Strategies, strategy_for
 from onejob.api.reading import Reading
@@ -35,7 +35,13 @@ from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
 from onejob.api.writing.status_entries import StatusEntries
 from onejob.api.writing.writes import Writes
-from onejob.api.yielding import DOCUMENT_COST, INLINE_BYTES, SharedTurns, Turns, Worker
+from onejob.api.yielding import (
+    INLINE_BYTES,
+    PER_DOCUMENT_COST_BYTES,
+    SharedYieldBudget,
+    Turns,
+    Worker,
+)
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.disruption_budget import BUDGETS
@@ -89,7 +95,7 @@ class Service:
 
     def __init__(
         self,
-        store: FollowedStore,
+        store: ObservableStore,
         *,
         clock: Clock,
         rng: Random,
@@ -141,9 +147,9 @@ class Service:
         )
         self.worker = Worker()
         #: Yield budget shared by all watches that are streamed to clients.
-        self.watch_turns = SharedTurns()
+        self.watch_turns = SharedYieldBudget()
         self._reading = Reading(store, strategies)
-        self._other_names = OtherNames(self, self._reading)
+        self._other_names = ConvertedKinds(self, self._reading)
         self._status_entries = StatusEntries(store.committed_at, self.writes.type_of)
         self.kinds.subscribe(self._kinds_changed)
 
@@ -391,7 +397,7 @@ class Service:
         turns = Turns()
         for document in found.documents:
             # Factor 8: a deletion reads and rewrites the whole document.
-            await turns.spend(8 * (len(document) + DOCUMENT_COST))
+            await turns.spend(8 * (len(document) + PER_DOCUMENT_COST_BYTES))
             metadata = read_metadata(document)
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
             try:

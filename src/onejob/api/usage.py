@@ -14,7 +14,7 @@ import msgspec
 from onejob.api.service import Service
 from onejob.api.strategy import Document
 from onejob.api.writing.metadata import timestamp
-from onejob.api.yielding import DOCUMENT_COST, Turns
+from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.objects.meta import NODES, PODS
 from onejob.wire.errors import not_found
 from onejob.wire.kinds import BY_RESOURCE, Kind
@@ -96,7 +96,7 @@ class UsageReader:
         shown: list[Document] = []
         turns = Turns()
         for document in documents:
-            await turns.spend(len(document) + DOCUMENT_COST)
+            await turns.spend(len(document) + PER_DOCUMENT_COST_BYTES)
             metadata = _read_metadata(document).metadata
             if metadata[key] in measured:
                 shown.append(_document(kind, metadata, measured[metadata[key]]))

@@ -16,15 +16,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Document bytes processed between two yields; a few milliseconds of work.
-TURN_BYTES: Final = 512 * 1024
+YIELD_INTERVAL_BYTES: Final = 512 * 1024
 #: Fixed cost per document in bytes, so that many short documents also yield.
-DOCUMENT_COST: Final = 2048
+PER_DOCUMENT_COST_BYTES: Final = 2048
 
 #: Request size (body plus stored object) above which the worker thread is used.
 INLINE_BYTES: Final = 16 * 1024
 #: Size of a single document above which it is rendered or encoded in the worker thread.
 LARGE_BYTES: Final = 64 * 1024
-_MOST_WAITING: Final = 64
+_MAX_QUEUED_REQUESTS: Final = 64
 
 #: User of the current task's request; "" for the server itself. Service accounts of one namespace
 #: count as one user, as in `http.fairness`.
@@ -32,7 +32,7 @@ REQUESTER: Final = ContextVar("requester", default="")
 
 
 class Turns:
-    def __init__(self, budget: int = TURN_BYTES) -> None:
+    def __init__(self, budget: int = YIELD_INTERVAL_BYTES) -> None:
         self._budget = budget
         self._left = budget
 
@@ -43,7 +43,7 @@ class Turns:
             await asyncio.sleep(0)
 
 
-class SharedTurns:
+class SharedYieldBudget:
     """Byte budget of one event loop iteration, shared by all streams.
 
     A change wakes every watch at once: without a common budget, other requests would wait for a
@@ -51,7 +51,7 @@ class SharedTurns:
     order of arrival.
     """
 
-    def __init__(self, budget: int = TURN_BYTES) -> None:
+    def __init__(self, budget: int = YIELD_INTERVAL_BYTES) -> None:
         self._budget = budget
         self._left = budget
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -112,8 +112,8 @@ class Worker:
         with less than a fair share of them is never rejected.
         """
         user = REQUESTER.get()
-        share = max(1, _MOST_WAITING // (len(self._held) or 1))
-        if self._held.total() >= _MOST_WAITING and self._held[user] >= share:
+        share = max(1, _MAX_QUEUED_REQUESTS // (len(self._held) or 1))
+        if self._held.total() >= _MAX_QUEUED_REQUESTS and self._held[user] >= share:
             raise TooManyRequests(
                 "too many large requests are waiting, please try again later",
                 retry_after_seconds=1,

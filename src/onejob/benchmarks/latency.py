@@ -79,7 +79,7 @@ async def _exit_to_complete(jobs: int) -> Measurement:
     latencies: list[float] = []
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         async with (
-            a_plane("process", pods_end_with_us=True) as measured,
+            a_plane("process", pods_end_with_server=True) as measured,
             completions(measured) as seen,
         ):
             cpu = cpu_seconds()

@@ -46,10 +46,10 @@ async def a_plane(
     runtime: RuntimeName = "simulated",
     folder: Path | None = None,
     clock: Clock | None = None,
-    pods_end_with_us: bool = False,
+    pods_end_with_server: bool = False,
 ) -> AsyncIterator[MeasuredPlane]:
     """Start a control plane, and stop it at the end. Without a folder its state is temporary."""
-    node = NodeOptions(runtime=record_node(runtime), pods_end_with_us=pods_end_with_us)
+    node = NodeOptions(runtime=record_node(runtime), pods_end_with_server=pods_end_with_server)
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         committer = CountingCommitter(ThreadCommitter())
         plane = await ControlPlane.start(

@@ -37,7 +37,10 @@ def one_job(*, completions: int, parallelism: int) -> Measurement:
 
 
 async def _by_onejob(processes: int, at_once: int) -> tuple[float, Cost]:
-    async with a_plane("process", pods_end_with_us=True) as measured, completions(measured) as seen:
+    async with (
+        a_plane("process", pods_end_with_server=True) as measured,
+        completions(measured) as seen,
+    ):
         before, cpu, start = measured.operations(), cpu_seconds_of_family(), time.perf_counter()
         await measured.client.write(
             a_job("many", completions=processes, parallelism=at_once, command=(_TRUE,))

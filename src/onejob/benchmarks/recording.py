@@ -24,7 +24,7 @@ class Machine(msgspec.Struct, frozen=True):
     load: float
 
 
-class Occasion(msgspec.Struct, frozen=True):
+class RunContext(msgspec.Struct, frozen=True):
     """Context of a measurement: time, version and machine."""
 
     at: datetime
@@ -34,7 +34,7 @@ class Occasion(msgspec.Struct, frozen=True):
     machine: Machine
 
 
-def this_occasion(now: datetime) -> Occasion:
+def this_occasion(now: datetime) -> RunContext:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     machine = Machine(
         cpu=_cpu_model(),
@@ -44,10 +44,10 @@ def this_occasion(now: datetime) -> Occasion:
         python=platform.python_version(),
         load=round(os.getloadavg()[0], 2),
     )
-    return Occasion(now, __version__, _commit(Path(__file__).parent), machine)
+    return RunContext(now, __version__, _commit(Path(__file__).parent), machine)
 
 
-def as_line(outcome: Outcome, occasion: Occasion) -> bytes:
+def as_line(outcome: Outcome, occasion: RunContext) -> bytes:
     record: dict[str, Any] = {
         **msgspec.to_builtins(occasion),
         **msgspec.to_builtins(outcome),

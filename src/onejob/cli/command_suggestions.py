@@ -37,7 +37,7 @@ OF_KUBECTL: Final = frozenset(
 )  # fmt: skip
 
 
-def meant_by(name: str) -> str:
+def suggest_command(name: str) -> str:
     """Return advice for an unknown command name; "" if there is none."""
     if name in HERE:
         return f"did you mean `onejob {HERE[name]}`?"

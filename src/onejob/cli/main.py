@@ -114,9 +114,9 @@ def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError
     """
     from difflib import get_close_matches
 
-    from onejob.cli.command_suggestions import meant_by
+    from onejob.cli.command_suggestions import suggest_command
 
-    meant = meant_by(name) if name == whole else ""
+    meant = suggest_command(name) if name == whole else ""
     if not meant and (close := get_close_matches(name, names, 1)):
         meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?"
     return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")

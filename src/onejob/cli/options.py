@@ -260,14 +260,14 @@ def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tu
 
 def parse_kept_logs(age: str, size: str) -> LogRetention | None:
     from onejob.cli.display.durations import duration
-    from onejob.wire.quantity import BadQuantity, parse_quantity
+    from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
     try:
         seconds = duration(age)
         size_bytes = parse_quantity(size).whole
     except click.BadParameter as error:
         raise CommandError(f"--keep-logs: {error.message}") from None
-    except BadQuantity:
+    except InvalidQuantity:
         raise CommandError(f"--keep-logs-size {size}: expected an amount such as 1Gi") from None
     return LogRetention(seconds, size_bytes) if seconds > 0 and size_bytes > 0 else None
 
@@ -308,14 +308,14 @@ def parse_engine(text: str) -> tuple[str, ...]:
 
 def parse_capacity(text: str) -> Mapping[str, str]:
     """Parse `cpu=4,memory=8Gi` into Kubernetes quantities by resource name. Raises CommandError."""
-    from onejob.wire.quantity import BadQuantity, parse_quantity
+    from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
     capacity: dict[str, str] = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, amount = item.partition("=")
         try:
             parse_quantity(amount)
-        except BadQuantity:
+        except InvalidQuantity:
             equals = ""
         if not name or not equals:
             raise CommandError(f"--capacity {item}: expected NAME=AMOUNT", "such as memory=8Gi")

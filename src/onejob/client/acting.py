@@ -100,7 +100,7 @@ class _Requests:
         self._metrics.observe("apiserver_request_duration_seconds", seconds, *self._labels)
 
 
-class ActingClient:
+class AuthorizedClient:
     """Implementation of `onejob.client.base.Client` for one user; supports `StagedWrites`.
 
     Raises Forbidden for requests that the user's roles do not allow.

@@ -1,7 +1,7 @@
 """In-process client that records its requests in the audit log, like requests over HTTP.
 
-Only on a server with an audit policy: elsewhere an `ActingClient` is used, which has no auditing
-overhead.
+Only on a server with an audit policy: elsewhere an `AuthorizedClient` is used, which has no
+auditing overhead.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from onejob.api.access.authorization import Attributes
 from onejob.api.audit.recorder import AuditedRequest, Auditor
-from onejob.client.acting import ActingClient, Rights, code_of, subresource_of, verb_of
+from onejob.client.acting import AuthorizedClient, Rights, code_of, subresource_of, verb_of
 from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.client.local import LocalClient
 from onejob.client.requests import body_of, content_type_of
@@ -25,7 +25,7 @@ _AGENT: Final = b"onejob (in process)"
 _JSON: Final = b"application/json"
 
 
-class AuditedClient(ActingClient):
+class AuditedClient(AuthorizedClient):
     def __init__(
         self,
         client: LocalClient,

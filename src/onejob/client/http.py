@@ -40,7 +40,7 @@ from onejob.client.base import (
 )
 from onejob.client.credentials import Credential
 from onejob.client.kubeconfig import Connection
-from onejob.client.naming import is_what_was_sent, with_chosen_name
+from onejob.client.naming import matches_sent, with_chosen_name
 from onejob.client.pacing import Pace, Trouble, Unlimited, retry_delay
 from onejob.client.requests import (
     HttpRequest,
@@ -313,7 +313,7 @@ class HttpClient:
                     unknown = error
                     continue
                 if found is not None:
-                    if not is_what_was_sent(found, op.document):
+                    if not matches_sent(found, op.document):
                         raise already_exists(op.resource, name)
                     return written(found)
             try:

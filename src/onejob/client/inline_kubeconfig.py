@@ -17,7 +17,7 @@ import msgspec
 from onejob.api.decoding.bodies import MAX_DEPTH
 from onejob.api.decoding.yaml_reading import read_yaml
 from onejob.client.credentials import Credential, FixedCredential
-from onejob.client.kubeconfig import BadKubeconfig, Connection
+from onejob.client.kubeconfig import Connection, InvalidKubeconfig
 from onejob.wire.errors import ApiError
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -45,7 +45,7 @@ _REFUSED_OF_USERS: Final = {
 def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
     """Return the connection of the current context.
 
-    Raises BadKubeconfig; `place` names the text in messages.
+    Raises InvalidKubeconfig; `place` names the text in messages.
     """
     config = _parsed(text, place)
     context, cluster, user = _chosen(config, place, "")
@@ -55,18 +55,18 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
     ):
         for field, why in fields.items():
             if section.get(field):
-                raise BadKubeconfig(f"{place}: the {what}'s {field} {why}")
+                raise InvalidKubeconfig(f"{place}: the {what}'s {field} {why}")
     token, certificate, key = (
         str(user.get("token") or ""),
         _decoded(user, "client-certificate-data", place),
         _decoded(user, "client-key-data", place),
     )
     if not token and not (certificate and key):
-        raise BadKubeconfig(
+        raise InvalidKubeconfig(
             f"{place}: the user needs a token, or client-certificate-data and client-key-data"
         )
     if any(character in token for character in "\r\n\0"):
-        raise BadKubeconfig(f"{place}: the user's token has more than one line")
+        raise InvalidKubeconfig(f"{place}: the user's token has more than one line")
     return Connection(
         server=_https_server(cluster, place),
         credentials=FixedCredential(
@@ -82,12 +82,12 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
 def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
     """Return one context of a local kubeconfig, with referenced files inlined.
 
-    Raises BadKubeconfig if the result would still be rejected by `read_inline_kubeconfig`.
+    Raises InvalidKubeconfig if the result would still be rejected by `read_inline_kubeconfig`.
     """
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadKubeconfig(f"{path}: {error.strerror}") from error
+        raise InvalidKubeconfig(f"{path}: {error.strerror}") from error
     chosen, cluster, user = _chosen(_parsed(text, str(path)), str(path), context)
     cluster, user = dict(cluster), dict(user)
     _put_in(cluster, "certificate-authority", path)
@@ -111,13 +111,13 @@ def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
 
 def _parsed(text: bytes, place: str) -> Mapping[str, Any]:
     if len(text) > _MAX_BYTES:
-        raise BadKubeconfig(f"{place}: this is too large to be a kubeconfig")
+        raise InvalidKubeconfig(f"{place}: this is too large to be a kubeconfig")
     try:
         config, _ = read_yaml(text, MAX_DEPTH)
     except (ApiError, ValueError) as error:
-        raise BadKubeconfig(f"{place}: not a kubeconfig: {_first_line(error)}") from error
+        raise InvalidKubeconfig(f"{place}: not a kubeconfig: {_first_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
-        raise BadKubeconfig(f"{place}: not a kubeconfig: it lists no clusters")
+        raise InvalidKubeconfig(f"{place}: not a kubeconfig: it lists no clusters")
     return config
 
 
@@ -126,7 +126,7 @@ def _chosen(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
     name = context or str(config.get("current-context") or "")
     if not name:
-        raise BadKubeconfig(f"{place}: there is no current-context")
+        raise InvalidKubeconfig(f"{place}: there is no current-context")
     chosen = _entry(config, place, "contexts", "context", name)
     return (
         chosen,
@@ -144,7 +144,7 @@ def _entry(
             found = entry.get(field)
             if isinstance(found, dict):
                 return found
-    raise BadKubeconfig(f"{place}: there is no {field} named {name!r}")
+    raise InvalidKubeconfig(f"{place}: there is no {field} named {name!r}")
 
 
 def _https_server(cluster: Mapping[str, Any], place: str) -> str:
@@ -156,7 +156,9 @@ def _https_server(cluster: Mapping[str, Any], place: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise BadKubeconfig(f"{place}: the cluster's server must be an https URL, not {server!r}")
+        raise InvalidKubeconfig(
+            f"{place}: the cluster's server must be an https URL, not {server!r}"
+        )
     return server
 
 
@@ -164,7 +166,7 @@ def _decoded(section: Mapping[str, Any], field: str, place: str) -> bytes:
     try:
         return base64.b64decode(str(section.get(field) or ""), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadKubeconfig(f"{place}: {field} is not base64") from error
+        raise InvalidKubeconfig(f"{place}: {field} is not base64") from error
 
 
 def _put_in(section: dict[str, Any], field: str, kubeconfig: Path) -> None:
@@ -174,7 +176,7 @@ def _put_in(section: dict[str, Any], field: str, kubeconfig: Path) -> None:
     try:
         data = (kubeconfig.parent / str(name)).read_bytes()
     except OSError as error:
-        raise BadKubeconfig(f"{kubeconfig}: {field}: {error}") from error
+        raise InvalidKubeconfig(f"{kubeconfig}: {field}: {error}") from error
     section[f"{field}-data"] = base64.b64encode(data).decode()
 
 

@@ -27,7 +27,7 @@ from onejob.clock import Clock
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-class BadKubeconfig(Exception):
+class InvalidKubeconfig(Exception):
     """The kubeconfig is missing or invalid; the message names file and field."""
 
 
@@ -61,7 +61,7 @@ def find_connection(
     """Return the connection of `kubeconfig`, or the default one.
 
     The default is, in this order, $KUBECONFIG, the service account of the Pod that this process
-    runs in, and ~/.kube/config. Raises BadKubeconfig if there is none.
+    runs in, and ~/.kube/config. Raises InvalidKubeconfig if there is none.
     """
     named = kubeconfig or environment.get("KUBECONFIG", "")
     if named:
@@ -74,7 +74,7 @@ def find_connection(
         return in_cluster(clock, environment, service_account)
     usual = Path(environment.get("HOME") or "/") / ".kube" / "config"
     if not usual.exists():
-        raise BadKubeconfig(
+        raise InvalidKubeconfig(
             f"no kubeconfig is named, there is none at {usual}, and this is no Pod of a cluster"
         )
     return load_kubeconfig(usual, clock, context=context, environment=environment)
@@ -89,23 +89,23 @@ def load_kubeconfig(
 ) -> Connection:
     """Return the connection of one context, by default `current-context`.
 
-    `environment` provides the proxy if the file names none. Raises BadKubeconfig.
+    `environment` provides the proxy if the file names none. Raises InvalidKubeconfig.
     """
     config = _read(path)
     name = context or str(config.get("current-context") or "")
     if not name:
-        raise BadKubeconfig(f"{path}: no context is named and there is no current-context")
+        raise InvalidKubeconfig(f"{path}: no context is named and there is no current-context")
     chosen = _entry(config, path, "contexts", "context", name)
     cluster = _entry(config, path, "clusters", "cluster", str(chosen.get("cluster") or ""))
     user_name = str(chosen.get("user") or "")
     user = _entry(config, path, "users", "user", user_name) if user_name else {}
     server = str(cluster.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise BadKubeconfig(f"{path}: the cluster of context {name!r} has no server URL")
+        raise InvalidKubeconfig(f"{path}: the cluster of context {name!r} has no server URL")
     authority = _data(cluster, "certificate-authority", path)
     insecure = bool(cluster.get("insecure-skip-tls-verify"))
     if insecure and authority:
-        raise BadKubeconfig(
+        raise InvalidKubeconfig(
             f"{path}: the cluster of context {name!r} has both a certificate-authority and "
             "insecure-skip-tls-verify: remove one"
         )
@@ -126,11 +126,11 @@ def in_cluster(
     environment: Mapping[str, str] = os.environ,
     directory: Path = _SERVICE_ACCOUNT,
 ) -> Connection:
-    """Return the connection of a Pod in a cluster. Raises BadKubeconfig outside of one."""
+    """Return the connection of a Pod in a cluster. Raises InvalidKubeconfig outside of one."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not all((directory / file).exists() for file in ("token", "ca.crt")):
-        raise BadKubeconfig("not in a cluster: no service account is mounted here")
+        raise InvalidKubeconfig("not in a cluster: no service account is mounted here")
     namespace = directory / "namespace"
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
@@ -145,7 +145,7 @@ def in_cluster(
 def _proxy(cluster: dict[str, Any], server: str, environment: Mapping[str, str], path: Path) -> str:
     proxy = str(cluster.get("proxy-url") or "") or proxy_for(server, environment)
     if proxy and not proxy.startswith(("http://", "https://")):
-        raise BadKubeconfig(
+        raise InvalidKubeconfig(
             f"{path}: the proxy {proxy} cannot be used: only http:// and https:// proxies can"
         )
     return proxy
@@ -156,12 +156,14 @@ def _credentials(
 ) -> CredentialSource:
     for unsupported in ("auth-provider", "as", "as-uid", "as-groups", "as-user-extra"):
         if user.get(unsupported):
-            raise BadKubeconfig(f"{path}: user {name!r} has {unsupported}, which is not supported")
+            raise InvalidKubeconfig(
+                f"{path}: user {name!r} has {unsupported}, which is not supported"
+            )
     has_certificate = _is_given(user, "client-certificate")
     has_key = _is_given(user, "client-key")
     if has_certificate != has_key:
         missing = "client-key" if has_certificate else "client-certificate"
-        raise BadKubeconfig(f"{path}: user {name!r} lacks {missing} or {missing}-data")
+        raise InvalidKubeconfig(f"{path}: user {name!r} lacks {missing} or {missing}-data")
     if user.get("exec"):
         return ExecPlugin(_plugin(user["exec"], cluster, path), clock)
     certificate, key = _source(user, "client-certificate", path), _source(user, "client-key", path)
@@ -196,11 +198,11 @@ def _source(user: dict[str, Any], name: str, path: Path) -> bytes | Path:
 
 def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
     if not isinstance(section, dict):
-        raise BadKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
+        raise InvalidKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
     command = str(section.get("command") or "")
     api_version = str(section.get("apiVersion") or "")
     if not command or not api_version.startswith("client.authentication.k8s.io/"):
-        raise BadKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
+        raise InvalidKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
     if "/" in command:
         command = str(_relative(command, path))
     info = None
@@ -212,7 +214,7 @@ def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
         }
     variables = section.get("env") or ()
     if not all(isinstance(e, dict) and {"name", "value"} <= e.keys() for e in variables):
-        raise BadKubeconfig(f"{path}: each env of an exec user needs a name and a value")
+        raise InvalidKubeconfig(f"{path}: each env of an exec user needs a name and a value")
     return PluginCommand(
         command=command,
         api_version=api_version,
@@ -227,15 +229,15 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BadKubeconfig(f"{path}: {error.strerror}") from error
+        raise InvalidKubeconfig(f"{path}: {error.strerror}") from error
     config: Any
     try:
         # onejob writes its own kubeconfigs as JSON, which avoids the import of a YAML parser.
         config = msgspec.json.decode(text) if text.lstrip()[:1] == b"{" else _yaml(text)
     except ValueError as error:
-        raise BadKubeconfig(f"{path}: not a kubeconfig: {error}") from error
+        raise InvalidKubeconfig(f"{path}: not a kubeconfig: {error}") from error
     if not isinstance(config, dict):
-        raise BadKubeconfig(f"{path}: not a kubeconfig")
+        raise InvalidKubeconfig(f"{path}: not a kubeconfig")
     return config
 
 
@@ -256,7 +258,7 @@ def _entry(
             found = entry.get(field) or {}
             if isinstance(found, dict):
                 return found
-    raise BadKubeconfig(f"{path}: there is no {field} named {name!r}")
+    raise InvalidKubeconfig(f"{path}: there is no {field} named {name!r}")
 
 
 def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
@@ -266,14 +268,14 @@ def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
         try:
             return base64.b64decode(str(inline), validate=True)
         except binascii.Error as error:
-            raise BadKubeconfig(f"{path}: {name}-data is not base64") from error
+            raise InvalidKubeconfig(f"{path}: {name}-data is not base64") from error
     file = section.get(name)
     if not file:
         return b""
     try:
         return _relative(str(file), path).read_bytes()
     except OSError as error:
-        raise BadKubeconfig(f"{path}: {name}: {file}: {error.strerror}") from error
+        raise InvalidKubeconfig(f"{path}: {name}: {file}: {error.strerror}") from error
 
 
 def _relative(name: str, kubeconfig: Path) -> Path:

@@ -136,7 +136,7 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results = await stage_in_turns(ops, self.stage, self.look_ahead)
+        results = await stage_all(ops, self.stage, self.look_ahead)
         newest, refused = 0, False
         for result in results:
             if type(result) is not Written:
@@ -260,7 +260,7 @@ class LocalClient:
         return decoded
 
 
-async def stage_in_turns(
+async def stage_all(
     ops: Sequence[Op],
     stage: Callable[[Op], Outcome],
     look_ahead: Callable[[Sequence[Op]], None],

@@ -56,7 +56,7 @@ class _Named(msgspec.Struct):
 _read_named = msgspec.json.Decoder(_Named).decode
 
 
-def is_what_was_sent(found: bytes, sent: bytes) -> bool:
+def matches_sent(found: bytes, sent: bytes) -> bool:
     """Return whether a found object is the one sent earlier.
 
     It has the same name and prefix, the same owners and the annotations that were sent.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from onejob.client.base import Client, Op, Result, Written
-from onejob.client.local import stage_in_turns
+from onejob.client.local import stage_all
 from onejob.wire.errors import ApiError, InternalError
 from onejob.wire.requests import Outcome
 
@@ -79,7 +79,7 @@ class StagedWrites:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        return await stage_in_turns(ops, self._stage, self._client.look_ahead)
+        return await stage_all(ops, self._stage, self._client.look_ahead)
 
     async def durable(self) -> None:
         self._require_kept()

@@ -97,7 +97,7 @@ class Manager:
         return self._requests_before + (self._term.client.requests if self._term else 0)
 
     async def check(self) -> str:
-        """Run the preflight check. Return the server's version. Raises CannotStart."""
+        """Run the preflight check. Return the server's version. Raises PreflightError."""
         settings = self._settings
         client = HttpClient(self._connection, rng=self._rng, request_seconds=_REQUEST_SECONDS)
         try:

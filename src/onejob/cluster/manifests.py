@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onejob.cluster.permissions import ELECTION_NEEDS, MIRROR_NEEDS, NEEDS, OWN_NEEDS, Need
+from onejob.cluster.permissions import (
+    ELECTION_NEEDS,
+    MIRROR_NEEDS,
+    NEEDS,
+    OWN_NAMESPACE_PERMISSIONS,
+    Need,
+)
 
 Document = dict[str, Any]
 
@@ -38,7 +44,13 @@ def manifests(installation: Installation) -> Sequence[Document]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(namespace)},
         *_roles_for_jobs(installation),
-        *_role("Role", f"{_NAME}-own", (*OWN_NEEDS, *ELECTION_NEEDS), namespace, namespace),
+        *_role(
+            "Role",
+            f"{_NAME}-own",
+            (*OWN_NAMESPACE_PERMISSIONS, *ELECTION_NEEDS),
+            namespace,
+            namespace,
+        ),
         _deployment(installation),
     )
 

@@ -57,7 +57,7 @@ NEEDS: Sequence[Need] = (
     Need("", "events", ("create", "patch")),
 )
 #: In the namespace of the controller itself. A Job is created there as a dry run only.
-OWN_NEEDS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
+OWN_NAMESPACE_PERMISSIONS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
 #: With `--mirror`: for the finalizer and the record of the copy's location, for the targets, and
 #: for copied objects.
 MIRROR_NEEDS: Sequence[Need] = (
@@ -74,7 +74,7 @@ ELECTION_NEEDS: Sequence[Need] = (
 def questions(
     namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
 ) -> Sequence[Question]:
-    own = (*OWN_NEEDS, *(ELECTION_NEEDS if leader_elect else ()))
+    own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
     needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
     wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]
     wanted += [(need, own_namespace) for need in own]

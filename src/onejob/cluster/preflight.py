@@ -14,7 +14,7 @@ from onejob.wire.errors import ApiError, Forbidden, Unauthorized
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-class CannotStart(Exception):
+class PreflightError(Exception):
     """A failed prerequisite: a one-line message, and a one-line remedy in `next_step`."""
 
     def __init__(self, message: str, next_step: str = "") -> None:
@@ -27,30 +27,30 @@ async def check(
 ) -> str:
     """Check reachability, permissions and `spec.managedBy`.
 
-    Return the server's version. Raises CannotStart.
+    Return the server's version. Raises PreflightError.
     """
     try:
         version = await _version(client)
         missing = await _missing(client, needs)
         if missing:
-            raise CannotStart(
+            raise PreflightError(
                 f"permissions are missing: {', '.join(map(str, missing))}",
                 "grant them: onejob manifests prints what is needed",
             )
         await _require_managed_by(client, own_namespace, manager, version)
     except Untrusted as error:
-        raise CannotStart(
+        raise PreflightError(
             error.message, "is the kubeconfig's certificate-authority that of this server?"
         ) from error
     except Unauthorized as error:
-        raise CannotStart(
+        raise PreflightError(
             f"the credentials are refused: {error.message}",
             "are they expired, or those of another cluster?",
         ) from error
     except Unreachable as error:
-        raise CannotStart(error.message, "is this the address, and is the server up?") from error
+        raise PreflightError(error.message, "is this the address, and is the server up?") from error
     except ApiError as error:
-        raise CannotStart(f"the server cannot be asked: {error.message}") from error
+        raise PreflightError(f"the server cannot be asked: {error.message}") from error
     return version
 
 
@@ -82,7 +82,7 @@ async def _is_allowed(client: HttpClient, question: Question) -> bool:
 async def _require_managed_by(
     client: HttpClient, namespace: str, manager: str, version: str
 ) -> None:
-    """Raise CannotStart if the server drops `spec.managedBy`.
+    """Raise PreflightError if the server drops `spec.managedBy`.
 
     A server that is too old, or has the feature gate off, drops the field silently, and its own
     controller would run every Job.
@@ -91,7 +91,7 @@ async def _require_managed_by(
     answer = await client.post_raw(target, msgspec.json.encode(_probe(manager)))
     created: Any = msgspec.json.decode(answer)
     if created.get("spec", {}).get("managedBy") != manager:
-        raise CannotStart(
+        raise PreflightError(
             f"the server ({version}) drops spec.managedBy of Jobs, so none would be ours",
             "it takes Kubernetes 1.32, or 1.30 with the feature gate JobManagedBy",
         )

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from onejob.client.base import Replace
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
 from onejob.informers.loop import work
 from onejob.informers.shared import AnyObject
@@ -55,7 +55,7 @@ class DisruptionController:
         #: Budgets by namespace, then by key.
         self._followed: dict[str, dict[Key, _Followed]] = {}
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
-        self._again = DueKeys(context.clock)
+        self._again = DeadlineTimer(context.clock)
         context.informers.metadata(BUDGETS).on_change(self._budgets_changed)
         self._pods.on_change(self._pods_changed)
         self._pods.on_relist(self._relisted)

@@ -14,7 +14,7 @@ from onejob.planning.job.deadlines import Deadlines
 _BATCH: Final = 200
 
 
-class DueKeys:
+class DeadlineTimer:
     """Keys with a deadline each; `take` waits for due ones."""
 
     def __init__(self, clock: Clock) -> None:

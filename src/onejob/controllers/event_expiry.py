@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.client.base import Client, Delete, Result, Selection
 from onejob.clock import Clock
-from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import EVENTS, Key, Meta, View
@@ -63,7 +63,7 @@ class EventExpiry:
         self._client = client
         self._clock = clock
         self._ttl = ttl
-        self._due = DueKeys(clock)
+        self._due = DeadlineTimer(clock)
         self.informer: Informer[RecordedEvent] = Informer(
             client, Selection(EVENTS), _read_event, lambda event: event.key, keep=_none
         )

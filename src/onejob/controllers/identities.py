@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from onejob.client.acting import ActingClient, AllRights, Rights
+from onejob.client.acting import AllRights, AuthorizedClient, Rights
 from onejob.client.local import LocalClient
 from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
 from onejob.controllers.selection import (
@@ -71,26 +71,26 @@ class Identities:
         self._kinds = kinds
         self._metrics = metrics
         self._auditor = auditor
-        self._clients: dict[str, ActingClient] = {}
+        self._clients: dict[str, AuthorizedClient] = {}
         #: The API server's own requests: roles, definitions, the expiry of Events.
         self.server = self._acting(server_user(), AllRights())
         self.access = AccessPolicy(self.server)
         #: Fills the caches that all controllers share.
         self.informers = self._acting(manager_user(), ControllerRights(self.access.policy))
 
-    def controller(self, name: str) -> ActingClient:
+    def controller(self, name: str) -> AuthorizedClient:
         """Return the client of a controller, given by its name in `selection`."""
         user = controller_user(ACCOUNTS[name])
         if user.name not in self._clients:
             self._clients[user.name] = self._acting(user, ControllerRights(self.access.policy))
         return self._clients[user.name]
 
-    def node(self, name: str) -> ActingClient:
+    def node(self, name: str) -> AuthorizedClient:
         return self._acting(node_user(name), NodeRights(self.access.policy))
 
-    def _acting(self, user: User, rights: Rights) -> ActingClient:
+    def _acting(self, user: User, rights: Rights) -> AuthorizedClient:
         if self._auditor is None:
-            return ActingClient(self._client, user, rights, self._kinds, self._metrics)
+            return AuthorizedClient(self._client, user, rights, self._kinds, self._metrics)
         from onejob.client.audited import AuditedClient
 
         return AuditedClient(self._client, user, rights, self._kinds, self._metrics, self._auditor)

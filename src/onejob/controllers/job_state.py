@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
-from onejob.planning.job.backoff import BackoffRecord, PastEnds
-from onejob.planning.job.counting import Census
+from onejob.planning.job.backoff import BackoffRecord, FinishHistory
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.pod_facts import PodEnd, end_of, finish_time, is_tracked
 from onejob.planning.job.pod_template import PodFactory
 
@@ -21,7 +21,7 @@ Urgency: TypeAlias = Literal["at once", "soon", "not at all"]
 
 
 class JobState(Struct):
-    census: Census = field(default_factory=Census)
+    census: JobPods = field(default_factory=JobPods)
     #: UIDs of Pods that the server reported as not found while the cache still contains them. They
     #: are counted already, and would be counted again in every sync.
     gone: set[str] = field(default_factory=set)
@@ -29,7 +29,7 @@ class JobState(Struct):
     unclaimed: set[str] = field(default_factory=set)
     #: None before the first sync, which rebuilds it from `past_ends`.
     backoff: BackoffRecord | None = None
-    past_ends: PastEnds = field(default_factory=PastEnds)
+    past_ends: FinishHistory = field(default_factory=FinishHistory)
     future_times: FutureTimes = NO_FUTURE_TIMES
     #: Whether a terminal status was written that the cache does not include yet.
     finish_pending: bool = False
@@ -90,7 +90,7 @@ class JobState(Struct):
                 if (pod := self.census.get(uid)) is not None and is_tracked(pod):
                     self.record_end(pod)
             self.backoff = self.past_ends.record(job)
-            self.past_ends = PastEnds()
+            self.past_ends = FinishHistory()
         return self.backoff
 
     def drop(self, uid: str) -> None:

@@ -42,7 +42,7 @@ _ALIASES: Final[Mapping[str, str]] = {
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
 #: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
 #: serves no API.
-OF_A_RUN: Final[frozenset[str]] = ALL - {CRONJOB, DISRUPTION, QUOTA}
+RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {CRONJOB, DISRUPTION, QUOTA}
 
 
 class UnknownController(ValueError):

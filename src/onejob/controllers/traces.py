@@ -14,7 +14,7 @@ from onejob.tracing import Tracer
 _REMEMBERED: Final = 10_000
 
 
-class EndedThings:
+class CompletionTracer:
     def __init__(self, tracer: Tracer, informers: SharedInformers) -> None:
         """Create after the informers have listed: earlier ends are not recorded."""
         self._tracer = tracer

@@ -15,7 +15,7 @@ from onejob.client.base import Client, Delete
 from onejob.client.events import EventRecorder
 from onejob.clock import Clock
 from onejob.controllers.custom_ttl import FinishableKinds
-from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.due_keys import DeadlineTimer
 from onejob.gates import FeatureGates
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
@@ -69,7 +69,7 @@ class TtlController:
         self._clock = clock
         self._metrics = metrics
         self._workers = workers
-        self._waiting = DueKeys(clock)
+        self._waiting = DeadlineTimer(clock)
         #: Monotonic time.
         self._next_skew_warning = 0.0
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)

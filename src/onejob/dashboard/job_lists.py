@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from onejob.api.yielding import DOCUMENT_COST, Turns
+from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.client.base import Client, Selection
 from onejob.objects.meta import JOBS
 
@@ -18,7 +18,7 @@ async def job_documents(
     while True:
         page = await client.list(Selection(JOBS, namespace), limit=_PAGE, token=token)
         for document in page.documents:
-            await turns.spend(len(document) + DOCUMENT_COST)
+            await turns.spend(len(document) + PER_DOCUMENT_COST_BYTES)
             if wanted(document):
                 found.append(document)
         token = page.continue_token

@@ -14,14 +14,14 @@ from onejob.wire.errors import ApiError
 from onejob.wire.requests import LogOptions
 
 #: Queued frames. A slow reader delays its logs rather than growing the memory.
-_MOST_WAITING = 16
+_MAX_QUEUED_REQUESTS = 16
 
 
 async def merged_logs(
     source: LogSource, namespace: str, wanted: Sequence[tuple[str, str]], options: LogOptions
 ) -> AsyncIterator[bytes]:
     """Yield frames of the logs of `wanted`, pairs of Pod and container."""
-    frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+    frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_QUEUED_REQUESTS)
 
     async def read(number: int, pod: str, container: str) -> None:
         with suppress(ApiError):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from onejob.api.access.authentication import Credentials, holder_of
+from onejob.api.access.authentication import Credentials, fairness_principal
 from onejob.clock import Clock
 
 #: A request with this header is authenticated by its session alone, without other credentials.
@@ -139,7 +139,11 @@ def set_cookie(name: str, value: str, seconds: int) -> bytes:
 
 def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, most: int) -> None:
     """Evict entries to make room for one more of that user; `held` is ordered oldest first."""
-    own = [hashed for hashed, one in held.items() if holder_of(one.user) == holder_of(user)]
+    own = [
+        hashed
+        for hashed, one in held.items()
+        if fairness_principal(one.user) == fairness_principal(user)
+    ]
     for hashed in own[: max(0, len(own) - most_each + 1)]:
         del held[hashed]
     while len(held) >= most:

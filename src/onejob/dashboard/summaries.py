@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from onejob.api.yielding import DOCUMENT_COST, Turns
+from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
@@ -48,7 +48,7 @@ from onejob.wire.errors import NotFound
 Document: TypeAlias = dict[str, Any]
 
 #: Upper bound on ended Pods that are read; the rest of a larger Job is skipped.
-MOST_LOOKED_AT: Final = 1500
+MAX_ENDED_PODS: Final = 1500
 #: Upper bound on active Pods that are read.
 _MOST_ACTIVE: Final = 1000
 #: Rows per phase in the response.
@@ -97,7 +97,7 @@ class Summaries:
         clock: Clock,
         local_zone: str,
         *,
-        most_looked_at: int = MOST_LOOKED_AT,
+        most_looked_at: int = MAX_ENDED_PODS,
     ) -> None:
         """`pods` contains the Pods that have not ended."""
         self._most_looked_at = most_looked_at
@@ -261,7 +261,7 @@ class Summaries:
                 found[key.name] = await self._client.get(key)
             except NotFound:
                 continue
-            await turns.spend(len(found[key.name]) + DOCUMENT_COST)
+            await turns.spend(len(found[key.name]) + PER_DOCUMENT_COST_BYTES)
         return found
 
     async def index(self, key: Key, index: int) -> Document:
@@ -299,7 +299,7 @@ class Summaries:
                 if not stored.key.name.startswith(prefix):
                     return found, True
                 looked_at += 1
-                await turns.spend(len(stored.value) + DOCUMENT_COST)
+                await turns.spend(len(stored.value) + PER_DOCUMENT_COST_BYTES)
                 pod = read_pod_view(stored.value)
                 owner = pod.metadata.controller_ref
                 if owner is not None and owner.uid == uid:

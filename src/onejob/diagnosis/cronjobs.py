@@ -13,7 +13,7 @@ from onejob.objects.job import Job, read_job
 from onejob.planning.counts import counted
 from onejob.planning.cronjob.planner import StartPlan, plan_start
 from onejob.planning.cronjob.schedule import Calendar, Schedule
-from onejob.planning.cronjob.slots import MANY_MISSED, schedule_of, slots_from
+from onejob.planning.cronjob.slots import MISSED_EVENT_THRESHOLD, schedule_of, slots_from
 from onejob.planning.cronjob.status import by_start_time, update_status
 
 _SHOWN_JOBS: Final = 3
@@ -96,8 +96,8 @@ def _evidence(
     if status.last_successful_time is not None:
         lines.append(f"its last Job to succeed ended {ago_text(status.last_successful_time, now)}")
     if schedule is not None and (missed := _missed(cronjob, schedule, plan, now)):
-        many = counted(min(missed, MANY_MISSED), "time")
-        more = "more than " if missed > MANY_MISSED else ""
+        many = counted(min(missed, MISSED_EVENT_THRESHOLD), "time")
+        more = "more than " if missed > MISSED_EVENT_THRESHOLD else ""
         verb = "has" if missed == 1 else "have"
         lines.append(f"{more}{many} of its schedule {verb} passed since without a Job")
     lines += [f"job/{reference.name} is running" for reference in status.active]
@@ -107,7 +107,7 @@ def _evidence(
 def _missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> int:
     count = 0
     slot = schedule.next(slots_from(cronjob, plan.current.status))
-    while slot is not None and slot <= now and count <= MANY_MISSED:
+    while slot is not None and slot <= now and count <= MISSED_EVENT_THRESHOLD:
         count += 1
         slot = schedule.next(slot)
     return count

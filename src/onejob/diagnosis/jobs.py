@@ -28,8 +28,8 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.counts import counted
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
-from onejob.planning.job.counting import Census
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.counting import JobPods
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
@@ -65,7 +65,7 @@ def explain_job(
     job = read_job(msgspec.json.encode(job_document))
     pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
     record = _backoff_record(pods)
-    plan = plan_job(job, Census(pods), Observed(backoff=record), now, Settings())
+    plan = plan_job(job, JobPods(pods), Observed(backoff=record), now, Settings())
     failed = sorted((p for p in pods if p.phase == "Failed"), key=finish_time)
     title = f"job/{job.metadata.name}"
     if ended is not None and not job.finished:
@@ -304,7 +304,7 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
         verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
         how = what or _reason(pod) or "deleted"
         text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
-        ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+        ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
         if ruling.action is not None:
             text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
         elif job.spec.pod_failure_policy is not None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from onejob.client.inline_kubeconfig import read_inline_kubeconfig
-from onejob.client.kubeconfig import BadKubeconfig
+from onejob.client.kubeconfig import InvalidKubeconfig
 from onejob.objects.job import is_finished, read_job
 from onejob.planning.mirror.annotations import record_of
 from onejob.planning.mirror.names import KUBECONFIG_KEY, MANAGER, TARGET
@@ -56,7 +56,7 @@ def _target(secret: Document, jobs: Sequence[Document]) -> Document:
         "server": server,
         "jobs": len(jobs),
         "unfinished": len(unfinished),
-        "state": "BadKubeconfig" if problem else state,
+        "state": "InvalidKubeconfig" if problem else state,
         "message": problem or (troubled[0]["message"] if troubled else ""),
     }
 
@@ -69,5 +69,5 @@ def _server(secret: Document) -> tuple[str, str]:
     try:
         text = base64.b64decode(secret.get("data", {}).get(KUBECONFIG_KEY, ""))
         return read_inline_kubeconfig(text, "its kubeconfig").server, ""
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         return "<none>", str(error)

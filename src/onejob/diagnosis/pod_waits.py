@@ -16,7 +16,7 @@ from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
 from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Candidate, NodeView, Taint, misfit
-from onejob.wire.quantity import BadQuantity
+from onejob.wire.quantity import InvalidQuantity
 
 #: Seconds before a permanent condition is reported: just enough to be sure that the observed state
 #: is current.
@@ -143,7 +143,7 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
         return PodWait("Unschedulable", message or "it waits for a node", short=lacking)
     try:
         demand = demand_of(spec)
-    except BadQuantity as error:
+    except InvalidQuantity as error:
         return _certain("Unschedulable", str(error), "correct the amount")
     created_at = pod.metadata.creation_timestamp
     assert created_at is not None, "the API stamps every object"

@@ -61,4 +61,4 @@ class NodeOptions(Struct, frozen=True):
     #: Retention of the logs of deleted Pods; None deletes them with the Pod.
     kept_logs: LogRetention | None = None
     #: Whether Pods end with this process (`run`) or outlive it (`serve`).
-    pods_end_with_us: bool = False
+    pods_end_with_server: bool = False

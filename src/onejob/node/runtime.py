@@ -110,7 +110,7 @@ class CommandResult(Struct, frozen=True):
     pressure: str = ""
 
 
-class Inheritance(Struct, frozen=True):
+class RecoveredState(Struct, frozen=True):
     """Attempts left by an earlier run of the node."""
 
     attempts: Sequence[RuntimeEvent] = ()
@@ -144,7 +144,7 @@ class Runtime(Protocol):
     name: str
     traits: RuntimeTraits
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         """Connect to the engine or supervisor; return the attempts known from earlier runs.
 
         Raises:
@@ -202,7 +202,7 @@ class RefreshesVolumes(Protocol):
 
 
 @runtime_checkable
-class KeepsStdin(Protocol):
+class AttachableStdin(Protocol):
     """Runtime whose containers may have a stdin to which clients attach later: `kubectl attach
     -i`."""
 
@@ -215,7 +215,7 @@ class KeepsStdin(Protocol):
 
 
 @runtime_checkable
-class GathersStarts(Protocol):
+class BatchesStarts(Protocol):
     """Runtime that starts containers in batches, namely the ones launched together."""
 
     def send_starts(self) -> None:
@@ -224,7 +224,7 @@ class GathersStarts(Protocol):
 
 
 @runtime_checkable
-class TakesAMoment(Protocol):
+class Preparable(Protocol):
     """Runtime with start-up work that may overlap other work."""
 
     def prepare(self) -> None:
@@ -240,7 +240,7 @@ class ReportsConditions(Protocol):
 
 
 @runtime_checkable
-class RemembersReboots(Protocol):
+class TracksReboots(Protocol):
     """Runtime that reports `rebooted` at each start until the reboot is settled."""
 
     def reboot_settled(self) -> None:
@@ -254,7 +254,7 @@ class LimitsInForce(Struct, frozen=True):
 
 
 @runtime_checkable
-class KnowsLimits(Protocol):
+class ReportsLimits(Protocol):
     """Runtime whose ability to enforce `resources.limits` depends on the machine."""
 
     @property

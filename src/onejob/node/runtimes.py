@@ -40,7 +40,7 @@ class RuntimeKind(Struct, frozen=True):
 def _make_process(
     options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext
 ) -> Runtime:
-    if options.pid_namespace == "auto" and (options.pods_end_with_us or os.geteuid() != 0):
+    if options.pid_namespace == "auto" and (options.pods_end_with_server or os.geteuid() != 0):
         options = replace(options, pid_namespace="off")
     # Python block-buffers output to pipes; its last lines before a kill would be lost.
     variables = {

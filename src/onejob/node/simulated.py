@@ -18,7 +18,7 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Inheritance,
+    RecoveredState,
     RuntimeEvent,
     RuntimeTraits,
     Started,
@@ -59,9 +59,9 @@ class SimulatedRuntime:
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         self._deliver = deliver
-        return Inheritance()
+        return RecoveredState()
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)

@@ -366,17 +366,17 @@ class NodePodSpec(View, frozen=True):
     readiness_gates: tuple[ReadinessGate, ...] = ()
 
 
-class ReportedRun(View, frozen=True):
+class ReportedRunning(View, frozen=True):
     started_at: datetime | None = None
 
 
-class ReportedWait(View, frozen=True):
+class ReportedWaiting(View, frozen=True):
     reason: str = ""
 
 
 class ReportedState(View, frozen=True):
-    waiting: ReportedWait | None = None
-    running: ReportedRun | None = None
+    waiting: ReportedWaiting | None = None
+    running: ReportedRunning | None = None
     terminated: Terminated | None = None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.fanout import weight
 from onejob.store.limits import Limits
-from onejob.store.upkeep import Upkeep
+from onejob.store.upkeep import Maintenance
 from onejob.store.writer import Committer, Writer
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CommitQueue:
         self,
         writer: Writer,
         committer: Committer,
-        upkeep: Upkeep,
+        upkeep: Maintenance,
         limits: Limits,
         *,
         revision: int,

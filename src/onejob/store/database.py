@@ -18,7 +18,7 @@ from msgspec import Struct
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen, Change, CorruptStore, Stored, StoreFailed
 from onejob.store.checksums import DAMAGED, is_intact
-from onejob.store.encryption import Cipher, rewrite_others
+from onejob.store.encryption import Cipher, reencrypt_secrets
 from onejob.store.limits import MIB
 from onejob.store.lock_file import (
     CREATED,
@@ -102,7 +102,7 @@ def open_database(
             migrate(writer)
             if _size(log_path(path)) > room_for_log(free_bytes()):
                 _truncate_log(writer)
-            if given and rewrite_others(writer, cipher):
+            if given and reencrypt_secrets(writer, cipher):
                 # The write-ahead log still contains them in their previous form.
                 _truncate_log(writer)
             reader = Reader(path, vfs, cipher)

@@ -162,7 +162,7 @@ def _lines(path: Path) -> list[str]:
         raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
 
 
-def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
+def reencrypt_secrets(connection: apsw.Connection, cipher: Cipher) -> int:
     """Re-encrypt all Secrets that are not stored in the current form, and return their number.
 
     Raises MissingKey.

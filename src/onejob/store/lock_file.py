@@ -105,10 +105,10 @@ class LockFile:
         full, no mark is kept: the faults that it detects are rarer than a full disk.
         """
         self._revision = revision
-        if not keep_in_place(self._file):
+        if not disable_copy_on_write(self._file):
             # Created by an earlier version. Only an empty file can change this attribute.
             os.ftruncate(self._file, 0)
-            keep_in_place(self._file)
+            disable_copy_on_write(self._file)
         try:
             mark = _packed(Mark(revision, _NOT_KNOWN))
             os.pwrite(self._file, mark + _packed_file(self._path), 0)
@@ -214,7 +214,7 @@ def write_mark(path: Path, mark: Mark) -> None:
         os.close(file)
 
 
-def keep_in_place(file: int) -> bool:
+def disable_copy_on_write(file: int) -> bool:
     """Disable copy-on-write for a file that will be mapped; return whether it is disabled.
 
     On btrfs a written page goes to a new place. On a full disk there is none, and the process is
@@ -240,7 +240,7 @@ def prepare_index(path: Path) -> None:
         # Left by a kill, so created here; or in use.
         return
     try:
-        keep_in_place(file)
+        disable_copy_on_write(file)
     finally:
         os.close(file)
 

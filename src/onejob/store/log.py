@@ -1,7 +1,7 @@
 """SQLite-backed store: the composition of the package's parts.
 
 A write is staged here and committed by `CommitQueue`; it then becomes visible in `Contents` (reads
-and lists) and `Fanout` (watches). `Upkeep` compacts old history.
+and lists) and `Fanout` (watches). `Maintenance` compacts old history.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from onejob.store.history import CommitTimes
 from onejob.store.limits import Limits
 from onejob.store.listing import Listing
 from onejob.store.recovery import Recovered, recover
-from onejob.store.upkeep import Upkeep
+from onejob.store.upkeep import Maintenance
 from onejob.store.versions import Versions
 from onejob.store.writer import Committer, ThreadCommitter, Writer
 
@@ -75,9 +75,9 @@ class LogStore:
             committer = committer if committer is not None else ThreadCommitter()
         except CorruptStore as error:
             database.close(tidy=False)
-            from onejob.store.checking.integrity import said_in_full
+            from onejob.store.checking.integrity import describe_corruption
 
-            raise CorruptStore(said_in_full(Path(path), is_readable, error)) from error
+            raise CorruptStore(describe_corruption(Path(path), is_readable, error)) from error
         except BaseException:
             database.close(tidy=False)
             raise
@@ -114,7 +114,7 @@ class LogStore:
             damaged=self._damage.found,
         )
         writer = Writer(database.writer, database.lock, limits, database.free_bytes, cipher)
-        self._upkeep = Upkeep(
+        self._upkeep = Maintenance(
             writer,
             committer,
             recovered.history,
@@ -124,7 +124,7 @@ class LogStore:
             on_failure=self._fail,
         )
         for revision in recovered.erasing:
-            self._upkeep.must_erase(revision)
+            self._upkeep.erase_on_compaction(revision)
         if recovered.unchecked:
             self._upkeep.add_checksums(self._reader)
         self._queue = CommitQueue(
@@ -336,7 +336,7 @@ class LogStore:
                 dead += 1 if change.value is not None else 2
                 dead_bytes += len(change.previous)
                 if change.key.resource == ENCRYPTED_RESOURCE:
-                    self._upkeep.must_erase(change.revision)
+                    self._upkeep.erase_on_compaction(change.revision)
         self._revision = group.changes[-1].revision
         self._times.committed(self._revision, self._clock.now())
         self.commits += 1

@@ -45,7 +45,7 @@ STEPS: tuple[str, ...] = (
         WHERE revision > old.compacted AND revision <= new.compacted AND value IS NULL;
     END;
     """,
-    # Existing rows have none; `Upkeep` adds theirs in slices.
+    # Existing rows have none; `Maintenance` adds theirs in slices.
     "ALTER TABLE log ADD COLUMN checksum INTEGER;",
 )
 

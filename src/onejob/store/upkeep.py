@@ -22,7 +22,7 @@ CHECKSUM_ROWS = 256
 CHECKSUM_PAUSE_SECONDS = 0.05
 
 
-class Upkeep:
+class Maintenance:
     """Schedules maintenance on the committer.
 
     `on_compacting` is called before history up to a revision is removed, `on_failure` when the
@@ -72,7 +72,7 @@ class Upkeep:
         if self._writer.checkpoint_due:
             self._committer.submit(self._writer.checkpoint, self._on_done)
 
-    def must_erase(self, revision: int) -> None:
+    def erase_on_compaction(self, revision: int) -> None:
         """Have the sensitive value that `revision` superseded overwritten when it is compacted."""
         self._erasing.append(revision)
 

@@ -36,7 +36,7 @@ _EXPONENT_BOUND: Final = 64
 _LONGEST_REMEMBERED: Final = 100
 
 
-class BadQuantity(ValueError):
+class InvalidQuantity(ValueError):
     """Invalid quantity; the message is upstream's."""
 
 
@@ -63,7 +63,7 @@ class Quantity(Struct, frozen=True, order=True):
 
 
 def parse_quantity(text: str | int | float) -> Quantity:
-    """Parse a quantity; numbers are parsed as their JSON text. Raises `BadQuantity`."""
+    """Parse a quantity; numbers are parsed as their JSON text. Raises `InvalidQuantity`."""
     text = text if isinstance(text, str) else repr(text)
     return _parse(text) if len(text) <= _LONGEST_REMEMBERED else _parse.__wrapped__(text)
 
@@ -88,15 +88,15 @@ def _canonical(text: str) -> str:
 def _parse(text: str) -> Quantity:
     match = _PARTS.fullmatch(text.strip())
     if match is None or not match[0]:
-        raise BadQuantity(_WRONG_FORMAT)
+        raise InvalidQuantity(_WRONG_FORMAT)
     sign, units, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     if not units and not fraction:
         # Upstream parses a lone sign as zero, but not a suffix or a dot without digits.
         if suffix or match[3] is not None:
-            raise BadQuantity(_WRONG_NUMBER)
+            raise InvalidQuantity(_WRONG_NUMBER)
         units = "0"
     if len(units) + len(fraction) > 1000:
-        raise BadQuantity(_WRONG_NUMBER)
+        raise InvalidQuantity(_WRONG_NUMBER)
     digits = int(units + fraction)
     if sign == "-":
         digits = -digits
@@ -118,9 +118,9 @@ def _scale(suffix: str) -> tuple[int, QuantityFormat]:
         try:
             exponent = int(suffix[1:])
         except ValueError:
-            raise BadQuantity(_WRONG_SUFFIX) from None
+            raise InvalidQuantity(_WRONG_SUFFIX) from None
         return max(-_EXPONENT_BOUND, min(_EXPONENT_BOUND, exponent)), "exponent"
-    raise BadQuantity(_WRONG_SUFFIX)
+    raise InvalidQuantity(_WRONG_SUFFIX)
 
 
 def _bounded(numerator: int, denominator: int) -> int:

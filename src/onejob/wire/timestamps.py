@@ -14,12 +14,12 @@ _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 
 
-class BadTime(ValueError):
+class InvalidTime(ValueError):
     """Invalid RFC 3339 time; the message is close to upstream's."""
 
 
 def canonical_time(text: str) -> str:
-    """Return the time in UTC, truncated to whole seconds. Raises `BadTime`."""
+    """Return the time in UTC, truncated to whole seconds. Raises `InvalidTime`."""
     # Long texts are not cached, so that a client cannot fill the memory.
     return _canonical_time(text) if len(text) <= 64 else _canonical_time.__wrapped__(text)
 
@@ -32,7 +32,7 @@ def _canonical_time(text: str) -> str:
 
 
 def canonical_micro_time(text: str) -> str:
-    """Return the time in UTC with exactly six fractional digits. Raises `BadTime`."""
+    """Return the time in UTC with exactly six fractional digits. Raises `InvalidTime`."""
     moment = _parse(text, _MICRO_LAYOUT)
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
@@ -49,7 +49,7 @@ def _parse(text: str, layout: str) -> datetime:
             UTC
         )
     except (ValueError, OverflowError):
-        raise BadTime(
+        raise InvalidTime(
             f'parsing time "{shortened(text)}" as "{layout}": cannot parse "{shortened(text)}" '
             'as "2006"'
         ) from None

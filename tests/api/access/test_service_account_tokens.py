@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.access.authentication import ADMIN, API_AUDIENCE, UnusableToken
+from onejob.api.access.authentication import ADMIN, API_AUDIENCE, RejectedToken
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.reviews import review
 from onejob.api.access.service_accounts.signing_keys import (
@@ -87,7 +87,7 @@ def test_a_token_ends_when_it_says(tmp_path: Path) -> None:
         await asyncio.sleep(659)
         assert accounts.who(token)
         await asyncio.sleep(2)
-        with pytest.raises(UnusableToken, match="expired"):
+        with pytest.raises(RejectedToken, match="expired"):
             accounts.who(token)
 
     with_accounts(tmp_path, test)
@@ -102,7 +102,7 @@ def test_a_token_ends_with_the_object_that_it_is_bound_to(tmp_path: Path, bound:
         token, other = accounts.token(boundObjectRef=reference), accounts.token()
         assert accounts.who(token)
         await accounts.remove(resource, name)
-        with pytest.raises(UnusableToken):
+        with pytest.raises(RejectedToken):
             accounts.who(token)
         assert accounts.who(other)
 
@@ -115,11 +115,11 @@ def test_an_object_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
         bound, plain = accounts.token(boundObjectRef=reference), accounts.token()
         await accounts.remove("pods", "p")
         await create(accounts.service, a_pod("p"), POD)
-        with pytest.raises(UnusableToken):
+        with pytest.raises(RejectedToken):
             accounts.who(bound)
         await accounts.remove("serviceaccounts", "default")
         await create(accounts.service, {"metadata": {"name": "default"}}, ACCOUNT)
-        with pytest.raises(UnusableToken):
+        with pytest.raises(RejectedToken):
             accounts.who(plain)
 
     with_accounts(tmp_path, test)
@@ -128,7 +128,7 @@ def test_an_object_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
 def test_a_token_is_for_its_audience_only(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         token = accounts.token(audiences=["vault"])
-        with pytest.raises(UnusableToken, match="audience"):
+        with pytest.raises(RejectedToken, match="audience"):
             accounts.who(token)
         assert accounts.who(token, ("vault",))
 
@@ -162,7 +162,7 @@ def test_whatever_is_changed_in_a_token_makes_it_worthless(tmp_path: Path) -> No
             f"{header}.{encoded({'iss': API_AUDIENCE})}.{signature}",
             "a" * 20000 + f".{claims}.{signature}",
         ):
-            with pytest.raises(UnusableToken):
+            with pytest.raises(RejectedToken):
                 accounts.who(forged)
 
     with_accounts(tmp_path, test)
@@ -189,7 +189,7 @@ def test_after_a_rotation_older_tokens_hold_until_their_key_is_dropped(tmp_path:
         assert len(accounts.accounts.key_set()["keys"]) == 2
         rotate_keys(accounts.keys_file, clock.now() + LONGEST_TOKEN_LIFE)
         assert len(accounts.accounts.key_set()["keys"]) == 2
-        with pytest.raises(UnusableToken, match="key"):
+        with pytest.raises(RejectedToken, match="key"):
             accounts.who(old)
 
     with_accounts(tmp_path, test)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from onejob.api.yielding import SharedTurns, Worker
+from onejob.api.yielding import SharedYieldBudget, Worker
 from onejob.clock import SystemClock
 from onejob.wire.errors import not_found
 from onejob.wire.kinds import KINDS, Kind
@@ -51,7 +51,7 @@ class ScriptedService:
         self.open_watches = 0
         self.no_watches = asyncio.Event()
         self.worker = Worker()
-        self.watch_turns = SharedTurns()
+        self.watch_turns = SharedYieldBudget()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         self._fail()

@@ -9,7 +9,7 @@ from onejob.api.access.admin_token import admin_token
 from onejob.api.access.authentication import (
     ADMIN,
     ANONYMOUS,
-    AnyOf,
+    AuthenticatorChain,
     CertificateAuthenticator,
     Credentials,
     Impersonation,
@@ -112,7 +112,7 @@ def test_only_somebody_is_authenticated(
 
 
 def test_the_first_that_knows_decides() -> None:
-    both = AnyOf([TOKENS, CERTIFICATES])
+    both = AuthenticatorChain([TOKENS, CERTIFICATES])
     credentials = Credentials("secret", (("commonName", "alice"),), LATER)
     assert identify(both, credentials) is ADMIN
     assert identify(both, Credentials("", (("commonName", "alice"),), LATER)).name == "alice"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.access.authentication import holder_of
-from onejob.api.http.fairness import FairSeats
+from onejob.api.access.authentication import fairness_principal
+from onejob.api.http.fairness import FairQueue
 from onejob.api.yielding import REQUESTER, Worker
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
@@ -18,16 +18,16 @@ from onejob.wire.errors import TooManyRequests
 from tests.api.http.raw_requests import Requests, eventually, with_requests
 
 
-def _seated(test: Callable[[FairSeats], Awaitable[None]], seats: int = 2, queue: int = 3) -> None:
+def _seated(test: Callable[[FairQueue], Awaitable[None]], seats: int = 2, queue: int = 3) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        await test(FairSeats(loop.time, seats=seats, queue=queue))
+        await test(FairQueue(loop.time, seats=seats, queue=queue))
 
     run_virtual(main())
 
 
 def test_who_is_alone_is_never_held_up() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         for _ in range(100):
             await seats.enter("a")
         assert seats.waited == 0
@@ -39,7 +39,7 @@ def test_who_is_alone_is_never_held_up() -> None:
 
 
 def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
         await asyncio.sleep(1.5)
@@ -51,7 +51,7 @@ def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
 
 
 def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
         entered: list[int] = []
@@ -79,7 +79,7 @@ def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
 
 
 def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
         await asyncio.sleep(0.01)
@@ -101,7 +101,7 @@ def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind
 
 
 def test_a_queue_that_is_full_says_when_to_come_back() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
         await seats.enter("a")
@@ -120,7 +120,7 @@ def test_a_queue_that_is_full_says_when_to_come_back() -> None:
 
 
 def test_when_the_others_are_gone_the_queue_opens() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
         await seats.enter("a")
@@ -134,7 +134,7 @@ def test_when_the_others_are_gone_the_queue_opens() -> None:
 
 
 def test_whoever_gives_up_leaves_no_seat_taken() -> None:
-    async def test(seats: FairSeats) -> None:
+    async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
         first = asyncio.ensure_future(seats.enter("a"))
@@ -160,7 +160,7 @@ async def _holds(look: Callable[[], bool]) -> bool:
 def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         app = requests.server.listener.app
-        app.seats = FairSeats(SystemClock().monotonic, seats=1, queue=1)
+        app.seats = FairQueue(SystemClock().monotonic, seats=1, queue=1)
         connection = load_kubeconfig(requests.server.kubeconfig, SystemClock())
         credential = await connection.credentials.current()
         other = {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}
@@ -195,7 +195,7 @@ def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: P
     with_requests(tmp_path, test)
 
 
-class _NoSeats(FairSeats):
+class _NoSeats(FairQueue):
     async def enter(self, name: str) -> None:
         pass
 
@@ -270,7 +270,7 @@ def test_a_flood_under_many_names_is_one_flood(tmp_path: Path) -> None:
     ],
 )
 def test_service_accounts_of_a_namespace_are_one_holder(user: str, holder: str) -> None:
-    assert holder_of(user) == holder
+    assert fairness_principal(user) == holder
 
 
 def test_large_requests_are_worked_on_in_name_of_their_user(

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from onejob.api.access.authentication import ADMIN, AnyOf, TokenAuthenticator
+from onejob.api.access.authentication import ADMIN, AuthenticatorChain, TokenAuthenticator
 from onejob.api.access.authorization import Attributes, Decision
 from onejob.wire.requests import LogOptions, User
 from tests.api.http.exec_sessions_support import EXEC, Programs, pod, session
@@ -76,7 +76,7 @@ def run(folder: Path, test: Callable[[Wire, Callable[[], None]], Any], revoke: R
 
     with_server(
         service, folder, main, authorizer=rights, sessions=Programs(), logs=Logs(),
-        authenticator=AnyOf([TokenAuthenticator(tokens)]),
+        authenticator=AuthenticatorChain([TokenAuthenticator(tokens)]),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from onejob.api.access.authentication import (
     ADMIN,
-    AnyOf,
+    AuthenticatorChain,
     CertificateAuthenticator,
     TokenAuthenticator,
 )
@@ -162,7 +162,9 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
     most = extra.pop("max_connections", None)
     certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
     metrics = Metrics()
-    default = AnyOf([TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)])
+    default = AuthenticatorChain(
+        [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
+    )
     app = ApiApp(
         service,
         authenticator=extra.pop("authenticator", default),

@@ -15,7 +15,7 @@ from tests.node.podman.support import a_podman_node
 
 async def main() -> None:
     path, engine = Path(sys.argv[1]), tuple(shlex.split(sys.argv[2]))
-    async with a_podman_node(path, engine=engine, pods_end_with_us="owner" in sys.argv) as node:
+    async with a_podman_node(path, engine=engine, pods_end_with_server="owner" in sys.argv) as node:
         await node.create(json.loads(sys.stdin.readline()))
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -28,7 +28,7 @@ ROOT_CA = Key("configmaps", "default", "kube-root-ca.crt")
 
 def test_a_container_finds_its_token_and_cannot_change_it(place: Path) -> None:
     (place / "pki").mkdir(mode=0o700)
-    options = NodeOptions(engine=ENGINE, engine_options=OPTIONS, pods_end_with_us=True)
+    options = NodeOptions(engine=ENGINE, engine_options=OPTIONS, pods_end_with_server=True)
     text = (
         f"cd {ACCOUNT_FOLDER}; cat token; echo; cat ca.crt; echo; cat namespace; echo; "
         "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT; "

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.podman.logs import Dictation, OutputCommands
+from onejob.node.podman.logs import LogClientImport, OutputCommands
 
 
 def test_dictation_writes_the_lines_of_the_client(tmp_path: Path) -> None:
     printing = ("echo", "2026-01-02T03:04:05.000000006Z hello")
 
     async def main() -> None:
-        await Dictation(OutputCommands(printing, printing), tmp_path / "log").finish()
+        await LogClientImport(OutputCommands(printing, printing), tmp_path / "log").finish()
 
     asyncio.run(main())
     assert (tmp_path / "log").read_bytes().endswith(b" hello\n")
@@ -25,7 +25,7 @@ def test_dictation_ends_when_the_client_cannot_be_run(
     missing = (str(tmp_path / "no-such-client"), "logs")
 
     async def main() -> None:
-        dictation = Dictation(OutputCommands(missing, missing), tmp_path / "log")
+        dictation = LogClientImport(OutputCommands(missing, missing), tmp_path / "log")
         await dictation.finish()
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from onejob.node.logs.reading import read_logs
-from onejob.node.podman.logs import Transcript
+from onejob.node.podman.logs import LogFileImport
 from onejob.wire.requests import LogOptions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def append(path: Path, *records: str) -> None:
 
 def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "logs" / "target"
-    transcript = Transcript(source, target)
+    transcript = LogFileImport(source, target)
     transcript.catch_up()
     append(source, record(1, "one"), record(1, "two", stream="stderr"), record(2, "thr", "P"))
     transcript.catch_up()
@@ -43,14 +43,14 @@ def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) ->
 
 def test_times_of_other_zones_are_told_in_utc(tmp_path: Path) -> None:
     append(tmp_path / "source", record(1, "x", zone="+05:30"))
-    Transcript(tmp_path / "source", tmp_path / "target").finish()
+    LogFileImport(tmp_path / "source", tmp_path / "target").finish()
     expected = "2026-01-01T04:30:01.123456789Z x\n"
     assert logged(tmp_path / "target", timestamps=True) == expected
 
 
 def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
-    transcript = Transcript(source, target)
+    transcript = LogFileImport(source, target)
     whole = record(1, "whole")
     append(source, whole[:20])
     transcript.catch_up()
@@ -61,7 +61,7 @@ def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) 
 
 def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
-    transcript = Transcript(source, target)
+    transcript = LogFileImport(source, target)
     append(source, record(1, "first"))
     transcript.catch_up()
     append(source, record(2, "before"))
@@ -75,25 +75,25 @@ def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> N
 def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     append(source, record(1, "one"), record(2, "two"))
-    cut_off = Transcript(source, target)
+    cut_off = LogFileImport(source, target)
     cut_off.catch_up()
     cut_off.close()
     append(source, record(3, "three"))
-    Transcript(source, target).finish()
+    LogFileImport(source, target).finish()
     assert logged(target) == "one\ntwo\nthree\n"
 
 
 def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
     source = tmp_path / "source"
     append(source, "2026-01-01T10:0\n", "\n", record(2, "good"), "2026-01-01T10:00:03.1 x F no\n")
-    Transcript(source, tmp_path / "target").finish()
+    LogFileImport(source, tmp_path / "target").finish()
     assert logged(tmp_path / "target") == "good\n"
 
 
 def test_lines_the_engine_stamped_alike_get_times_of_their_own(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     append(source, record(2, "a"), record(2, "b"), record(1, "clock set back"), record(3, "c"))
-    Transcript(source, target).finish()
+    LogFileImport(source, target).finish()
     lines = [line.split(" ", 1) for line in logged(target, timestamps=True).splitlines()]
     assert [text for _, text in lines] == ["a", "b", "clock set back", "c"]
     stamps = [stamp for stamp, _ in lines]
@@ -110,7 +110,7 @@ def test_a_restart_between_lines_that_the_engine_stamped_alike_loses_and_doubles
         second = 5 if number < 2 else 1
         append(source, record(second, f"{number}a"), record(second, f"{number}b", "P"))
         expected += f"{number}a\n{number}b"
-        cut_off = Transcript(source, target)
+        cut_off = LogFileImport(source, target)
         cut_off.catch_up()
         cut_off.close()
     assert logged(target) == expected

@@ -7,7 +7,7 @@ import pytest
 
 from onejob.objects.job import Job, read_job
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import BadWish, Record, read_wish, record_of
+from onejob.planning.mirror.annotations import InvalidAnnotation, Record, read_wish, record_of
 from onejob.planning.mirror.copying import (
     ConfigRef,
     changed_copy,
@@ -166,7 +166,7 @@ def test_wishes() -> None:
     ],
 )
 def test_wishes_that_make_no_sense_are_named(bad: dict[str, str], named: str) -> None:
-    with pytest.raises(BadWish, match=named):
+    with pytest.raises(InvalidAnnotation, match=named):
         read_wish(annotated(**bad))
 
 

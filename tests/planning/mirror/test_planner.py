@@ -29,7 +29,7 @@ from onejob.planning.mirror.planner import (
     Report,
     Step,
     Wait,
-    place_to_ask,
+    location_to_query,
     plan,
 )
 
@@ -176,7 +176,7 @@ def test_only_a_copy_on_record_is_ever_started_and_no_record_is_replaced_without
     _, job, remote, _ = row
     step = planned(job, remote)
     view = read_job(msgspec.json.encode(job))
-    record = place_to_ask(view)
+    record = location_to_query(view)
     if isinstance(step, ChangeCopy):
         assert record is not None
         assert step.copy["metadata"]["uid"] == record.uid

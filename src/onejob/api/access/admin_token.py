@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from onejob.api.access.authentication import ADMIN, API_AUDIENCE, Credentials
-from onejob.api.access.private_files import FollowedFile, write_private
+from onejob.api.access.private_files import WatchedFile, write_private
 from onejob.trusted_paths import NotTrusted, read_own_file
 from onejob.wire.requests import User
 
@@ -48,7 +48,7 @@ class AdminTokenAuthenticator:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = FollowedFile(path)
+        self._file = WatchedFile(path)
         self._token = b""
 
     def authenticate(self, credentials: Credentials) -> User | None:

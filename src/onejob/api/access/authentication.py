@@ -21,7 +21,7 @@ API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
 API_AUDIENCES: Final = (API_AUDIENCE,)
 
 
-class UnusableToken(Exception):
+class RejectedToken(Exception):
     """A token issued by this server that is invalid, expired or meant for another audience.
 
     The text gives the reason.
@@ -43,14 +43,14 @@ class Credentials(Struct, frozen=True):
 class Authenticator(Protocol):
     """Authentication method: maps the credentials of a request to a User.
 
-    Methods are chained with `AnyOf`: None passes the credentials on to the next one, UnusableToken
-    ends the chain.
+    Methods are chained with `AuthenticatorChain`: None passes the credentials on to the next one,
+    RejectedToken ends the chain.
     """
 
     def authenticate(self, credentials: Credentials) -> User | None:
         """Return the user, or None if this authenticator does not recognise the credentials.
 
-        Raises UnusableToken if it recognises a token but must reject it. Called with every request.
+        Raises RejectedToken if it recognises a token but must reject it. Called with every request.
         """
 
 
@@ -95,7 +95,7 @@ class CertificateAuthenticator:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AuthenticatorChain:
     """Chain of authenticators; the first one that recognises the credentials decides."""
 
     authenticators: Sequence[Authenticator]
@@ -109,7 +109,7 @@ class AnyOf:
 
 
 #: Authenticator that recognises no credentials.
-NO_AUTHENTICATOR: Final = AnyOf(())
+NO_AUTHENTICATOR: Final = AuthenticatorChain(())
 
 
 def identify(authenticator: Authenticator, credentials: Credentials) -> User:
@@ -119,7 +119,7 @@ def identify(authenticator: Authenticator, credentials: Credentials) -> User:
     """
     try:
         user = authenticator.authenticate(credentials)
-    except UnusableToken:
+    except RejectedToken:
         # The reason is disclosed only to users who may create TokenReviews.
         raise Unauthorized("Unauthorized") from None
     if user is not None:
@@ -161,7 +161,7 @@ def _groups_of_service_account(user: str) -> tuple[str, ...]:
             return ()
 
 
-def holder_of(user: str) -> str:
+def fairness_principal(user: str) -> str:
     """Return the party that a user name is attributed to when capacity is shared fairly.
 
     All service accounts of a namespace count as one party: a user who may create one of them may

@@ -54,7 +54,7 @@ def locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-class FollowedFile:
+class WatchedFile:
     """Change detection for a file that commands replace while a server uses it."""
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from onejob.api.access.authentication import (
     NO_AUTHENTICATOR,
     Authenticator,
     Credentials,
-    UnusableToken,
+    RejectedToken,
 )
 from onejob.api.access.authorization import Attributes, Authorizer, Decision
 from onejob.api.strategy import Document
@@ -82,7 +82,7 @@ def _token(spec: Document, authenticator: Authenticator) -> Document:
     for audience in dict.fromkeys(audiences):
         try:
             found = authenticator.authenticate(Credentials(token, audiences=(audience,)))
-        except UnusableToken as error:
+        except RejectedToken as error:
             problem = str(error)
             continue
         if found is not None:

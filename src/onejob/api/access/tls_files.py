@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from onejob.api.access.certificates import Certificates
-from onejob.api.access.private_files import FollowedFile
+from onejob.api.access.private_files import WatchedFile
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class TlsFiles:
 
 
 def _following(certificate: Path, load: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    file = FollowedFile(certificate)
+    file = WatchedFile(certificate)
     file.changed()
     first = newest = load()
 

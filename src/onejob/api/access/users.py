@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from onejob.api.access.authentication import API_AUDIENCE, Credentials, all_groups
-from onejob.api.access.private_files import FollowedFile, locked, write_private
+from onejob.api.access.private_files import WatchedFile, locked, write_private
 from onejob.clock import Clock
 from onejob.planning.rbac.policy import MASTERS
 from onejob.trusted_paths import NotTrusted, read_own_file
@@ -39,7 +39,7 @@ class UserExists(BadUsers):
     pass
 
 
-class KeptUser(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class UserRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     #: SHA-256 of the token, in hex. Tokens are long and random, so no slow hash is needed.
     token_hash: str
@@ -52,10 +52,10 @@ class KeptUser(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _File(msgspec.Struct):
-    users: tuple[KeptUser, ...] = ()
+    users: tuple[UserRecord, ...] = ()
 
 
-def read_users(path: Path) -> tuple[KeptUser, ...]:
+def read_users(path: Path) -> tuple[UserRecord, ...]:
     """Return the users in the file; none if it does not exist. Raises BadUsers and NotTrusted."""
     try:
         return msgspec.json.decode(read_own_file(path), type=_File).users
@@ -82,7 +82,7 @@ def add_user(
         users = read_users(path)
         if any(user.name == name for user in users):
             raise UserExists(f"there is a user {name} already")
-        user = KeptUser(name, _hash(token), now, groups, expires_at)
+        user = UserRecord(name, _hash(token), now, groups, expires_at)
         _write(path, (*users, user))
     return token
 
@@ -106,8 +106,8 @@ class UserTokenAuthenticator:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._file = FollowedFile(path)
-        self._users: dict[str, KeptUser] = {}
+        self._file = WatchedFile(path)
+        self._users: dict[str, UserRecord] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
         if API_AUDIENCE not in credentials.audiences:
@@ -135,5 +135,5 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _write(path: Path, users: tuple[KeptUser, ...]) -> None:
+def _write(path: Path, users: tuple[UserRecord, ...]) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(_File(users)), indent=1))

@@ -23,7 +23,7 @@ from onejob.api.admission.pod_security import (
 )
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.quotas import RESOURCE_QUOTAS, Quotas
-from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
+from onejob.api.admission.templates import TEMPLATE_RESOURCES, template_of
 from onejob.api.audit_notes import note, noted
 from onejob.api.sections import copied, held, plain
 from onejob.api.strategy import Document
@@ -50,12 +50,12 @@ _MARKED: Final = re.compile(
     b'"priority|"preemptionPolicy"|"serviceAccount|"automountServiceAccountToken"|"hostPath"'
 ).search
 #: Writes to these resources invalidate cached policy.
-_SPEAKING: Final = frozenset(
+_POLICY_RESOURCES: Final = frozenset(
     (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, PRIORITY_CLASSES, "serviceaccounts")
 )
 
 
-class FollowedStore(Store, Protocol):
+class ObservableStore(Store, Protocol):
     """Store that reports staged writes and rollbacks."""
 
     def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]: ...
@@ -90,7 +90,7 @@ class Admission:
 
     def __init__(
         self,
-        store: FollowedStore,
+        store: ObservableStore,
         resources: Callable[[], Iterable[str]],
         *,
         can_change_user: bool = True,
@@ -133,7 +133,7 @@ class Admission:
         self._silent = {}
 
     def _staged(self, written: Change) -> None:
-        if written.key.resource in _SPEAKING:
+        if written.key.resource in _POLICY_RESOURCES:
             self._forget_silence()
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
@@ -222,7 +222,7 @@ class Admission:
             return []
         if resource in (PODS, CLAIMS):
             self._require_limits(kind, namespace, doc)
-        if resource != PODS and resource not in HAVE_TEMPLATES:
+        if resource != PODS and resource not in TEMPLATE_RESOURCES:
             return []
         rules = self._rules_of(namespace)
         warnings = self._confine(rules, kind, doc)
@@ -239,7 +239,7 @@ class Admission:
             self._review_class(kind, new, is_new=False)
         if resource == CLAIMS and "deletionTimestamp" not in old["metadata"]:
             self._require_limits(kind, target.namespace, new)
-        if resource != PODS and resource not in HAVE_TEMPLATES:
+        if resource != PODS and resource not in TEMPLATE_RESOURCES:
             return []
         rules = self._rules_of(target.namespace)
         if rules is None or (resource == PODS and not runs_something_else(new, old)):

@@ -14,7 +14,7 @@ _TEMPLATES: Final = {
     "statefulsets.apps": ("spec", "template"),
     "daemonsets.apps": ("spec", "template"),
 }
-HAVE_TEMPLATES: Final = frozenset(_TEMPLATES)
+TEMPLATE_RESOURCES: Final = frozenset(_TEMPLATES)
 
 
 def template_of(resource: str, document: Document) -> Document | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from onejob.planning.go_duration import DurationError, parse_duration
 from onejob.wire.names import label_errors, subdomain_errors
-from onejob.wire.timestamps import BadTime, canonical_time
+from onejob.wire.timestamps import InvalidTime, canonical_time
 
 _MAC: Final = re.compile(
     r"(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}"
@@ -44,7 +44,7 @@ def _is_date(text: str) -> bool:
 def _is_time(text: str) -> bool:
     try:
         canonical_time(text)
-    except BadTime:
+    except InvalidTime:
         return False
     return True
 

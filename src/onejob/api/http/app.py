@@ -20,7 +20,7 @@ from onejob.api.access.authentication import (
     Authenticator,
     Credentials,
     Impersonation,
-    holder_of,
+    fairness_principal,
     identify,
     read_bearer_token,
     read_impersonation,
@@ -42,7 +42,7 @@ from onejob.api.http.answers import (
 from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
-from onejob.api.http.fairness import FairSeats
+from onejob.api.http.fairness import FairQueue
 from onejob.api.http.incoming import ClientGone, Receive, Request, Send
 from onejob.api.http.long_running import LongRunningRequests, Recheck
 from onejob.api.http.routing import (
@@ -163,7 +163,7 @@ class ApiApp:
         self._ids = RequestIds(rng)
         self._tracer = tracing.current()
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
-        self.seats = FairSeats(service.clock.monotonic)
+        self.seats = FairQueue(service.clock.monotonic)
         metrics.read("onejob_apiserver_requests_waited_total", lambda: {(): self.seats.waited})
         metrics.read("onejob_apiserver_requests_refused_total", lambda: {(): self.seats.refused})
 
@@ -262,7 +262,7 @@ class ApiApp:
             if b"sec-fetch-site" in headers:
                 _require_same_site(method, headers)
             if not _is_public(path) or (_reads_for_a_page(path) and user is not ANONYMOUS):
-                holder = holder_of(user.name)
+                holder = fairness_principal(user.name)
                 if not self.seats.enter_at_once(holder):
                     await self.seats.enter(holder)
                 started.seat = holder
@@ -481,7 +481,7 @@ class ApiApp:
             self._authorize(self._identify(scope, headers, path, None), required)
 
         request = Request("GET", query, headers, user, receive)
-        holder = holder_of(user.name)
+        holder = fairness_principal(user.name)
         await self.seats.enter(holder)
         try:
             session = await self._opened(request, path, verb, scope["subprotocols"])

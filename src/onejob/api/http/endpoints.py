@@ -52,7 +52,7 @@ from onejob.api.sessions.upgrades import SESSIONS
 from onejob.api.strategy import Document
 from onejob.api.usage import UsageReader, UsageSource
 from onejob.api.writing.patching import json_patch, merge_patch
-from onejob.api.yielding import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
+from onejob.api.yielding import INLINE_BYTES, LARGE_BYTES, PER_DOCUMENT_COST_BYTES, Turns
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
@@ -173,7 +173,7 @@ class Endpoints:
         owned = []
         turns = Turns()
         for document in found.documents:
-            await turns.spend(len(document) + DOCUMENT_COST)
+            await turns.spend(len(document) + PER_DOCUMENT_COST_BYTES)
             controller = read_pod(document).metadata.controller_ref
             if controller is not None and controller.uid == uid:
                 owned.append(document)
@@ -472,7 +472,7 @@ class Endpoints:
         documents: list[bytes] = []
         turns = Turns()
         for document in outcome.documents:
-            await turns.spend(len(document) + DOCUMENT_COST)
+            await turns.spend(len(document) + PER_DOCUMENT_COST_BYTES)
             documents.append(strategy.shown(document))
         return msgspec.structs.replace(outcome, documents=tuple(documents))
 

@@ -40,7 +40,7 @@ class _Active:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
 
-class FairSeats:
+class FairQueue:
     """Seats for concurrent requests, shared fairly between users.
 
     Each successful `enter` or `enter_at_once` must be paired with one `leave` of the same name.

@@ -27,7 +27,7 @@ from onejob.api.http.tables import bookmark_table, object_table, parse_include_o
 from onejob.api.schema.protobuf_encoding import encode_event, framed
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
-from onejob.api.yielding import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
+from onejob.api.yielding import LARGE_BYTES, PER_DOCUMENT_COST_BYTES, YIELD_INTERVAL_BYTES
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import WatchEvent
@@ -39,7 +39,7 @@ Frame: TypeAlias = tuple[bytes, ...]
 #: Approximate size of one write; as much is held in memory per client that does not read.
 _PIECE_BYTES: Final = 16 * 1024
 #: Yield budget for encoded forms: protobuf and Table rows cost more than forwarding documents.
-_MADE_TURN_BYTES: Final = TURN_BYTES // 4
+_MADE_TURN_BYTES: Final = YIELD_INTERVAL_BYTES // 4
 
 
 class Rendering:
@@ -53,7 +53,7 @@ class Rendering:
         self._form = representation.form
         self._protobuf = representation.media == "protobuf"
         self._made = self._protobuf or self._form == "Table"
-        self.turn_bytes = _MADE_TURN_BYTES if self._made else TURN_BYTES
+        self.turn_bytes = _MADE_TURN_BYTES if self._made else YIELD_INTERVAL_BYTES
         self._worker = service.worker
         self.turns = service.watch_turns
         self._include = parse_include_object(first(request.query, "includeObject"))
@@ -209,12 +209,12 @@ async def _close(items: AsyncIterator[object]) -> None:
 
 
 def in_slices(
-    events: Sequence[WatchEvent], turn_bytes: int = TURN_BYTES
+    events: Sequence[WatchEvent], turn_bytes: int = YIELD_INTERVAL_BYTES
 ) -> Iterator[Sequence[WatchEvent]]:
     """Yield slices of events whose size fits into one yield interval."""
     start = size = 0
     for end, event in enumerate(events, 1):
-        size += len(event.document) + DOCUMENT_COST
+        size += len(event.document) + PER_DOCUMENT_COST_BYTES
         if size >= turn_bytes:
             yield events[start:end]
             start, size = end, 0
@@ -229,7 +229,7 @@ def slices_of(events: Sequence[WatchEvent], turn_bytes: int) -> Iterable[Sequenc
 
 
 def _cost(events: Sequence[WatchEvent]) -> int:
-    return sum(len(event.document) + DOCUMENT_COST for event in events)
+    return sum(len(event.document) + PER_DOCUMENT_COST_BYTES for event in events)
 
 
 class Watch:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from onejob.api.schema.shapes import ANYTHING, ListShape, QuantityShape, Shape, field_shape
-from onejob.wire.quantity import BadQuantity, same_quantity
+from onejob.wire.quantity import InvalidQuantity, same_quantity
 
 
 def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
@@ -41,5 +41,5 @@ def _is_nothing(value: Any) -> bool:
 def _equal_quantities(a: Any, b: Any) -> bool:
     try:
         return same_quantity(a, b)
-    except BadQuantity:
+    except InvalidQuantity:
         return False

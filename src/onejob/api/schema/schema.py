@@ -39,7 +39,7 @@ from onejob.wire.errors import BadRequest
 Type: TypeAlias = ObjectShape
 
 
-class WrongShape(BadRequest):
+class TypeMismatch(BadRequest):
     """A document whose types do not match its kind (400).
 
     `problem` is the message without the kind, for callers that respond differently (a patch with
@@ -58,13 +58,13 @@ def normalise(doc: Document, type_: Type) -> list[str]:
     """Convert `doc` to its stored form, in place.
 
     Nulls and unknown fields are dropped; quantities and times become canonical. Returns one message
-    per unknown field, in document order. Raises WrongShape (400) for a value of the wrong type.
+    per unknown field, in document order. Raises TypeMismatch (400) for a value of the wrong type.
     """
     problems: list[str] = []
     try:
         type_.check(doc, None, problems)
     except Mismatch as mismatch:
-        raise WrongShape(type_, mismatch.text) from None
+        raise TypeMismatch(type_, mismatch.text) from None
     return problems
 
 

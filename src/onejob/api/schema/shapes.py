@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 from onejob.wire.field_errors import shortened
-from onejob.wire.quantity import BadQuantity, canonical_quantity
-from onejob.wire.timestamps import BadTime, canonical_micro_time, canonical_time
+from onejob.wire.quantity import InvalidQuantity, canonical_quantity
+from onejob.wire.timestamps import InvalidTime, canonical_micro_time, canonical_time
 
 #: Path of a value, innermost segment last: ((None, "spec"), "containers").
 Path: TypeAlias = "tuple[Path | None, str | int] | None"
@@ -32,7 +32,7 @@ class Mismatch(Exception):
         self.struct = ""
         self.fields: list[str] = []
 
-    def stands_in(self, struct: str, field: str) -> None:
+    def add_parent(self, struct: str, field: str) -> None:
         """Add an enclosing object to the path. Called from the inside out."""
         self.struct = self.struct or struct
         self.fields.append(field)
@@ -150,7 +150,7 @@ class TimeShape(Shape):
             raise Mismatch(json_type(value), "string")
         try:
             text = self.canonical(value)
-        except BadTime as error:
+        except InvalidTime as error:
             raise Mismatch("", "", str(error)) from None
         # Go's zero time, which upstream writes as null: it means unset.
         return None if text.startswith("0001-01-01T00:00:00") else text
@@ -175,7 +175,7 @@ class QuantityShape(Shape):
                 # Upstream parses the JSON text itself, which is never a quantity in this case.
                 value = "x"
             return canonical_quantity(value)
-        except BadQuantity as error:
+        except InvalidQuantity as error:
             raise Mismatch("", "", str(error)) from None
 
     def zero(self) -> Any:
@@ -318,7 +318,7 @@ class ObjectShape(Shape):
                     elif checked is not item:
                         value[name] = checked
         except Mismatch as mismatch:
-            mismatch.stands_in(self.struct, name)
+            mismatch.add_parent(self.struct, name)
             raise
         for name in dropped:
             del value[name]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.kinds.metadata import validate_metadata_fields
-from onejob.api.schema.schema import Schema, WrongShape
+from onejob.api.schema.schema import Schema, TypeMismatch
 from onejob.api.sections import Raw, decode, held, split
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.managed_fields import all_fields
@@ -120,5 +120,5 @@ class CreatedMetadatas:
         type_ = self._schema.kind(kind.api_version, kind.kind)
         try:
             return not self._schema.normalise({"metadata": metadata}, type_)
-        except WrongShape:
+        except TypeMismatch:
             return False

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.schema.schema import Schema, WrongShape
+from onejob.api.schema.schema import Schema, TypeMismatch
 from onejob.api.sections import Section, held, split
 from onejob.api.security_warnings import security_warnings
 from onejob.api.strategy import Document, Strategy
@@ -125,7 +125,7 @@ class CreatedSpecs:
             try:
                 if self._schema.normalise(doc, type_):
                     return None
-            except WrongShape:
+            except TypeMismatch:
                 return None
             strategy.default(doc)
             # Before `prepare_create`: fields that the server generates have no owner.

@@ -15,7 +15,7 @@ import msgspec
 
 from onejob.api.kinds.base import keep_section
 from onejob.api.schema.comparing import semantically_equal
-from onejob.api.schema.schema import WrongShape, all_problems
+from onejob.api.schema.schema import TypeMismatch, all_problems
 from onejob.api.sections import (
     SectionedDocument,
     copied,
@@ -340,7 +340,7 @@ class Writes(Creates, frozen=True):
     ) -> list[str]:
         try:
             found = all_problems(self.pruned(kind, new, old), problems)
-        except WrongShape as wrong_type:
+        except TypeMismatch as wrong_type:
             # 422, not 400: the patch is well-formed, but the patched object is invalid.
             raise _invalid_patch(kind, wrong_type.problem) from wrong_type
         return judge_problems(

@@ -129,7 +129,7 @@ def command(
     It does what kube-controller-manager does for other Jobs, by the same rules, and leaves those
     alone. Pods are run by the cluster's own nodes.
     """
-    from onejob.client.kubeconfig import BadKubeconfig, find_connection
+    from onejob.client.kubeconfig import InvalidKubeconfig, find_connection
     from onejob.clock import SystemClock
     from onejob.cluster.manager import Settings
     from onejob.planning.leadership import Timing
@@ -143,7 +143,7 @@ def command(
     listen = parse_listen(metrics_listen) if metrics_listen else None
     try:
         connection = find_connection(SystemClock(), kubeconfig=kubeconfig, context=context)
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         raise CommandError(str(error), "name another with --kubeconfig") from None
     settings = Settings(
         manager=manager_name,
@@ -175,7 +175,7 @@ async def _control(
     import signal
 
     from onejob.cluster.manager import Manager
-    from onejob.cluster.preflight import CannotStart
+    from onejob.cluster.preflight import PreflightError
     from onejob.cluster.probes import ProbeServer
     from onejob.worker_threads import prepare_threads
 
@@ -189,7 +189,7 @@ async def _control(
     checking = asyncio.create_task(manager.check())
     try:
         version = await _unless_stopped(checking, stopping)
-    except CannotStart as error:
+    except PreflightError as error:
         raise CommandError(str(error), error.next_step) from None
     if version is None:
         return 0

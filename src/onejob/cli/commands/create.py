@@ -128,7 +128,7 @@ def _described(
     workdir: str | None,
 ) -> "Manifest":
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
 
     kind, name = what
     if kind in ("namespace", "ns"):
@@ -149,7 +149,7 @@ def _described(
             document = job_document(job, dict(os.environ))
         if kind != "job":
             document = _cronjob_of(document, schedule)
-    return made_manifest(document)
+    return manifest_from_document(document)
 
 
 def _default_folder(where: "Sources", api: "Api | None") -> str:

@@ -127,14 +127,14 @@ def next_times(
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
     from onejob.cli.display.output import resource_name
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
     from onejob.cli.sources.writing import create
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 
     api, namespace, cronjob = _cronjob(where, what)
     name = {"generateName": manual_prefix(cronjob["metadata"]["name"])}
     document = job_of_cronjob(cronjob, name)
-    print(f"{resource_name(create(api, made_manifest(document), namespace))} created")
+    print(f"{resource_name(create(api, manifest_from_document(document), namespace))} created")
 
 
 @command.command("history", epilog=_HISTORY_EPILOG, short_help="Show what became of past times")
@@ -180,7 +180,7 @@ def backfill(
     what: tuple[str, ...], begin: str, until: str, queue: str, dry_run: bool, where: "Sources"
 ) -> None:
     """Create the Jobs of a CronJob for a span of its schedule, as far as they are missing."""
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
     from onejob.cli.sources.cronjobs import backfill_jobs, existing_jobs
     from onejob.cli.sources.writing import create
 
@@ -204,7 +204,7 @@ def backfill(
             print(f"job.batch/{name} exists ({at})")
             continue
         if not dry_run:
-            create(api, made_manifest(document), namespace)
+            create(api, manifest_from_document(document), namespace)
         print(f"job.batch/{name} {'would be ' if dry_run else ''}created ({at})")
 
 

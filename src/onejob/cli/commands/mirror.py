@@ -84,7 +84,7 @@ def add(
 
     from onejob.cli.sources.selection import sources
     from onejob.client.inline_kubeconfig import inlined_kubeconfig
-    from onejob.client.kubeconfig import BadKubeconfig
+    from onejob.client.kubeconfig import InvalidKubeconfig
     from onejob.wire.names import subdomain_errors
 
     if subdomain_errors(name) or len(name) > _LONGEST_NAME:
@@ -94,7 +94,7 @@ def add(
         )
     try:
         text = inlined_kubeconfig(Path(kubeconfig), context)
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         raise CommandError(str(error)) from None
     if check:
         _check(text)

@@ -108,7 +108,7 @@ def _run_again(
 
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
     from onejob.cli.sources.writing import create
 
-    return create(api, made_manifest(document), namespace)
+    return create(api, manifest_from_document(document), namespace)

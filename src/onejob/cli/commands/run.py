@@ -384,7 +384,7 @@ def _manifests(
     if not command_line:
         raise CommandError("there is no command after --")
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
 
     deadline = options["deadline"]
     rows = _rows(options)
@@ -407,7 +407,7 @@ def _manifests(
         from onejob.cli.run.params import add_parameters
 
         documents.insert(0, add_parameters(document, rows, command_line))
-    return [made_manifest(made, number=number) for number, made in enumerate(documents, 1)]
+    return [manifest_from_document(made, number=number) for number, made in enumerate(documents, 1)]
 
 
 def _of_kept_run(

@@ -280,7 +280,7 @@ async def _serve(
 
     _end_at_once_on_sigterm()
     own_process.raise_descriptor_limit()
-    own_process.build_without_looking()
+    own_process.disable_gc_for_startup()
     try:
         server = await HttpsServer.start(
             settings, host=host, port=port, kubeconfig=place.kubeconfig, tls_files=tls_files
@@ -393,12 +393,12 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
 
 
 def _limits_line(server: "HttpsServer") -> str:
-    from onejob.node.runtime import KnowsLimits
+    from onejob.node.runtime import ReportsLimits
 
     if not server.plane.settings.with_node:
         return ""
     runtime = server.plane.node.runtime
-    if not isinstance(runtime, KnowsLimits):
+    if not isinstance(runtime, ReportsLimits):
         return ""
     return f"  limits   {runtime.limits_in_force.text}\n"
 

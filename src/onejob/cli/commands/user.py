@@ -206,7 +206,7 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
 
     A binding left by an earlier user of this name is reused.
     """
-    from onejob.cli.run.manifests import made_manifest
+    from onejob.cli.run.manifests import manifest_from_document
     from onejob.cli.sources.base import get
     from onejob.cli.sources.writing import create
     from onejob.planning.rbac.policy import (
@@ -244,7 +244,7 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
     try:
         kept = get(api, kind, namespace, name)
     except NotFound:
-        create(api, made_manifest(document), namespace)
+        create(api, manifest_from_document(document), namespace)
     else:
         if any(kept.get(field) != document[field] for field in ("roleRef", "subjects")):
             raise CommandError(

@@ -44,7 +44,7 @@ def command(
     import msgspec
 
     from onejob.cli.run.manifest_check import manifest_warnings
-    from onejob.cli.run.manifests import BadManifests, nothing_in, scan_manifests
+    from onejob.cli.run.manifests import InvalidManifests, nothing_in, scan_manifests
     from onejob.cli.run.plan import server_problems
     from onejob.cli.run.portability import portability_problems
     from onejob.cli.sources.writing import print_warnings
@@ -70,7 +70,7 @@ def command(
         print(msgspec.json.encode({"valid": not problems, "problems": problems}).decode())
         return EXIT_USAGE if problems else EXIT_OK
     if problems:
-        raise BadManifests(problems)
+        raise InvalidManifests(problems)
     if not manifests:
         raise CommandError(nothing_in(files))
     count = f"{len(manifests)} object{'s' if len(manifests) != 1 else ''}"

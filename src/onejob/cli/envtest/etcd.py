@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from onejob.cli.envtest.flags import UnusableFlag, read_flags
+from onejob.cli.envtest.flags import UnsupportedFlag, read_flags
 
 #: envtest searches this text for --unsafe-no-fsync, and passes that flag if it finds it.
 _HELP: Final = """\
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         flags = dict(read_flags(arguments))
         urls = flags.get("listen-client-urls") or "http://localhost:2379"
         listeners = [_listen(url.strip()) for url in urls.split(",")]
-    except (UnusableFlag, OSError) as error:
+    except (UnsupportedFlag, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in flags.keys() - _KNOWN:
@@ -57,13 +57,13 @@ def _listen(url: str) -> socket.socket:
     scheme, _, address = url.partition("://")
     host, _, port = address.rstrip("/").rpartition(":")
     if scheme != "http" or not port.isdigit():
-        raise UnusableFlag(f"--listen-client-urls={url}: expected http://HOST:PORT")
+        raise UnsupportedFlag(f"--listen-client-urls={url}: expected http://HOST:PORT")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, int(port)), family=family)
     except (OSError, OverflowError) as error:
-        raise UnusableFlag(f"cannot listen on {url}: {error}") from error
+        raise UnsupportedFlag(f"cannot listen on {url}: {error}") from error
 
 
 def _serve_one(listener: socket.socket) -> None:

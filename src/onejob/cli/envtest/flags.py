@@ -13,7 +13,7 @@ _NO_NOTE: Final = frozenset(
 )
 
 
-class UnusableFlag(ValueError):
+class UnsupportedFlag(ValueError):
     """Unsupported flag. The message is one line that names the flag and a remedy."""
 
 
@@ -28,7 +28,10 @@ class ServeOptions(NamedTuple):
 
 
 def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
-    """Parse `--name=value`, `--name value` and `--name` (true), in order. Raises UnusableFlag."""
+    """Parse `--name=value`, `--name value` and `--name` (true), in order.
+
+    Raises UnsupportedFlag.
+    """
     flags: list[tuple[str, str]] = []
     expects_value = False
     for word in words:
@@ -40,14 +43,14 @@ def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
             flags[-1] = (flags[-1][0], word)
             expects_value = False
         elif word:
-            raise UnusableFlag(f"{word!r} is not a flag; flags are --name=value")
+            raise UnsupportedFlag(f"{word!r} is not a flag; flags are --name=value")
     return flags
 
 
 def serve_options(
     flags: Sequence[tuple[str, str]], known_gates: Set[str], files: Set[str] = frozenset()
 ) -> ServeOptions:
-    """Translate kube-apiserver's flags to `onejob serve` options. Raises UnusableFlag.
+    """Translate kube-apiserver's flags to `onejob serve` options. Raises UnsupportedFlag.
 
     `files` is the content of --cert-dir.
     """
@@ -58,7 +61,7 @@ def serve_options(
         if name not in _NO_NOTE and name not in _HANDLED
     ]
     if given.get("insecure-port", "0") not in ("0", ""):
-        raise UnusableFlag(
+        raise UnsupportedFlag(
             "--insecure-port: there is TLS only (leave APIServer.URL and InsecureServing unset)"
         )
     modes = given.get("authorization-mode", "RBAC")
@@ -67,7 +70,7 @@ def serve_options(
     host = given.get("bind-address") or "127.0.0.1"
     port = given.get("secure-port") or "6443"
     if not port.isdigit():
-        raise UnusableFlag(f"--secure-port={port}: expected a number")
+        raise UnsupportedFlag(f"--secure-port={port}: expected a number")
     gates, unknown = _gates(flags, known_gates)
     notes += [f"--feature-gates: {gate} is not known here and has no effect" for gate in unknown]
     return ServeOptions(

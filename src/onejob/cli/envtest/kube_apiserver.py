@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from onejob.cli.envtest.flags import ServeOptions, UnusableFlag, read_flags, serve_options
+from onejob.cli.envtest.flags import ServeOptions, UnsupportedFlag, read_flags, serve_options
 
 #: envtest searches this text for --insecure-port, and passes that flag if it finds it.
 _HELP: Final = """\
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         given = read_flags(flags)
         chosen = serve_options(given, DEFAULTS.keys(), _files(dict(given).get("cert-dir", "")))
-    except UnusableFlag as error:
+    except UnsupportedFlag as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for note in chosen.notes:

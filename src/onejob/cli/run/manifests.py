@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True):
         return placed(text, self.source, self.document, self.line)
 
 
-class BadManifests(CommandError):
+class InvalidManifests(CommandError):
     """Manifest errors, one line for each, so that all can be fixed at once."""
 
     def __init__(self, problems: Sequence[Problem], *, exit_code: int = EXIT_USAGE) -> None:
@@ -86,7 +86,9 @@ class Manifest(msgspec.Struct, frozen=True):
         return line_in(self.text or yaml_of(self.document), self.prefix + field)
 
 
-def made_manifest(document: dict[str, Any], *, source: str = "", number: int = 1) -> Manifest:
+def manifest_from_document(
+    document: dict[str, Any], *, source: str = "", number: int = 1
+) -> Manifest:
     """Return a Manifest for an object of a built-in kind that onejob made itself."""
     kind = BY_KIND[document["apiVersion"], document["kind"]]
     return Manifest(source, number, kind, document, "")
@@ -107,7 +109,7 @@ def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list
     """Return all objects of all sources, in order. Raises CommandError."""
     found, problems = scan_manifests(sources, known)
     if problems:
-        raise BadManifests(problems)
+        raise InvalidManifests(problems)
     if not found:
         raise CommandError(nothing_in(sources))
     return found
@@ -123,7 +125,7 @@ def read_kustomized(folder: str) -> list[Manifest]:
 
     found, problems = _scan([(f"-k {folder}", kustomize(folder))], BUILT_IN)
     if problems:
-        raise BadManifests(problems)
+        raise InvalidManifests(problems)
     if not found:
         raise CommandError(f"no objects in {folder}")
     return found
@@ -148,7 +150,7 @@ def _scan(
         for number, text in _documents(whole):
             try:
                 found.extend(_manifests(source, number, text, known))
-            except BadManifests as error:
+            except InvalidManifests as error:
                 problems.extend(error.problems)
     return found, problems
 
@@ -198,15 +200,15 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterator[Manifest]:
-    from onejob.cli.run.yaml_text import line_in, read_yaml, why_not_yaml
+    from onejob.cli.run.yaml_text import line_in, read_yaml, yaml_error
 
     try:
         value, duplicates = read_yaml(text.encode(), MAX_DEPTH)
     except BadRequest as error:
-        line, why = why_not_yaml(text, error.message)
-        raise BadManifests([Problem(source, number, line, "", why)]) from None
+        line, why = yaml_error(text, error.message)
+        raise InvalidManifests([Problem(source, number, line, "", why)]) from None
     if duplicates:
-        raise BadManifests([_duplicate(source, number, text) for text in duplicates])
+        raise InvalidManifests([_duplicate(source, number, text) for text in duplicates])
     prefix = ""
     documents = [value]
     if _is_list(value):
@@ -218,7 +220,7 @@ def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterat
             kind = _kind(document, known)
         except _NoSuchKind as error:
             line = line_in(text, place + error.field)
-            raise BadManifests(
+            raise InvalidManifests(
                 [Problem(source, number, line, error.field, error.problem)]
             ) from None
         yield Manifest(source, number, kind, document, text, place)

@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifest_check import manifest_problems
-from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manifest, Problem
+from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, InvalidManifests, Manifest, Problem
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
@@ -69,7 +69,7 @@ def plan_run(
         problem for m in manifests for problem in _problems(m, namespace, gates, now, images)
     ]
     if problems:
-        raise BadManifests(problems)
+        raise InvalidManifests(problems)
     _refuse_duplicates([_wanted(manifest, namespace) for manifest in manifests])
     left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
     wanted = [_wanted(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]

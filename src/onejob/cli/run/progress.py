@@ -17,7 +17,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import INDEX_ANNOTATION
@@ -289,7 +289,7 @@ class JobProgress(msgspec.Struct):
         self._failed.add(ended.index)
         self._backoff = self._backoff.after([], [at])
         count, _ = self._index_backoff.get(ended.index, (0, at))
-        if judge_failed_pod(self.job.spec.pod_failure_policy, pod).action == "FailIndex":
+        if match_failure_policy(self.job.spec.pod_failure_policy, pod).action == "FailIndex":
             count = self.job.spec.backoff_limit_per_index or 0
         self._index_backoff[ended.index] = (count + 1, at)
         return "failed"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import Manifest, made_manifest
+from onejob.cli.run.manifests import Manifest, manifest_from_document
 from onejob.cli.run.plan import BUILT_IN_NAMESPACES, PREREQUISITES
 from onejob.cli.run.runs import RunClaim, planned_documents
 from onejob.cli.run.settling import count_successes, settle_run
@@ -70,7 +70,7 @@ def manifests_of_run(
         and (kind.kind != "ConfigMap" or _place(document) not in replaced)
     ]
     return [
-        made_manifest(document, source="run", number=number)
+        manifest_from_document(document, source="run", number=number)
         for number, document in enumerate([*needed, *documents, *left_out], 1)
     ]
 

@@ -20,7 +20,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.places import make_private
 from onejob.trusted_paths import NotTrusted, read_own_file, require_own_files
 
-KEPT_FOR: Final = timedelta(days=7)
+RETENTION: Final = timedelta(days=7)
 DATABASE: Final = "onejob.db"
 _RECORD: Final = "run.json"
 _LOCK: Final = "run.lock"
@@ -37,7 +37,7 @@ _HEARTBEAT_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
 
 
-class RanJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class RunJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     namespace: str
     name: str
     #: Reason why its Pods could never start, if that ended the run.
@@ -49,7 +49,7 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     id: str
     started_at: datetime
-    jobs: tuple[RanJob, ...] = ()
+    jobs: tuple[RunJob, ...] = ()
     #: The command line, to recognise a run by.
     arguments: tuple[str, ...] = ()
     #: Cause (Ctrl-C, a time-out) and begin of a stop that ended the run before its Jobs finished.
@@ -376,11 +376,11 @@ def _last_heartbeat(folder: Path) -> datetime:
 
 
 def prune(runs: Path, now: datetime, limit: int = 50) -> Sequence[Path]:
-    """Remove runs older than `KEPT_FOR`, oldest first; return the removed folders.
+    """Remove runs older than `RETENTION`, oldest first; return the removed folders.
 
     At most `limit` at a time, so that no run has to wait for a long clean-up.
     """
-    oldest_kept = (now - KEPT_FOR).strftime(_STAMP)
+    oldest_kept = (now - RETENTION).strftime(_STAMP)
     removed: list[Path] = []
     try:
         names = sorted(os.listdir(runs))

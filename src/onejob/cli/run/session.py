@@ -29,10 +29,10 @@ from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
 from onejob.cli.run.plan import PlannedObject, RunPlan, has_limits
 from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.runs import (
-    RanJob,
     Run,
     RunClaim,
     RunFolder,
+    RunJob,
     create_folder,
     new_run_id,
     prune,
@@ -40,11 +40,11 @@ from onejob.cli.run.runs import (
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
-from onejob.controllers.selection import ALL, OF_A_RUN
+from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import AttemptRef, KnowsLimits, Runtime, RuntimeUnavailable
+from onejob.node.runtime import AttemptRef, ReportsLimits, Runtime, RuntimeUnavailable
 from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
@@ -273,13 +273,13 @@ class _Session:
                 self._options.node,
                 working_dir=Path.cwd(),
                 hidden=None if self._options.data_dir is None else self._options.data_dir.path,
-                pods_end_with_us=True,
+                pods_end_with_server=True,
             ),
             gates=self._options.gates,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
             queue_limits=self._options.queue_limits,
             # With a dashboard, clients have an API server and may create any kind of object.
-            controllers=OF_A_RUN if self._options.page is None else ALL,
+            controllers=RUN_CONTROLLERS if self._options.page is None else ALL,
         )
 
     def _warn(self, runtime: Runtime) -> None:
@@ -289,7 +289,7 @@ class _Session:
                 "running as root: Pods can change any file here (forbid it: --host-fs ro)"
             )
         # In this order: the isinstance check on a runtime already makes it detect its limits.
-        if any(map(has_limits, self._plan.objects)) and isinstance(runtime, KnowsLimits):
+        if any(map(has_limits, self._plan.objects)) and isinstance(runtime, ReportsLimits):
             limits = runtime.limits_in_force
             if not limits.enforced:
                 self._display.notice(f"limits of memory and CPU are {limits.text}")
@@ -424,9 +424,9 @@ class _Session:
         last_lines = await self._last_lines(logs)
         self._print_result(exit_code, outcome, cpu_seconds, last_lines)
 
-    def _ran_jobs(self) -> tuple[RanJob, ...]:
+    def _ran_jobs(self) -> tuple[RunJob, ...]:
         return tuple(
-            RanJob(
+            RunJob(
                 job.job.metadata.namespace,
                 job.job.metadata.name,
                 job.blocked_by.text if job.blocked_by is not None and not job.done else "",
@@ -608,10 +608,10 @@ def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Dis
     return PlainDisplay(stream, terminal)
 
 
-def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
+def _named_jobs(plan: RunPlan) -> tuple[RunJob, ...]:
     """Return the Jobs that have a name, as opposed to a generateName."""
     return tuple(
-        RanJob(wanted.namespace, wanted.document["metadata"]["name"])
+        RunJob(wanted.namespace, wanted.document["metadata"]["name"])
         for wanted in plan.jobs
         if wanted.document["metadata"].get("name")
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         AttemptRef,
         Deliver,
         Fetch,
-        Inheritance,
+        RecoveredState,
         Runtime,
         RuntimeEvent,
     )
@@ -147,7 +147,7 @@ class _StartsNothing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    async def start(self, deliver: "Deliver", fetch: "Fetch") -> "Inheritance":
+    async def start(self, deliver: "Deliver", fetch: "Fetch") -> "RecoveredState":
         def deliver_all(events: Iterable["RuntimeEvent"]) -> None:
             events = list(events)
             self._saw(events)
@@ -206,7 +206,7 @@ def _runtime_of(run: Run, folder: Path, context: "NodeContext") -> "Runtime":
     from onejob.node.runtimes import RUNTIMES
 
     name = cast("RuntimeName", run.runtime)
-    options = NodeOptions(runtime=name, pid_namespace="off", pods_end_with_us=True)
+    options = NodeOptions(runtime=name, pid_namespace="off", pods_end_with_server=True)
     if run.engine:
         options = msgspec.structs.replace(options, engine=run.engine)
     return RUNTIMES[name].make(options, folder, SystemClock(), context)

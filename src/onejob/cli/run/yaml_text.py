@@ -11,7 +11,7 @@ import yaml
 
 from onejob.api.decoding.yaml_reading import read_yaml
 
-__all__ = ["line_in", "read_yaml", "why_not_yaml", "yaml_of"]
+__all__ = ["line_in", "read_yaml", "yaml_error", "yaml_of"]
 
 #: Strings that Kubernetes would parse as another type, though PyYAML would not.
 _AMBIGUOUS: Final = re.compile(
@@ -46,7 +46,7 @@ def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def why_not_yaml(text: str, error: str) -> tuple[int, str]:
+def yaml_error(text: str, error: str) -> tuple[int, str]:
     """Return line and reason of a YAML parse error. The line counts from 1; 0 if unknown.
 
     `error` is the message of the YAML reader, for errors that PyYAML does not find.

@@ -14,7 +14,7 @@ from onejob import __version__
 from onejob.cli.errors import CommandError
 from onejob.cli.sources.base import Ask, Reply
 from onejob.client.credentials import Credential
-from onejob.client.kubeconfig import BadKubeconfig, Connection, load_kubeconfig
+from onejob.client.kubeconfig import Connection, InvalidKubeconfig, load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.wire.errors import ApiError, from_status
 
@@ -139,7 +139,7 @@ class HttpApi:
 def open_http_api(kubeconfig: Path, start_hint: str) -> HttpApi:
     try:
         connection = load_kubeconfig(kubeconfig, SystemClock())
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         raise CommandError(str(error)) from None
     return HttpApi(connection, start_hint)
 

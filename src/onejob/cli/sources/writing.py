@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.manifests import BadManifests, Manifest, Problem, placed
+from onejob.cli.run.manifests import InvalidManifests, Manifest, Problem, placed
 from onejob.cli.sources.base import FIELD_MANAGER, Api, Ask, Reply, path_of
 from onejob.objects.meta import NAMESPACES
 from onejob.wire.errors import ApiError, BadRequest, NotFound
@@ -100,7 +100,7 @@ def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
         reply = api.send(ask)
     except ApiError as error:
         if isinstance(error, BadRequest) and (problems := _misspelt(manifest)):
-            raise BadManifests(problems, exit_code=EXIT_FAILED) from None
+            raise InvalidManifests(problems, exit_code=EXIT_FAILED) from None
         text = " ".join(error.message.split())
         raise CommandError(
             placed(text, manifest.source, manifest.number),

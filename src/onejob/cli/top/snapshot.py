@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from onejob.cli.sources.usage import Usage, total
 from onejob.objects.job import is_finished
-from onejob.wire.quantity import BadQuantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 Document = dict[str, Any]
 
@@ -151,7 +151,7 @@ def _node_line(node: Document, pods: Iterable[Document], usage: Mapping[str, Usa
 def _amount(capacity: Mapping[str, str], name: str, *, milli: bool = False) -> int:
     try:
         quantity = parse_quantity(capacity.get(name, "0"))
-    except BadQuantity:
+    except InvalidQuantity:
         return 0
     return quantity.milli if milli else quantity.whole
 

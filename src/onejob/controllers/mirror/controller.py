@@ -14,7 +14,7 @@ import msgspec
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
 from onejob.client.inline_kubeconfig import read_inline_kubeconfig
-from onejob.client.kubeconfig import BadKubeconfig, Connection
+from onejob.client.kubeconfig import Connection, InvalidKubeconfig
 from onejob.clock import Clock
 from onejob.controllers.mirror.intake import Intake
 from onejob.controllers.mirror.on_demand import needs_mirror
@@ -40,7 +40,7 @@ from onejob.planning.mirror.planner import (
     Release,
     Report,
     Wait,
-    place_to_ask,
+    location_to_query,
     plan,
 )
 from onejob.planning.mirror.planner import Remote as Observed
@@ -175,7 +175,7 @@ class MirrorController:
         Return whether the sync is finished, and the seconds until the next one.
         """
         now = self._clock.now()
-        record = place_to_ask(job)
+        record = location_to_query(job)
         remote: Remote | None = None
         observed: Observed = NotAsked()
         if record is not None:
@@ -265,8 +265,8 @@ class MirrorController:
     ) -> tuple[Remote | None, Observed]:
         try:
             remote = await self._remote(job, record, memory)
-        except BadKubeconfig as error:
-            reason = "TargetMissing" if isinstance(error, _TargetMissing) else "BadKubeconfig"
+        except InvalidKubeconfig as error:
+            reason = "TargetMissing" if isinstance(error, _TargetMissing) else "InvalidKubeconfig"
             return None, self._out_of_reach(job, memory, reason, str(error))
         health = remote.health
         if health.attempts and self._clock.monotonic() < health.next_try:
@@ -308,7 +308,7 @@ class MirrorController:
     async def _remote(self, job: Job, record: Record, memory: _Memory) -> Remote:
         """Return the connection for a Job, opened anew if the Secret changed.
 
-        Raises BadKubeconfig.
+        Raises InvalidKubeconfig.
         """
         place = (job.metadata.namespace, record.target, record.namespace)
         if memory.remote is not None and memory.remote != place:
@@ -395,14 +395,14 @@ def _wanted(job: Job | None) -> object:
     )
 
 
-class _TargetMissing(BadKubeconfig):
+class _TargetMissing(InvalidKubeconfig):
     """The target's Secret does not exist."""
 
 
 async def read_target(client: Client, namespace: str, name: str) -> tuple[Connection, str]:
     """Return the connection described by a Secret, and the Secret's version.
 
-    Raises BadKubeconfig.
+    Raises InvalidKubeconfig.
     """
     try:
         document = await client.get(Key(_SECRETS, namespace, name))
@@ -415,14 +415,14 @@ async def read_target(client: Client, namespace: str, name: str) -> tuple[Connec
     place = f"secret {namespace}/{name}"
     data = secret.get("data", {}).get(names.KUBECONFIG_KEY)
     if data is None:
-        raise BadKubeconfig(
+        raise InvalidKubeconfig(
             f"{place}: there is no kubeconfig in it (key {names.KUBECONFIG_KEY}); "
             f"onejob mirror add {name} --replace --kubeconfig FILE"
         )
     try:
         text = base64.b64decode(data, validate=True)
     except binascii.Error as error:
-        raise BadKubeconfig(f"{place}: {names.KUBECONFIG_KEY} is not base64") from error
+        raise InvalidKubeconfig(f"{place}: {names.KUBECONFIG_KEY} is not base64") from error
     return read_inline_kubeconfig(text, place), secret["metadata"]["resourceVersion"]
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.client.base import Client
-from onejob.client.kubeconfig import BadKubeconfig
+from onejob.client.kubeconfig import InvalidKubeconfig
 from onejob.controllers.mirror.controller import read_target
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, Key
@@ -47,7 +47,7 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
     target = names.target_of_node(pod["spec"]["nodeName"])
     try:
         connection, _ = await read_target(client, metadata["namespace"], target)
-    except BadKubeconfig as error:
+    except InvalidKubeconfig as error:
         raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
     namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"

@@ -16,7 +16,7 @@ import apsw
 
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.due_keys import DeadlineTimer
 from onejob.controllers.notify.channels import Channel, channel_to
 from onejob.controllers.notify.config import NotifyConfig
 from onejob.controllers.notify.outbox import FILE, Outbox, OutboxFile, open_outbox
@@ -29,7 +29,7 @@ from onejob.planning.notify.annotations import (
     NOTIFY_ANNOTATION,
     NOTIFY_ON_ANNOTATION,
     Wish,
-    nearest_wish,
+    effective_subscription,
     read_wish,
     unknown_targets,
 )
@@ -52,7 +52,7 @@ NOT_DELIVERED: Final = "NotificationNotDelivered"
 _DURABLE_SECONDS: Final = 5.0
 _OPEN_AGAIN_SECONDS: Final = 5.0
 #: Upper bound on unprocessed ends, whose Jobs may already be deleted.
-_MOST_WAITING: Final = 100_000
+_MAX_QUEUED_REQUESTS: Final = 100_000
 _BATCH: Final = 200
 
 
@@ -80,7 +80,7 @@ class Notifications:
         }
         self._ended: dict[str, Job] = {}
         self._gone: dict[str, None] = {}
-        self._late = DueKeys(context.clock)
+        self._late = DeadlineTimer(context.clock)
         self._wake = asyncio.Event()
         informers = context.informers
         self._jobs = informers.jobs.cache
@@ -154,7 +154,7 @@ class Notifications:
 
     def _note_end(self, job: Job) -> None:
         self._ended[job.metadata.uid] = job
-        if len(self._ended) > _MOST_WAITING:
+        if len(self._ended) > _MAX_QUEUED_REQUESTS:
             del self._ended[next(iter(self._ended))]
         self._wake.set()
 
@@ -254,7 +254,7 @@ class Notifications:
         lateness = None if cronjob is None else cronjob_lateness(cronjob, self._local_zone)
         if cronjob is None or lateness is None:
             return None
-        wish = nearest_wish(
+        wish = effective_subscription(
             cronjob.metadata.annotations, self._namespace_annotations(key.namespace)
         )
         if wish is None:
@@ -282,7 +282,7 @@ class Notifications:
         cronjob = None
         if owner is not None and owner.kind == "CronJob":
             cronjob = self._cronjobs.get(Key(CRONJOBS, metadata.namespace, owner.name))
-        return nearest_wish(
+        return effective_subscription(
             metadata.annotations,
             {} if cronjob is None else cronjob.metadata.annotations,
             self._namespace_annotations(metadata.namespace),

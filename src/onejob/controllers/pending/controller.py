@@ -14,7 +14,7 @@ import msgspec
 from onejob.client.base import Patch
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
 from onejob.informers.loop import work
 from onejob.informers.workqueue import WorkQueue
@@ -32,7 +32,7 @@ class PendingDeadlines:
         self._client = context.client
         self._recorder = context.recorder
         self._clock = context.clock
-        self._waiting = DueKeys(context.clock)
+        self._waiting = DeadlineTimer(context.clock)
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.05, longest_delay=60.0)
         context.informers.pods.on_change(self._changed)
 

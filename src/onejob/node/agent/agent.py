@@ -24,10 +24,10 @@ from onejob.node.logs.pod_logs import pod_logs, running_container
 from onejob.node.runtime import (
     Fetch,
     OpensSessions,
-    RemembersReboots,
+    Preparable,
     ReportsConditions,
     Runtime,
-    TakesAMoment,
+    TracksReboots,
 )
 from onejob.node.sessions.exec_session import ExecSession
 from onejob.node.setup.environment import ConfigProblem
@@ -120,7 +120,7 @@ class NodeAgent:
     def prepare(self) -> None:
         """Start the runtime's preparations, which may overlap other start-up work. Call before
         `start`."""
-        if isinstance(self.runtime, TakesAMoment):
+        if isinstance(self.runtime, Preparable):
             self.runtime.prepare()
 
     async def start(self) -> None:
@@ -133,10 +133,10 @@ class NodeAgent:
         self._tasks = [asyncio.create_task(run()) for run in self._parts]
         await self._pods.synced()
         self._driver.begin(inherited)
-        if inherited.rebooted and isinstance(self.runtime, RemembersReboots):
+        if inherited.rebooted and isinstance(self.runtime, TracksReboots):
             self._settling = asyncio.create_task(self._settle_reboot(self.runtime))
 
-    async def _settle_reboot(self, runtime: RemembersReboots) -> None:
+    async def _settle_reboot(self, runtime: TracksReboots) -> None:
         """Call `reboot_settled` once the status of every Pod lost to the reboot is written.
 
         If the agent dies earlier, the next start has to treat the machine as rebooted again.

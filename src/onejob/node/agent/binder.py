@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from onejob.client.events import EventRecorder
 from onejob.clock import Clock
 from onejob.node.agent.capacity import demand_of
-from onejob.node.agent.unplaced import UnplacedPods, Why
+from onejob.node.agent.unplaced import PendingPodReporter, Why
 from onejob.node.agent.writer import Writer
 from onejob.objects.pod_spec import NodePod, NodePodSpec
 from onejob.planning.pod.placement import (
@@ -15,12 +15,12 @@ from onejob.planning.pod.placement import (
     Candidate,
     Need,
     NodeView,
-    WaitingRoom,
+    SchedulingQueue,
     misfit,
     room_left,
     shortage,
 )
-from onejob.wire.quantity import BadQuantity
+from onejob.wire.quantity import InvalidQuantity
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: Pods with another `schedulerName` belong to other schedulers.
@@ -40,9 +40,9 @@ class Binder:
         place: Callable[[NodePod, Amounts], None],
     ) -> None:
         self._node = node
-        self._unplaced = UnplacedPods(writer, recorder, clock, self._reasons)
+        self._unplaced = PendingPodReporter(writer, recorder, clock, self._reasons)
         self._place = place
-        self._room = WaitingRoom()
+        self._room = SchedulingQueue()
         #: All Pods without a node, by UID, including Pods that do not fit the node in its present
         #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
@@ -62,7 +62,7 @@ class Binder:
             return
         try:
             candidate = _candidate(pod)
-        except BadQuantity as error:
+        except InvalidQuantity as error:
             self._unplaced.report(pod, f"0/1 nodes are available: {error}.")
             return
         self._waiting[pod.uid] = (pod, candidate)
@@ -154,6 +154,6 @@ def is_ours_to_place(spec: NodePodSpec) -> bool:
 
 
 def _candidate(pod: NodePod) -> Candidate:
-    """Return the Pod as a scheduling candidate. Raises BadQuantity."""
+    """Return the Pod as a scheduling candidate. Raises InvalidQuantity."""
     created_at = pod.metadata.creation_timestamp or LONG_AGO
     return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from onejob.objects.pod_spec import Container, NodePodSpec, QuantityText
 from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Amounts, pod_demand
-from onejob.wire.quantity import BadQuantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 #: The kubelet's default, and sufficient for upstream's tests.
 MAX_PODS = 110
@@ -26,14 +26,16 @@ def machine_capacity() -> dict[str, int]:
 
 
 def read_amounts(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
-    """Parse quantities: CPU in millicores, everything else in units. Raises BadQuantity, naming the
-    resource."""
+    """Parse quantities: CPU in millicores, everything else in units.
+
+    Raises InvalidQuantity, naming the resource.
+    """
     amounts = {}
     for name, text in quantities.items():
         try:
             quantity = parse_quantity(text)
-        except BadQuantity as error:
-            raise BadQuantity(f"{name}: {error}") from error
+        except InvalidQuantity as error:
+            raise InvalidQuantity(f"{name}: {error}") from error
         amounts[name] = quantity.milli if name == "cpu" else quantity.whole
     return amounts
 
@@ -43,7 +45,7 @@ def write_amounts(amounts: Amounts) -> dict[str, str]:
 
 
 def demand_of(spec: NodePodSpec) -> dict[str, int]:
-    """Return the scheduling demand of a Pod, including one of "pods". Raises BadQuantity."""
+    """Return the scheduling demand of a Pod, including one of "pods". Raises InvalidQuantity."""
     if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
         return {**_requests(spec.containers[0]), "pods": 1}
     return pod_demand(

@@ -8,13 +8,13 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from onejob.node.agent.pod_events import (
+    Adopted,
     ContainerRuns,
     HookDone,
     PodEffect,
     Probed,
     RecordWarning,
     RunPostStart,
-    TakenOver,
 )
 from onejob.node.agent.pod_history import (
     has_run,
@@ -37,7 +37,7 @@ class ContainerRules:
         self._runs_programs = runs_programs
 
     def take_over(
-        self, state: Active, event: TakenOver, effects: list[PodEffect], node: NodeNow
+        self, state: Active, event: Adopted, effects: list[PodEffect], node: NodeNow
     ) -> None:
         """Rebuild the container history after a restart of the agent, from the runtime's records
         first and the Pod status second.

@@ -17,7 +17,7 @@ from onejob.node.agent.pod_events import BindingRefused, BindingWritten, PodEven
 from onejob.objects.pod_spec import NodePod, NodePodSpec, read_created_pod, read_node_pod_spec
 from onejob.planning.pod.placement import Amounts, Candidate, NodeView, misfit, need_of
 from onejob.wire.errors import ApiError
-from onejob.wire.quantity import BadQuantity
+from onejob.wire.quantity import InvalidQuantity
 
 #: Size of the cache of parsed specs: all Pods of a Job share one.
 _REMEMBERED = 256
@@ -102,7 +102,7 @@ class Creations:
         try:
             spec = read_node_pod_spec(text)
             demand = demand_of(spec)
-        except (ValueError, BadQuantity):
+        except (ValueError, InvalidQuantity):
             # The binder reports the error once the Pod exists.
             return None
         if spec.node_name or not is_ours_to_place(spec):

@@ -23,6 +23,7 @@ from onejob.node.agent.binder import LONG_AGO, Binder
 from onejob.node.agent.creations import Creations
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    Adopted,
     AwaitCreation,
     Bind,
     BindingRefused,
@@ -56,7 +57,6 @@ from onejob.node.agent.pod_events import (
     StatusTaken,
     StatusWritten,
     StopContainer,
-    TakenOver,
     TakeRoom,
 )
 from onejob.node.agent.pod_machine import PodMachine, is_echo
@@ -64,7 +64,7 @@ from onejob.node.agent.pod_state import UNKNOWN, Active, Binding, Done, NodeNow,
 from onejob.node.agent.writer import Writer
 from onejob.node.probing.hooks import Hooks
 from onejob.node.probing.probes import Prober
-from onejob.node.runtime import AttemptRef, GathersStarts, Inheritance, Runtime, RuntimeEvent
+from onejob.node.runtime import AttemptRef, BatchesStarts, RecoveredState, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
@@ -125,7 +125,7 @@ class PodDriver:
         self._recorder = recorder
         self._clock = clock
         self._node_name = node_name
-        self._gathers_starts = runtime if isinstance(runtime, GathersStarts) else None
+        self._gathers_starts = runtime if isinstance(runtime, BatchesStarts) else None
         self._pods = pods
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
@@ -178,7 +178,7 @@ class PodDriver:
 
     # --- start-up and shutdown of the agent
 
-    def begin(self, inherited: Inheritance) -> None:
+    def begin(self, inherited: RecoveredState) -> None:
         """Match the runtime's records with the API's Pods, once the initial list is complete."""
         startup, self._startup = self._startup or _Startup(), None
         known: dict[str, list[RuntimeEvent]] = {}
@@ -188,7 +188,7 @@ class PodDriver:
         for uid, observed in startup.pods.items():
             self._dispatch(uid, PodSeen(observed))
             if isinstance(self._states.get(uid), Active):
-                self._dispatch(uid, TakenOver(known.pop(uid, ()), inherited.rebooted))
+                self._dispatch(uid, Adopted(known.pop(uid, ()), inherited.rebooted))
             elif observed.terminal and observed.node_name == self._node_name:
                 ended.add(uid)
         for uid in known:

@@ -77,7 +77,7 @@ class CreatedHere(Struct, frozen=True, gc=False):
     revision: int
 
 
-class TakenOver(Struct, frozen=True, gc=False):
+class Adopted(Struct, frozen=True, gc=False):
     """The runtime's records of the Pod, after a start of the agent."""
 
     attempts: Sequence[RuntimeEvent] = ()
@@ -118,7 +118,7 @@ PodEvent: TypeAlias = (
     | PlacedHere
     | CreatedHere
     | StatusTaken
-    | TakenOver
+    | Adopted
     | HookDone
     | Probed
     | Reconcile

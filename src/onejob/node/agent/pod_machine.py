@@ -23,6 +23,7 @@ from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    Adopted,
     AwaitCreation,
     Bind,
     BindingRefused,
@@ -56,7 +57,6 @@ from onejob.node.agent.pod_events import (
     StatusTaken,
     StatusWritten,
     StopContainer,
-    TakenOver,
     TakeRoom,
 )
 from onejob.node.agent.pod_state import (
@@ -92,7 +92,7 @@ from onejob.planning.pod.lifecycle import (
     plan_pod,
 )
 from onejob.planning.pod.status import NodeFacts, report
-from onejob.wire.quantity import BadQuantity
+from onejob.wire.quantity import InvalidQuantity
 
 #: Longest delay before a status that the API refused is written again.
 LONGEST_RETRY = timedelta(minutes=5)
@@ -160,7 +160,7 @@ class PodMachine:
             "running": {
                 **working,
                 **happened,
-                TakenOver: self._take_over,
+                Adopted: self._take_over,
                 HookDone: self._hook_done,
                 Probed: self._probed,
                 Reconcile: self._reconcile,
@@ -194,7 +194,7 @@ class PodMachine:
         # Bound by another scheduler, or by an earlier run of the agent.
         try:
             demand = demand_of(pod.spec)
-        except BadQuantity:
+        except InvalidQuantity:
             demand = {"pods": 1}
         effects += [TakeRoom(demand), FollowVolumes(pod), _RECONCILE_SOON]
         return active_pod(pod, demand, pod.metadata.revision, node.now), effects
@@ -284,7 +284,7 @@ class PodMachine:
             effects.append(DiscardPod())
         return UNKNOWN, effects
 
-    def _take_over(self, state: Active, event: TakenOver, node: NodeNow) -> Step:
+    def _take_over(self, state: Active, event: Adopted, node: NodeNow) -> Step:
         """Join the runtime's records with the Pod status."""
         state = copy_active(state)
         effects: Effects = []

@@ -40,7 +40,7 @@ class _Waiting(Struct):
     due: float
 
 
-class UnplacedPods:
+class PendingPodReporter:
     """Reporter of pending Pods: FailedScheduling Events and the PodScheduled condition.
 
     Guarantees: a reason is reported only if it differs from the Pod's last reported one. At most

@@ -21,7 +21,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem, expand_all
 from onejob.objects.pod_spec import Container, NodePod, Profile
 from onejob.planning.pod.security import root_refusal
-from onejob.wire.quantity import BadQuantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 #: The kubelet's file size; the engine keeps one such file, the node five.
 _LOG_BYTES = 10 * 1024 * 1024
@@ -208,7 +208,7 @@ def _limits(container: Container, abilities: Abilities) -> list[str]:
         if "cpu" in limits and abilities.cpus:
             milli = parse_quantity(limits["cpu"]).nanos // 10**6
             arguments.append(f"--cpus={milli / 1000:g}")
-    except BadQuantity as error:
+    except InvalidQuantity as error:
         raise ConfigProblem(f"limits of container {container.name}: {error}") from error
     return arguments
 

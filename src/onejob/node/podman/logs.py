@@ -39,8 +39,8 @@ class LogKeeper:
     """Importer of the logs of all running containers; reads files in a single thread."""
 
     def __init__(self) -> None:
-        self._open: dict[AttemptRef, Transcript] = {}
-        self._dictations: dict[AttemptRef, Dictation] = {}
+        self._open: dict[AttemptRef, LogFileImport] = {}
+        self._dictations: dict[AttemptRef, LogClientImport] = {}
         self._some_open = asyncio.Event()
         self._thread = WorkerThreads(1, "container-logs")
 
@@ -50,10 +50,10 @@ class LogKeeper:
         if ref in self._open or ref in self._dictations:
             return
         if isinstance(source, Path):
-            self._open[ref] = Transcript(source, target)
+            self._open[ref] = LogFileImport(source, target)
             self._some_open.set()
         else:
-            self._dictations[ref] = Dictation(source, target)
+            self._dictations[ref] = LogClientImport(source, target)
 
     async def finish(self, ref: AttemptRef) -> None:
         """Import the rest of an ended container's output; all of it is on disk when this
@@ -98,7 +98,7 @@ class LogKeeper:
         self._thread.shutdown()
 
 
-class Transcript:
+class LogFileImport:
     """Import of one container's log file: records of `TIME STREAM F|P TEXT` become lines of our own
     log."""
 
@@ -154,7 +154,7 @@ class Transcript:
             self._fd = -1
 
 
-class Dictation:
+class LogClientImport:
     """Import of one container's output from the engine's `logs` client."""
 
     def __init__(self, commands: OutputCommands, target: Path) -> None:
@@ -204,7 +204,7 @@ async def _take_down(command: Sequence[str], target: Path) -> None:
         lines.close()
 
 
-def _catch_up(transcripts: list[Transcript]) -> None:
+def _catch_up(transcripts: list[LogFileImport]) -> None:
     for transcript in transcripts:
         transcript.catch_up()
 

@@ -42,8 +42,8 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Inheritance,
     Lost,
+    RecoveredState,
     RuntimeEvent,
     RuntimeUnavailable,
     StartBlocked,
@@ -74,7 +74,7 @@ class PodmanRuntime:
 
     Guarantees: an attempt is made once, because its container has a unique name. `launch` of a
     known attempt reports its last event again. `start` adopts the containers of earlier runs. After
-    `close`, containers keep running unless `end_pods` or the option `pods_end_with_us` is set.
+    `close`, containers keep running unless `end_pods` or the option `pods_end_with_server` is set.
     """
 
     traits = TRAITS
@@ -103,7 +103,7 @@ class PodmanRuntime:
         self._requests: set[asyncio.Task[None]] = set()
         self._guard: asyncio.subprocess.Process | None = None
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         """Connect to the engine and adopt its containers. Raises RuntimeUnavailable."""
         self._deliver, self._fetch = deliver, fetch
         self._folders.all.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,9 +117,9 @@ class PodmanRuntime:
             self._removals.run(),
         )
         self._loops = [asyncio.create_task(loop) for loop in loops]
-        if self._settings.options.pods_end_with_us:
+        if self._settings.options.pods_end_with_server:
             self._guard = await self._engine.guard()
-        return Inheritance(events)
+        return RecoveredState(events)
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)
@@ -207,7 +207,7 @@ class PodmanRuntime:
         # Running clients finish, so that no container is started without a record.
         await asyncio.gather(*self._requests, return_exceptions=True)
         names = self._attempts.container_names
-        if names and (end_pods or self._settings.options.pods_end_with_us):
+        if names and (end_pods or self._settings.options.pods_end_with_server):
             self._removals.add(names)
         await self._removals.done()
         for loop in self._loops:

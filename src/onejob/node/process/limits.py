@@ -11,7 +11,7 @@ import msgspec
 from onejob.clock import Clock
 from onejob.node.options import EnforcedLimits
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, group_name, limits_of
-from onejob.node.process.supervisor_client import OLD_SUPERVISOR
+from onejob.node.process.supervisor_client import OUTDATED_SUPERVISOR_MESSAGE
 from onejob.node.runtime import AttemptRef
 from onejob.objects.pod_spec import Container
 from onejob.planning.pod.lifecycle import Exit
@@ -23,7 +23,7 @@ _OOM_KILLED: Final = "OOMKilled"
 _NANO: Final = 10**9
 
 
-class LimitKeeper:
+class LimitEnforcer:
     def __init__(
         self, data_dir: Path, clock: Clock, mode: EnforcedLimits, can_join: Callable[[], bool]
     ) -> None:
@@ -45,7 +45,7 @@ class LimitKeeper:
         """Reason why limits are not enforced; "" if they are."""
         if self._mode != "auto":
             return "--enforce-limits off" if self._mode == "off" else ""
-        return self._groups.problem if self._can_join() else OLD_SUPERVISOR
+        return self._groups.problem if self._can_join() else OUTDATED_SUPERVISOR_MESSAGE
 
     @property
     def title(self) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from onejob.node.agent.container_sources import FetchedSettings
 from onejob.node.logs.reading import log_name
 from onejob.node.process.devices import Devices
-from onejob.node.process.limits import LimitKeeper
+from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.mounts import ONLY_PROC
 from onejob.node.process.runtime_settings import ProcessSettings
-from onejob.node.process.supervisor_client import OLD_SUPERVISOR
+from onejob.node.process.supervisor_client import OUTDATED_SUPERVISOR_MESSAGE
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_setup import ContainerSetup, Volumes
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
@@ -40,7 +40,7 @@ class ProcessRequests:
         settings: ProcessSettings,
         setup: ContainerSetup,
         devices: Devices,
-        limits: LimitKeeper,
+        limits: LimitEnforcer,
         *,
         isolates: Callable[[], bool],
         numbers_processes: Callable[[], bool],
@@ -147,7 +147,9 @@ class ProcessRequests:
         if isinstance(rights, Refused):
             raise ConfigProblem(rights.message, rights.reason)
         if rights != Rights() and not self._limits_rights():
-            raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
+            raise ConfigProblem(
+                f"the securityContext cannot be enforced now: {OUTDATED_SUPERVISOR_MESSAGE}"
+            )
         if rights.capabilities is not None:
             request["capabilities"] = rights.capabilities
         if self._options.host_read_only:

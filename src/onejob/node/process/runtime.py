@@ -22,11 +22,11 @@ from onejob.node.images import NoStandIn
 from onejob.node.logs.reading import log_path, read_logs
 from onejob.node.process.descriptors import Sink
 from onejob.node.process.devices import Devices, NoDevice
-from onejob.node.process.limits import LimitKeeper
+from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.requests import ProcessRequests, give_terminal
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import (
-    OLD_SUPERVISOR,
+    OUTDATED_SUPERVISOR_MESSAGE,
     Reach,
     SupervisorClient,
     SupervisorGone,
@@ -38,9 +38,9 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Inheritance,
     LimitsInForce,
     Lost,
+    RecoveredState,
     RuntimeEvent,
     RuntimeTraits,
     RuntimeUnavailable,
@@ -81,7 +81,7 @@ class ProcessRuntime:
     Guarantees: starts are idempotent, because the supervisor records each attempt before its
     process exists. If the supervisor dies, another is started: running attempts are reported as
     Lost, and unanswered starts are requested again. After `close`, processes keep running unless
-    `end_pods` or the option `pods_end_with_us` is set.
+    `end_pods` or the option `pods_end_with_server` is set.
     """
 
     name = "process"
@@ -131,7 +131,7 @@ class ProcessRuntime:
         self._conditions: NodeConditions | None = None
         self._pressures = Pressures(self._short_of_space)
         self._devices = Devices(data_dir / "devices.json", settings.node.allocatable)
-        self._limits = LimitKeeper(
+        self._limits = LimitEnforcer(
             data_dir,
             clock,
             settings.options.enforce_limits,
@@ -165,7 +165,7 @@ class ProcessRuntime:
     def prepare(self) -> None:
         self._supervisor.reach_early()
 
-    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
         self._deliver, self._fetch = deliver, fetch
         try:
             found = await self._supervisor.connect()
@@ -182,7 +182,7 @@ class ProcessRuntime:
         self._devices.inherit({record[1] for record in found.known})
         if self._options.host_read_only:
             await self._try_read_only()
-        return Inheritance(
+        return RecoveredState(
             [event for record in found.known if (event := self._event(record)) is not None],
             found.rebooted,
         )
@@ -196,7 +196,9 @@ class ProcessRuntime:
         they could."""
         if not self._supervisor.limits_rights:
             await self._supervisor.close(end=False)
-            raise RuntimeUnavailable(f"--host-fs ro cannot be kept now: {OLD_SUPERVISOR}")
+            raise RuntimeUnavailable(
+                f"--host-fs ro cannot be kept now: {OUTDATED_SUPERVISOR_MESSAGE}"
+            )
         request = self._setup.empty_request()
         rights = rights_of(NodePod(), Container(), host_read_only=True)
         assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
@@ -364,7 +366,7 @@ class ProcessRuntime:
         self._pressures.close()
         self._setup.close()
         self._flush()
-        end = end_pods or self._options.pods_end_with_us
+        end = end_pods or self._options.pods_end_with_server
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._writer.shutdown)
@@ -540,7 +542,7 @@ class ProcessRuntime:
     def _new_supervisor(self) -> SupervisorClient:
         return SupervisorClient(
             self._directory,
-            owner=self._options.pods_end_with_us,
+            owner=self._options.pods_end_with_server,
             pid_namespaces=self._wants_pid_namespaces,
             on_events=self._receive,
             on_lost=self._replace_supervisor,

@@ -47,7 +47,9 @@ class SupervisorRefused(SupervisorGone):
 
 
 #: A supervisor outlives upgrades, because its Pods do, and then lacks newer features.
-OLD_SUPERVISOR = "the supervisor is of an earlier version, and stays until its last Pod has ended"
+OUTDATED_SUPERVISOR_MESSAGE = (
+    "the supervisor is of an earlier version, and stays until its last Pod has ended"
+)
 
 
 class Handshake(msgspec.Struct):
@@ -58,7 +60,7 @@ class Handshake(msgspec.Struct):
     #: Whether the machine rebooted, so that records may be missing.
     rebooted: bool
     #: Reason why there are no PID namespaces; "" if there are, or if none were requested.
-    pid_namespace_problem: str = OLD_SUPERVISOR
+    pid_namespace_problem: str = OUTDATED_SUPERVISOR_MESSAGE
     #: Whether the supervisor can drop privileges of processes.
     limits_rights: bool = False
     #: Whether it can put processes into control groups.

@@ -8,7 +8,7 @@ from onejob.client.base import Client
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.logs.pod_logs import running_container
 from onejob.node.process.descriptors import Sink, Source
-from onejob.node.runtime import AttemptRef, KeepsStdin
+from onejob.node.runtime import AttachableStdin, AttemptRef
 from onejob.node.sessions.exec_session import ExecSession, Finished
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container
@@ -80,7 +80,7 @@ class PodSessions:
         place = f'container "{ref.container}"'
         if not container.stdin:
             raise BadRequest(f"{place} was started without stdin: true; attach without -i")
-        if not isinstance(runtime, KeepsStdin):
+        if not isinstance(runtime, AttachableStdin):
             raise BadRequest(f"containers of the {runtime.name} runtime have no stdin")
         stdin = await runtime.open_stdin(ref, once=container.stdin_once)
         if stdin is None:
@@ -89,7 +89,7 @@ class PodSessions:
 
     async def _open_terminal(self, ref: AttemptRef, container: Container) -> Sink | None:
         runtime = self._node.runtime
-        if not container.tty or not isinstance(runtime, KeepsStdin):
+        if not container.tty or not isinstance(runtime, AttachableStdin):
             return None
         return await runtime.open_stdin(ref, once=False)
 

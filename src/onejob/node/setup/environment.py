@@ -17,7 +17,7 @@ from onejob.objects.pod_spec import (
     ResourceFieldSelector,
 )
 from onejob.objects.service import Service
-from onejob.wire.quantity import BadQuantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
 SECRETS = "secrets"
@@ -273,7 +273,7 @@ def resource_value(
             nanos = node.allocatable.get(name, 0) * unit
         else:
             nanos = 0
-    except BadQuantity as error:
+    except InvalidQuantity as error:
         raise ConfigProblem(f"{selector.resource}: {error}") from error
     return str(-(-nanos // divisor))
 

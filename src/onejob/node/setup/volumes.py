@@ -45,7 +45,7 @@ from onejob.objects.pod_spec import (
     VolumeMount,
 )
 from onejob.planning.pod.confinement import is_within
-from onejob.wire.quantity import BadQuantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 
 class VolumeProblem(Exception):
@@ -306,7 +306,7 @@ def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int
             limits // 10**9,
             parse_quantity(volume.size_limit).nanos // 10**9,
         )
-    except BadQuantity as error:
+    except InvalidQuantity as error:
         raise ConfigProblem(str(error)) from error
     return max(min((size for size in bounds if size > 0), default=_LEAST_MEMORY), _LEAST_MEMORY)
 

@@ -16,13 +16,13 @@ from onejob.node.supervisor.journal import Attempt
 #: Seconds within which a container's end replaces the report of its start.
 BRIEF_SECONDS = 0.01
 #: Seconds for which events are delayed if containers began less than that ago.
-GATHERING_SECONDS = 0.001
+BATCH_DELAY_SECONDS = 0.001
 #: Minimum number of events reported while others start, and of events left for later: a smaller
 #: batch costs the server more than it gains by being early.
-ENOUGH = 4
+MIN_BATCH = 4
 
 
-class News:
+class EventBatcher:
     """Queue of events to report.
 
     `send` transmits events and returns whether it could; if not, it is called with them again.
@@ -57,13 +57,13 @@ class News:
         self._young.append(attempt)
 
     def may_be_enough(self, others: int) -> bool:
-        """Return whether `tell_some` might send a batch if some of the `others` have ended."""
-        return others + len(self._events) >= 2 * ENOUGH
+        """Return whether `flush_partial` might send a batch if some of the `others` have ended."""
+        return others + len(self._events) >= 2 * MIN_BATCH
 
-    def tell_some(self, others: int) -> None:
+    def flush_partial(self, others: int) -> None:
         """Send a partial batch if it is large enough, and enough `others`, which run or are about
         to start, remain for the next."""
-        if len(self._events) >= ENOUGH and others >= ENOUGH:
+        if len(self._events) >= MIN_BATCH and others >= MIN_BATCH:
             self._flush()
 
     def tell(self) -> None:
@@ -74,7 +74,7 @@ class News:
             self._flush()
         elif not self._gathering:
             self._gathering = True
-            self._after(GATHERING_SECONDS, self._flush)
+            self._after(BATCH_DELAY_SECONDS, self._flush)
 
     def _flush(self) -> None:
         self._gathering = False
@@ -85,7 +85,7 @@ class News:
         now = self._now()
         for attempt in reversed(self._young):
             # Below 0: the clock was set back.
-            if not 0 <= now - attempt.started_at < GATHERING_SECONDS:
+            if not 0 <= now - attempt.started_at < BATCH_DELAY_SECONDS:
                 return False
             if attempt.outcome is None:
                 return True

@@ -24,7 +24,7 @@ from onejob.node.supervisor import init, journal, linux, pid_namespaces, spawn
 from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
-from onejob.node.supervisor.event_batching import News, describe
+from onejob.node.supervisor.event_batching import EventBatcher, describe
 from onejob.node.supervisor.failures import SetupFailed
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, identity_of
 from onejob.node.supervisor.listener import Listener
@@ -97,7 +97,7 @@ class Supervisor:
         self._children: dict[int, Child | Command] = {}
         self._running: dict[Claim, Child] = {}
         self._pod_namespaces = pid_namespaces.PodNamespaces()
-        self._news = News(self._send_events, self._loop.after, _now)
+        self._news = EventBatcher(self._send_events, self._loop.after, _now)
         #: HOSTNAMEs of containers that ended while processes of unknown origin existed.
         self._left_behind: set[str] = set()
         #: Readable when a child may have ended.
@@ -305,7 +305,7 @@ class Supervisor:
     def _report_some(self, about_to_start: int) -> None:
         try:
             self._reap()
-            self._news.tell_some(about_to_start + len(self._running))
+            self._news.flush_partial(about_to_start + len(self._running))
         except Exception:
             # Starts that follow must not suffer from a bug in reporting.
             report_exception()

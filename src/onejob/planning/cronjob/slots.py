@@ -20,9 +20,9 @@ from onejob.planning.names import JITTER_ANNOTATION
 Missed: TypeAlias = Literal["none", "few", "many"]
 
 #: Number of missed slots above which an Event is emitted: a wrong clock, or a server that was down.
-MANY_MISSED = 100
+MISSED_EVENT_THRESHOLD = 100
 #: Syncing slightly after the slot instead of before it avoids a second sync.
-LOOK_AFTER_SLOT = timedelta(milliseconds=100)
+SYNC_DELAY_AFTER_SLOT = timedelta(milliseconds=100)
 
 NO_INTERVAL = "time difference between two schedules is less than 1 second"
 
@@ -82,7 +82,7 @@ def most_recent_slot(
     later = schedule.next(first + timedelta(seconds=(missed - 2) * interval_seconds))
     while later is not None and later <= now:
         slot, later = later, schedule.next(later)
-    return Recent(earliest, slot, "many" if missed > MANY_MISSED else "few")
+    return Recent(earliest, slot, "many" if missed > MISSED_EVENT_THRESHOLD else "few")
 
 
 def slots_from(cronjob: CronJob, status: CronJobStatus) -> datetime:
@@ -121,7 +121,7 @@ def look_again_seconds(
     else:
         after = recent.earliest if recent.missed == "none" else now
     slot = schedule.next(after)
-    return (slot + LOOK_AFTER_SLOT - now).total_seconds() if slot is not None else None
+    return (slot + SYNC_DELAY_AFTER_SLOT - now).total_seconds() if slot is not None else None
 
 
 def start_delay(cronjob: CronJob) -> timedelta:

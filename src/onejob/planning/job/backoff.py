@@ -20,7 +20,8 @@ _LONGEST_SECONDS = 100 * 365 * 24 * 3600
 class BackoffRecord(Struct, frozen=True):
     """Failure history of a Job, as far as backoff needs it.
 
-    Held in memory only: after a restart it is rebuilt from the Pods that still exist (`PastEnds`).
+    Held in memory only: after a restart it is rebuilt from the Pods that still exist
+    (`FinishHistory`).
     """
 
     failures_since_success: int = 0
@@ -42,7 +43,7 @@ class BackoffRecord(Struct, frozen=True):
 NO_FAILURES = BackoffRecord()
 
 
-class PastEnds:
+class FinishHistory:
     """Finish times, in any order, of Pods counted before this process cached their Job."""
 
     __slots__ = ("_failed_at", "_succeeded_at")

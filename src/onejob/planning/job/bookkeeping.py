@@ -11,15 +11,15 @@ from msgspec import Struct
 
 from onejob.objects.job import Job, JobStatus
 from onejob.planning.job.backoff import BackoffRecord
-from onejob.planning.job.counting import Census, Tally
-from onejob.planning.job.plan import Accounting, Event, Fate, Ledger, Metric, Observed, Plan
+from onejob.planning.job.counting import JobCounters, JobPods
+from onejob.planning.job.plan import Accounting, Event, JobOutcome, Ledger, Metric, Observed, Plan
 
 
 class Draft(Struct, frozen=True):
     """Job status that is complete except for the counting of ended Pods."""
 
     status: JobStatus
-    fate: Fate | None = None
+    fate: JobOutcome | None = None
     terminating: int = 0
     #: True if the status differs from the stored one.
     dirty: bool = False
@@ -30,14 +30,14 @@ class Draft(Struct, frozen=True):
     error: str | None = None
 
 
-OpenLedger: TypeAlias = Callable[[Job, Census, Tally, Fate | None], Ledger]
+OpenLedger: TypeAlias = Callable[[Job, JobPods, JobCounters, JobOutcome | None], Ledger]
 
 
-class Bookkeeping(Struct, frozen=True):
-    count: Callable[[Job, Census], Tally]
+class TrackingMode(Struct, frozen=True):
+    count: Callable[[Job, JobPods], JobCounters]
     #: Return the new backoff record, given the observed one and the newly ended Pods.
-    remember: Callable[[Observed, Tally], BackoffRecord]
+    remember: Callable[[Observed, JobCounters], BackoffRecord]
     #: Return the counters that are compared with the backoff limit.
-    against_limit: Callable[[Job, Tally], Tally]
+    against_limit: Callable[[Job, JobCounters], JobCounters]
     open_ledger: OpenLedger
     account: Callable[[Plan, Draft], Accounting]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.indexes import NO_INDEXES, IndexSet, parse_indexes
 from onejob.planning.job.per_index import failed_indexes, retained_pods
 from onejob.planning.job.pod_facts import (
@@ -20,7 +20,7 @@ from onejob.planning.job.pod_facts import (
 )
 
 
-class Census:
+class JobPods:
     """The Pods of one Job, grouped by lifecycle state.
 
     May be kept between syncs and updated with each changed Pod (`put`, `remove`); the cost of a
@@ -152,7 +152,7 @@ class Census:
         )
 
 
-class Tally(Struct, frozen=True):
+class JobCounters(Struct, frozen=True):
     """The Job's counters as if every ended Pod were accounted for."""
 
     active: int = 0
@@ -172,7 +172,7 @@ class Tally(Struct, frozen=True):
     retained: Mapping[int, Pod] = field(default_factory=dict)
 
 
-def count_pods(job: Job, census: Census) -> Tally:
+def count_pods(job: Job, census: JobPods) -> JobCounters:
     status = job.status
     uncounted = status.uncounted_terminated_pods
     listed_succeeded = uncounted.succeeded if uncounted else ()
@@ -180,8 +180,8 @@ def count_pods(job: Job, census: Census) -> Tally:
     finished = census.finished_holders(job)
     new_succeeded, new_failed = new_finished_pods(job, finished)
     policy = job.spec.pod_failure_policy
-    counted_failures = sum(judge_failed_pod(policy, pod).counts for pod in new_failed)
-    tally = Tally(
+    counted_failures = sum(match_failure_policy(policy, pod).counts for pod in new_failed)
+    tally = JobCounters(
         active=len(census.active),
         ready=len(census.ready),
         terminating=len(census.ending),
@@ -242,10 +242,10 @@ def _apart(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, I
 
 def _with_indexes(
     job: Job,
-    census: Census,
+    census: JobPods,
     finished: Sequence[Pod],
-    tally: Tally,
-) -> Tally:
+    tally: JobCounters,
+) -> JobCounters:
     recorded, completed = completed_indexes(job, finished)
     failed: IndexSet | None = None
     retained: Mapping[int, Pod] = {}

@@ -8,7 +8,7 @@ from onejob.objects.pod import ContainerStatus, Pod
 _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 
-class Ruling(Struct, frozen=True):
+class PolicyMatch(Struct, frozen=True):
     """Result of matching one failed Pod against the policy."""
 
     #: Action of the matching rule; None if no rule matched.
@@ -23,10 +23,10 @@ class Ruling(Struct, frozen=True):
         return self.action != "Ignore"
 
 
-NO_RULING = Ruling()
+NO_RULING = PolicyMatch()
 
 
-def judge_failed_pod(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
+def match_failure_policy(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
     """Return the ruling of the first rule that matches `pod`, which must have failed."""
     if policy is None:
         return NO_RULING
@@ -47,7 +47,7 @@ def judge_failed_pod(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
         message = None
         if rule.action == "FailJob":
             message = f"{evidence} matching FailJob rule at index {position}"
-        return Ruling(rule.action, position, message)
+        return PolicyMatch(rule.action, position, message)
     return NO_RULING
 
 

@@ -13,24 +13,24 @@ from onejob.planning.job.conditions import (
     new_condition,
     whole_second,
 )
-from onejob.planning.job.counting import Census, Tally
-from onejob.planning.job.failure_policy import judge_failed_pod
-from onejob.planning.job.plan import Fate
+from onejob.planning.job.counting import JobCounters, JobPods
+from onejob.planning.job.failure_policy import match_failure_policy
+from onejob.planning.job.plan import JobOutcome
 from onejob.planning.job.success_policy import matching_success_rule, success_message
 from onejob.planning.pod.restart_policy import restart_policy_of
 
 _DEFAULT_BACKOFF_LIMIT = 6
 
 
-def decide_fate(
+def decide_outcome(
     job: Job,
-    census: Census,
-    tally: Tally,
+    census: JobPods,
+    tally: JobCounters,
     start_time: datetime | None,
     now: datetime,
     *,
     legacy: bool = False,
-) -> Fate | None:
+) -> JobOutcome | None:
     """Return the Job's decided outcome before ordinary completion, or None.
 
     A recorded outcome stands; failure of the whole Job outranks failure of its indexes, which
@@ -46,22 +46,22 @@ def decide_fate(
     )
 
 
-def completion_fate(job: Job, succeeded: int, active: int) -> Fate | None:
+def completion_outcome(job: Job, succeeded: int, active: int) -> JobOutcome | None:
     """Return success if enough Pods succeeded and none is active, else None."""
     completions = job.spec.completions
     enough = succeeded > 0 if completions is None else succeeded >= completions
     if not enough or active:
         return None
-    return Fate(True, "CompletionsReached", "Reached expected number of succeeded pods")
+    return JobOutcome(True, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def interim_condition(fate: Fate, now: datetime) -> Condition:
+def interim_condition(fate: JobOutcome, now: datetime) -> Condition:
     """Return the condition that announces the outcome while Pods are terminating or uncounted."""
     kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
     return new_condition(kind, "True", fate.reason, fate.message, now)
 
 
-def terminal_condition(fate: Fate, now: datetime) -> Condition:
+def terminal_condition(fate: JobOutcome, now: datetime) -> Condition:
     kind = COMPLETE if fate.succeeds else FAILED
     return new_condition(kind, "True", fate.reason, fate.message, now)
 
@@ -87,37 +87,39 @@ def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:
         return None
 
 
-def _recorded_fate(job: Job) -> Fate | None:
+def _recorded_fate(job: Job) -> JobOutcome | None:
     for kind, succeeds in ((SUCCESS_CRITERIA_MET, True), (FAILURE_TARGET, False)):
         condition = find_true(job.status.conditions, kind)
         if condition is not None:
-            return Fate(succeeds, condition.reason, condition.message, recorded=True)
+            return JobOutcome(succeeds, condition.reason, condition.message, recorded=True)
     return None
 
 
-def _failed_by_policy(job: Job, census: Census, *, legacy: bool) -> Fate | None:
+def _failed_by_policy(job: Job, census: JobPods, *, legacy: bool) -> JobOutcome | None:
     policy = job.spec.pod_failure_policy
     if policy is None:
         return None
     # A Pod that fails the Job keeps its finalizer until the failure is recorded. A Pod without a
     # finalizer was released for another reason, such as suspension, and its exit does not matter.
     for pod in census.failed_pods(job, accounted=legacy):
-        message = judge_failed_pod(policy, pod).message
+        message = match_failure_policy(policy, pod).message
         if message is not None:
-            return Fate(False, "PodFailurePolicy", message)
+            return JobOutcome(False, "PodFailurePolicy", message)
     return None
 
 
-def _backoff_limit_exceeded(job: Job, census: Census, tally: Tally) -> Fate | None:
+def _backoff_limit_exceeded(job: Job, census: JobPods, tally: JobCounters) -> JobOutcome | None:
     limit = job.spec.backoff_limit
     if limit is None:
         limit = _DEFAULT_BACKOFF_LIMIT
     if tally.failed > limit or _too_many_restarts(job, census, limit):
-        return Fate(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return JobOutcome(
+            False, "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        )
     return None
 
 
-def _too_many_restarts(job: Job, census: Census, limit: int) -> bool:
+def _too_many_restarts(job: Job, census: JobPods, limit: int) -> bool:
     """Return whether container restarts exceed the limit.
 
     They count only with restartPolicy OnFailure, where containers are retried in place.
@@ -127,33 +129,33 @@ def _too_many_restarts(job: Job, census: Census, limit: int) -> bool:
     return census.restarts > 0 if limit == 0 else census.restarts >= limit
 
 
-def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> Fate | None:
+def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> JobOutcome | None:
     deadline = deadline_of(job, start_time)
     if deadline is None or now < deadline:
         return None
-    return Fate(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+    return JobOutcome(False, "DeadlineExceeded", "Job was active longer than specified deadline")
 
 
-def _indexes_failed(job: Job, tally: Tally) -> Fate | None:
+def _indexes_failed(job: Job, tally: JobCounters) -> JobOutcome | None:
     if tally.failed_indexes is None or tally.completed_indexes is None:
         return None
     failed = len(tally.failed_indexes)
     most = job.spec.max_failed_indexes
     if most is not None and failed > most:
-        return Fate(
+        return JobOutcome(
             False,
             "MaxFailedIndexesExceeded",
             "Job has exceeded the specified maximal number of failed indexes",
         )
     if failed and failed + len(tally.completed_indexes) >= (job.spec.completions or 0):
-        return Fate(False, "FailedIndexes", "Job has failed indexes")
+        return JobOutcome(False, "FailedIndexes", "Job has failed indexes")
     return None
 
 
-def _success_policy_met(job: Job, tally: Tally) -> Fate | None:
+def _success_policy_met(job: Job, tally: JobCounters) -> JobOutcome | None:
     if tally.completed_indexes is None:
         return None
     rule = matching_success_rule(
         job.spec.success_policy, job.spec.completions or 0, tally.completed_indexes
     )
-    return None if rule is None else Fate(True, "SuccessPolicy", success_message(rule))
+    return None if rule is None else JobOutcome(True, "SuccessPolicy", success_message(rule))

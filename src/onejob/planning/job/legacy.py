@@ -13,12 +13,20 @@ from msgspec.structs import replace
 from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
-from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.bookkeeping import Draft, TrackingMode
 from onejob.planning.job.conditions import ensure_condition
-from onejob.planning.job.counting import Census, Tally, count_pods
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.counting import JobCounters, JobPods, count_pods
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
-from onejob.planning.job.plan import Accounting, Fate, Ledger, Observed, Plan, PodRef, StatusWrite
+from onejob.planning.job.plan import (
+    Accounting,
+    JobOutcome,
+    Ledger,
+    Observed,
+    Plan,
+    PodRef,
+    StatusWrite,
+)
 from onejob.planning.job.pod_facts import finish_time, is_tracked
 from onejob.planning.job.reporting import finish_events, finish_metrics, progress_metrics
 from onejob.planning.names import TRACKING, TRACKING_NAMES
@@ -36,14 +44,14 @@ def drop_annotation_patch(job: Job) -> bytes:
     return msgspec.json.encode({"metadata": metadata})
 
 
-def count_existing(job: Job, census: Census) -> Tally:
+def count_existing(job: Job, census: JobPods) -> JobCounters:
     """Count all existing Pods from zero, treating Pods that still run as not failed."""
     fresh = msgspec.structs.replace(
         job,
         spec=msgspec.structs.replace(job.spec, pod_replacement_policy="Failed"),
         status=JobStatus(),
     )
-    return count_pods(fresh, Census(map(_as_if_tracked, census)))
+    return count_pods(fresh, JobPods(map(_as_if_tracked, census)))
 
 
 def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
@@ -102,7 +110,7 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
     )
 
 
-def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> UncountedPods:
+def _uncounted(plan: Plan, held: AbstractSet[str], fate: JobOutcome | None) -> UncountedPods:
     """Return the ended Pods that still hold the finalizer.
 
     Successes of an Indexed Job are omitted: its counter is the set of completed indexes, in which
@@ -110,7 +118,9 @@ def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> Uncount
     """
     job, tally = plan.job, plan.ledger.tally
     policy = job.spec.pod_failure_policy
-    failed = [pod.metadata.uid for pod in tally.new_failed if judge_failed_pod(policy, pod).counts]
+    failed = [
+        pod.metadata.uid for pod in tally.new_failed if match_failure_policy(policy, pod).counts
+    ]
     if fate is not None and not fate.succeeds:
         failed += [deletion.uid for deletion in plan.deletions]
     succeeded = () if job.indexed else (pod.metadata.uid for pod in tally.new_succeeded)
@@ -134,7 +144,7 @@ def _capped(uncounted: UncountedPods, stored: UncountedPods | None, most: int) -
     )
 
 
-def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
+def _finish(plan: Plan, status: JobStatus, fate: JobOutcome) -> StatusWrite:
     job, lifecycle = plan.job, plan.settings.lifecycle_events
     if not fate.recorded:
         conditions, _ = ensure_condition(status.conditions, interim_condition(fate, plan.now))
@@ -157,7 +167,7 @@ def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
     )
 
 
-def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
+def _remember(observed: Observed, tally: JobCounters) -> BackoffRecord:
     """Return the backoff record computed from the existing Pods alone; no history is needed."""
 
     def ended_at(pod: Pod) -> datetime:
@@ -169,7 +179,7 @@ def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
     )
 
 
-def _against_limit(job: Job, tally: Tally) -> Tally:
+def _against_limit(job: Job, tally: JobCounters) -> JobCounters:
     """Return the tally to compare with the backoff limit.
 
     Failures count only if they are new and their replacement is not running yet.
@@ -179,7 +189,7 @@ def _against_limit(job: Job, tally: Tally) -> Tally:
     return replace(tally, failed=0)
 
 
-def _open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
+def _open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome | None) -> Ledger:
     return Ledger(held=tuple(pod for pod in census if is_tracked(pod)), tally=tally)
 
 
@@ -199,7 +209,7 @@ def _as_if_tracked(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-BY_EXISTENCE = Bookkeeping(
+LEGACY_TRACKING = TrackingMode(
     count=count_existing,
     remember=_remember,
     against_limit=_against_limit,

@@ -21,7 +21,7 @@ from onejob.planning.names import (
     OOM_RETRIES,
 )
 from onejob.planning.pod.restart_policy import restart_policy_of
-from onejob.wire.quantity import BadQuantity, Quantity, parse_quantity
+from onejob.wire.quantity import InvalidQuantity, Quantity, parse_quantity
 
 OOM_KILLED: Final = "OOMKilled"
 LARGEST_FACTOR: Final = 100
@@ -65,7 +65,7 @@ def read_maximum(text: str) -> Quantity | None:
     """Parse the maximum; None if the text is not a positive quantity."""
     try:
         amount = parse_quantity(text)
-    except BadQuantity:
+    except InvalidQuantity:
         return None
     return amount if amount.nanos > 0 else None
 

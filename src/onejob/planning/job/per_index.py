@@ -12,7 +12,7 @@ from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffPolicy
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.indexes import NO_INDEXES, IndexSet, parse_indexes
 from onejob.planning.job.pod_facts import finish_time, is_tracked, pod_failed, valid_index
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION
@@ -38,7 +38,7 @@ def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
     if predecessor is None:
         return 0, 0
     failures, ignored = failure_count(predecessor), ignored_failure_count(predecessor)
-    if judge_failed_pod(job.spec.pod_failure_policy, predecessor).counts:
+    if match_failure_policy(job.spec.pod_failure_policy, predecessor).counts:
         return failures + 1, ignored
     return failures, ignored + 1
 
@@ -46,7 +46,7 @@ def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
 def fails_its_index(job: Job, pod: Pod) -> bool:
     if not pod_failed(pod, job):
         return False
-    ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+    ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
     if ruling.action == "FailIndex":
         return True
     limit = job.spec.backoff_limit_per_index

@@ -16,7 +16,7 @@ from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
-from onejob.planning.job.counting import Tally
+from onejob.planning.job.counting import JobCounters
 from onejob.planning.job.oom import MemoryGrowth
 from onejob.planning.job.operator_settings import Settings
 
@@ -103,7 +103,7 @@ class PodSeed(Struct, frozen=True, gc=False):
     memory: MemoryGrowth | None = None
 
 
-class Fate(Struct, frozen=True):
+class JobOutcome(Struct, frozen=True):
     """Decided outcome of a Job that has not finished yet."""
 
     succeeds: bool
@@ -120,7 +120,7 @@ class Ledger(Struct, frozen=True):
     held: tuple[Pod, ...] = ()
     #: UIDs listed as uncounted whose Pod no longer holds the finalizer, or no longer exists.
     released: frozenset[str] = frozenset()
-    tally: Tally = field(default_factory=Tally)
+    tally: JobCounters = field(default_factory=JobCounters)
 
 
 class Plan(Struct, frozen=True):
@@ -143,7 +143,7 @@ class Plan(Struct, frozen=True):
     creation_reason: CreationReason = "new"
     action: SyncAction = "reconciling"
     #: Decided before Pods are scaled; recorded only if all deletions succeed.
-    fate: Fate | None = None
+    fate: JobOutcome | None = None
     pods_managed: bool = False
     start_time: datetime | None = None
     #: To be stored once the status that counts these failures is written.
@@ -196,7 +196,7 @@ class Accounting(Struct, frozen=True):
     terminating: int
     write: StatusWrite | None = None
     removals: tuple[PodRef, ...] = ()
-    fate: Fate | None = None
+    fate: JobOutcome | None = None
     #: True if more Pods have ended than one status may list; the next sync accounts for the rest.
     capped: bool = False
     metrics: tuple[Metric, ...] = ()

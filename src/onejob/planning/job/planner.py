@@ -12,7 +12,7 @@ import msgspec
 from onejob.objects.job import Job, JobStatus
 from onejob.planning.counts import counted
 from onejob.planning.job.backoff import BackoffRecord
-from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.bookkeeping import Draft, TrackingMode
 from onejob.planning.job.conditions import (
     SUSPENDED,
     ensure_condition,
@@ -20,10 +20,10 @@ from onejob.planning.job.conditions import (
     new_condition,
     whole_second,
 )
-from onejob.planning.job.counting import Census, Tally
-from onejob.planning.job.failure_policy import judge_failed_pod
-from onejob.planning.job.fate import completion_fate, deadline_of, decide_fate
-from onejob.planning.job.legacy import BY_EXISTENCE
+from onejob.planning.job.counting import JobCounters, JobPods
+from onejob.planning.job.failure_policy import match_failure_policy
+from onejob.planning.job.fate import completion_outcome, deadline_of, decide_outcome
+from onejob.planning.job.legacy import LEGACY_TRACKING
 from onejob.planning.job.managing import (
     has_tracking_annotation,
     is_ours,
@@ -34,7 +34,7 @@ from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Event,
-    Fate,
+    JobOutcome,
     Note,
     Observed,
     Plan,
@@ -46,14 +46,14 @@ from onejob.planning.job.pruning import prune_failed_pods
 from onejob.planning.job.reporting import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
 from onejob.planning.job.reporting import SUSPENDED as SUSPENDED_EVENT
 from onejob.planning.job.scaling import PodChanges, change_pods
-from onejob.planning.job.tracking import BY_FINALIZERS, settle
+from onejob.planning.job.tracking import FINALIZER_TRACKING, settle
 from onejob.planning.names import BUILT_IN_MANAGER
 
 __all__ = ["account", "plan_job", "settle"]
 
 
 def plan_job(
-    job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
+    job: Job, census: JobPods, observed: Observed, now: datetime, settings: Settings
 ) -> Plan:
     """Return the Pod changes for a Job, given its cached state at `now`.
 
@@ -78,7 +78,7 @@ def plan_job(
         # together with the end of the suspension and in no other update: the API would reject it.
         runs_since = whole_second(now)
     against_limit = books.against_limit(job, tally)
-    fate = decide_fate(job, census, against_limit, runs_since, now, legacy=legacy)
+    fate = decide_outcome(job, census, against_limit, runs_since, now, legacy=legacy)
     manage = fate is None and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
@@ -116,7 +116,7 @@ def _is_being_resumed(job: Job) -> bool:
 
 
 def _waited_after(
-    start_time: datetime | None, backoff: BackoffRecord, tally: Tally
+    start_time: datetime | None, backoff: BackoffRecord, tally: JobCounters
 ) -> Iterator[datetime | None]:
     """Yield the times from which a delay of the Job, or of one of its indexes, is measured."""
     yield start_time
@@ -131,7 +131,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     gone = [deletion for deletion in plan.deletions if deletion.uid in outcomes.deleted]
     active = tally.active - len(gone) + outcomes.created
     terminating = tally.terminating + len(gone)
-    fate = plan.fate or completion_fate(job, tally.succeeded, active)
+    fate = plan.fate or completion_outcome(job, tally.succeeded, active)
     if plan.fate is not None and len(gone) < len(plan.deletions):
         # An outcome recorded while Pods may still run unobserved could not be revoked.
         fate = None
@@ -161,8 +161,8 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     return _bookkeeping(plan.legacy).account(plan, draft)
 
 
-def _bookkeeping(legacy: bool) -> Bookkeeping:
-    return BY_EXISTENCE if legacy else BY_FINALIZERS
+def _bookkeeping(legacy: bool) -> TrackingMode:
+    return LEGACY_TRACKING if legacy else FINALIZER_TRACKING
 
 
 def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | None:
@@ -181,7 +181,7 @@ def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | 
     return None
 
 
-def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings) -> Plan:
+def _skip(why: Note, job: Job, census: JobPods, now: datetime, settings: Settings) -> Plan:
     return Plan(
         job,
         now,
@@ -194,7 +194,7 @@ def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings
     )
 
 
-def _end_all(census: Census) -> tuple[PodDeletion, ...]:
+def _end_all(census: JobPods) -> tuple[PodDeletion, ...]:
     """Delete all active Pods, keeping their finalizers.
 
     Whether they count as failed depends on the outcome of the Job.
@@ -246,7 +246,7 @@ def _starts(before: datetime | None, after: datetime | None) -> bool:
 
 
 def _notes(
-    job: Job, fate: Fate | None, start_time: datetime | None, tally: Tally
+    job: Job, fate: JobOutcome | None, start_time: datetime | None, tally: JobCounters
 ) -> tuple[Note, ...]:
     notes: list[Note] = []
     if job.metadata.deleting:
@@ -269,16 +269,16 @@ def _notes(
     return tuple(notes)
 
 
-def _memory_notes(job: Job, census: Census) -> tuple[Note, ...]:
+def _memory_notes(job: Job, census: JobPods) -> tuple[Note, ...]:
     text = OomHistory(job, census).note
     return () if text is None else (Note("oom-memory", text),)
 
 
-def _policy_notes(job: Job, tally: Tally) -> list[Note]:
+def _policy_notes(job: Job, tally: JobCounters) -> list[Note]:
     policy = job.spec.pod_failure_policy
     if policy is None:
         return []
-    rulings = ((pod, judge_failed_pod(policy, pod)) for pod in tally.new_failed)
+    rulings = ((pod, match_failure_policy(policy, pod)) for pod in tally.new_failed)
     return [
         Note(
             "failure-policy",

@@ -5,7 +5,7 @@ from heapq import nsmallest
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import annotated_number
-from onejob.planning.job.counting import Census
+from onejob.planning.job.counting import JobPods
 from onejob.planning.job.managing import tracks_with_finalizers
 from onejob.planning.job.oom import oom_factor, retries_after
 from onejob.planning.job.operator_settings import Settings
@@ -42,7 +42,7 @@ def keeps_accounted_pods(job: Job, settings: Settings) -> bool:
     )
 
 
-def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
+def prune_failed_pods(job: Job, census: JobPods, settings: Settings) -> tuple[PodRef, ...]:
     """Return the failed Pods to delete, oldest first.
 
     Pods that hold the finalizer stay: they are not yet accounted for, or carry an index's failure
@@ -65,7 +65,7 @@ def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[Pod
     return tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in excess)
 
 
-def _not_needed_for_memory(job: Job, census: Census, failed: list[Pod]) -> list[Pod]:
+def _not_needed_for_memory(job: Job, census: JobPods, failed: list[Pod]) -> list[Pod]:
     """Return `failed` without Pods that alone carry the OOM count of the Job or of their index."""
     most: dict[int | None, Pod] = {}
     for pod in (*failed, *census.active.values(), *census.ended.values(), *census.ending.values()):

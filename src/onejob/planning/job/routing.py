@@ -95,11 +95,11 @@ def route_pod_change(
         return PodRoute(tuple(concerned))
     if old is None or moved or old.metadata.labels != new.metadata.labels:
         neighbours = jobs_in(new.metadata.namespace)
-        concerned.extend(job.key for job in jobs_wanting(new, neighbours))
+        concerned.extend(job.key for job in adopting_jobs(new, neighbours))
     return PodRoute(tuple(dict.fromkeys(concerned)), orphan=is_tracked(new))
 
 
-def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
+def adopting_jobs(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
     """Return the Jobs whose selector would adopt a Pod without a controller."""
     if not pod.metadata.labels:
         return []

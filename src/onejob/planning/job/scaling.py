@@ -10,7 +10,7 @@ from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.counts import counted
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, backoff_policy
-from onejob.planning.job.counting import Census, Tally
+from onejob.planning.job.counting import JobCounters, JobPods
 from onejob.planning.job.indexes import NO_INDEXES, first_pending
 from onejob.planning.job.oom import MemoryGrowth, OomHistory
 from onejob.planning.job.operator_settings import Settings
@@ -46,8 +46,8 @@ class PodChanges(Struct, frozen=True):
 
 def change_pods(
     job: Job,
-    census: Census,
-    tally: Tally,
+    census: JobPods,
+    tally: JobCounters,
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
@@ -69,7 +69,7 @@ def change_pods(
     return _start_pods(job, census, tally, backoff, now, settings, future_times, missing)
 
 
-def wanted_active(job: Job, tally: Tally) -> int:
+def wanted_active(job: Job, tally: JobCounters) -> int:
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
         # Work queue: the first success means that the queue runs empty. Leave active Pods alone.
@@ -81,7 +81,7 @@ def replaces_only_failed(job: Job) -> bool:
     return job.spec.pod_replacement_policy == "Failed"
 
 
-def surplus_pods(job: Job, census: Census, at_least: int) -> list[Pod]:
+def surplus_pods(job: Job, census: JobPods, at_least: int) -> list[Pod]:
     """Return the active Pods to stop.
 
     These are all without a usable index, then the least valuable ones until there are `at_least`
@@ -134,7 +134,7 @@ def removal_rank(pod: Pod) -> tuple[object, ...]:
     )
 
 
-def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
+def deletions(pods: Iterable[Pod], census: JobPods) -> tuple[PodDeletion, ...]:
     """Return deletions that do not count as failures: the finalizer is removed first."""
     return tuple(
         PodDeletion(
@@ -150,8 +150,8 @@ def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
 
 def _start_pods(
     job: Job,
-    census: Census,
-    tally: Tally,
+    census: JobPods,
+    tally: JobCounters,
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
@@ -201,7 +201,7 @@ def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
     return ()
 
 
-def _indexes_to_start(job: Job, census: Census, tally: Tally, count: int) -> list[int]:
+def _indexes_to_start(job: Job, census: JobPods, tally: JobCounters, count: int) -> list[int]:
     assert tally.completed_indexes is not None, "an Indexed Job is always counted by index"
     failed = tally.failed_indexes
     busy: set[int | None] = set()
@@ -215,14 +215,14 @@ def _indexes_to_start(job: Job, census: Census, tally: Tally, count: int) -> lis
     return first_pending(count, job.spec.completions or 0, tally.completed_indexes, taken)
 
 
-def _seed(job: Job, index: int, tally: Tally, memory: MemoryGrowth | None) -> PodSeed:
+def _seed(job: Job, index: int, tally: JobCounters, memory: MemoryGrowth | None) -> PodSeed:
     if job.spec.backoff_limit_per_index is None:
         return PodSeed(index, memory=memory)
     failures, ignored = next_failure_counts(job, tally.retained.get(index))
     return PodSeed(index, failures, ignored, memory)
 
 
-def _creation_reason(job: Job, tally: Tally) -> CreationReason:
+def _creation_reason(job: Job, tally: JobCounters) -> CreationReason:
     if replaces_only_failed(job) and tally.failed:
         return "recreate_failed"
     if tally.failed or tally.terminating:

@@ -15,15 +15,15 @@ from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import BackoffRecord
-from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.bookkeeping import Draft, TrackingMode
 from onejob.planning.job.conditions import ensure_condition
-from onejob.planning.job.counting import Census, Tally, count_pods
-from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.counting import JobCounters, JobPods, count_pods
+from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
 from onejob.planning.job.indexes import NO_INDEXES
 from onejob.planning.job.plan import (
     Accounting,
-    Fate,
+    JobOutcome,
     Ledger,
     Observed,
     Plan,
@@ -122,7 +122,7 @@ class _Batch(Struct):
     capped: bool = False
 
 
-def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
+def _collect(plan: Plan, uncounted: UncountedPods, fate: JobOutcome | None) -> _Batch:
     job, tally = plan.job, plan.ledger.tally
     recorded = tally.recorded_indexes or NO_INDEXES
     failed_indexes = tally.failed_indexes or NO_INDEXES
@@ -147,7 +147,7 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
                 if index is not None and index not in recorded and index not in failed_indexes:
                     batch.new_indexes.append(index)
         elif uid not in listed_failed and _counts_as_failed(job, pod, fate):
-            ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+            ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
             if ruling.action is not None:
                 batch.actions[ruling.action] += 1
             if ruling.counts:
@@ -160,12 +160,12 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
     return batch
 
 
-def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
+def _may_lose_finalizer(plan: Plan, pod: Pod, fate: JobOutcome | None) -> bool:
     if fate is not None or plan.job.metadata.deleting or pod.status.phase == "Succeeded":
         return True
     if not pod_failed(pod, plan.job):
         return False
-    if judge_failed_pod(plan.job.spec.pod_failure_policy, pod).message is not None:
+    if match_failure_policy(plan.job.spec.pod_failure_policy, pod).message is not None:
         # The Pod fails the Job, but the failure is not recorded yet because a deletion failed. A
         # counted Pod is not evaluated again, so the failure would be lost.
         return False
@@ -174,7 +174,7 @@ def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
     return keeper is None or keeper.metadata.uid != pod.metadata.uid
 
 
-def _counts_as_failed(job: Job, pod: Pod, fate: Fate | None) -> bool:
+def _counts_as_failed(job: Job, pod: Pod, fate: JobOutcome | None) -> bool:
     """Return whether the Pod counts as failed.
 
     A Pod stopped because its Job failed does, even while it is still running.
@@ -251,14 +251,14 @@ def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
     return StatusWrite(status, metrics=metrics)
 
 
-def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
+def _remember(observed: Observed, tally: JobCounters) -> BackoffRecord:
     return observed.backoff.after(
         [finish_time(pod) for pod in tally.new_succeeded],
         [finish_time(pod) for pod in tally.new_failed],
     )
 
 
-def open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
+def open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome | None) -> Ledger:
     """Snapshot the finalizer holders: the census may have changed by the time of accounting."""
     uncounted = job.status.uncounted_terminated_pods
     listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
@@ -272,7 +272,7 @@ def open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Le
     )
 
 
-BY_FINALIZERS = Bookkeeping(
+FINALIZER_TRACKING = TrackingMode(
     count=count_pods,
     remember=_remember,
     against_limit=lambda job, tally: tally,

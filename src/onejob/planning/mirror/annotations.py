@@ -29,12 +29,12 @@ class Wish(msgspec.Struct, frozen=True):
     restart: bool = False
 
 
-class BadWish(ValueError):
+class InvalidAnnotation(ValueError):
     """Invalid annotation; the message names it and the valid values."""
 
 
 def read_wish(job: Job) -> Wish:
-    """Parse the user's annotations. Raises `BadWish`."""
+    """Parse the user's annotations. Raises `InvalidAnnotation`."""
     given = job.metadata.annotations
     return Wish(
         target=_target(given),
@@ -48,12 +48,12 @@ def read_wish(job: Job) -> Wish:
 def _target(given: Mapping[str, str]) -> str:
     target = given.get(names.TARGET, "")
     if not target:
-        raise BadWish(
+        raise InvalidAnnotation(
             f"the annotation {names.TARGET} must name a target; "
             "onejob mirror add makes one, onejob mirror list shows them"
         )
     if not _NAME.fullmatch(target) or len(target) > _LONGEST_TARGET:
-        raise BadWish(
+        raise InvalidAnnotation(
             f"the annotation {names.TARGET} must be the name of a Secret of at most "
             f"{_LONGEST_TARGET} characters, not {target[:80]!r}"
         )
@@ -63,14 +63,16 @@ def _target(given: Mapping[str, str]) -> str:
 def _namespace(given: Mapping[str, str], default: str) -> str:
     namespace = given.get(names.NAMESPACE) or default
     if not _NAME.fullmatch(namespace) or len(namespace) > 63 or "." in namespace:
-        raise BadWish(f"the annotation {names.NAMESPACE} is no namespace: {namespace[:80]!r}")
+        raise InvalidAnnotation(
+            f"the annotation {names.NAMESPACE} is no namespace: {namespace[:80]!r}"
+        )
     return namespace
 
 
 def _copied(given: Mapping[str, str]) -> frozenset[str]:
     kinds = frozenset(kind.strip() for kind in given.get(names.COPY_CONFIG, "").split(",")) - {""}
     if unknown := kinds.difference(_CONFIG_KINDS):
-        raise BadWish(
+        raise InvalidAnnotation(
             f"the annotation {names.COPY_CONFIG} lists configmaps, secrets or both, "
             f"not {min(unknown)[:80]!r}"
         )
@@ -86,14 +88,16 @@ def _lost_after(given: Mapping[str, str]) -> float | None:
     except DurationError:
         seconds = 0.0
     if seconds <= 0:
-        raise BadWish(f"the annotation {names.LOST_AFTER} is a time such as 15m, not {text[:80]!r}")
+        raise InvalidAnnotation(
+            f"the annotation {names.LOST_AFTER} is a time such as 15m, not {text[:80]!r}"
+        )
     return seconds
 
 
 def _restart(given: Mapping[str, str]) -> bool:
     text = given.get(names.WHEN_COPY_DELETED, "Fail")
     if text not in ("Fail", "Restart"):
-        raise BadWish(
+        raise InvalidAnnotation(
             f"the annotation {names.WHEN_COPY_DELETED} is Fail or Restart, not {text[:80]!r}"
         )
     return text == "Restart"

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job, is_finished
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import BadWish, Record, Wish, read_wish, record_of
+from onejob.planning.mirror.annotations import InvalidAnnotation, Record, Wish, read_wish, record_of
 from onejob.planning.mirror.copying import (
     Change,
     changes,
@@ -185,7 +185,7 @@ Step: TypeAlias = (
 )  # fmt: skip
 
 
-def place_to_ask(job: Job) -> Record | None:
+def location_to_query(job: Job) -> Record | None:
     """Return the location to query before planning; None if no query is needed."""
     if job.finished and not job.metadata.deleting:
         return None
@@ -203,7 +203,7 @@ def plan(facts: Facts) -> Step:
     record = record_of(job)
     try:
         wish = read_wish(job)
-    except BadWish as error:
+    except InvalidAnnotation as error:
         return Wait("BadAnnotation", str(error))
     if record is None:
         return Claim(Record(wish.target, wish.namespace, job.metadata.name))
@@ -307,7 +307,7 @@ def _leaving(facts: Facts) -> Step:
         return Remember(replace(record, orphaned=True))
     try:
         lost_after = read_wish(job).lost_after
-    except BadWish:
+    except InvalidAnnotation:
         lost_after = None
     match facts.remote:
         case OutOfReach(reason, message, seconds):
@@ -340,7 +340,7 @@ def _last_record(job: Job) -> Record | None:
         return record
     try:
         wish = read_wish(job)
-    except BadWish:
+    except InvalidAnnotation:
         return None
     return Record(wish.target, wish.namespace, job.metadata.name)
 

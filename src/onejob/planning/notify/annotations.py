@@ -41,7 +41,7 @@ class Wish(Struct, frozen=True):
         return event in (usual if self.events is None else self.events)
 
 
-def nearest_wish(*annotations: Mapping[str, str]) -> Wish | None:
+def effective_subscription(*annotations: Mapping[str, str]) -> Wish | None:
     """Return the settings of the first of these annotations (Job, CronJob, namespace) that has any.
 
     An empty value disables notifications, so that a single Job can be excluded.

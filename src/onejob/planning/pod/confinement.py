@@ -24,7 +24,7 @@ _RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
-class BadIds(ValueError):
+class InvalidIdRange(ValueError):
     """The text is not a list of numbers and ranges."""
 
 
@@ -63,14 +63,14 @@ _FREE: Final = Confinement()
 
 
 def read_ids(text: str) -> Ids:
-    """Parse IDs and ranges, such as `1001,2000-2999`. Raises `BadIds`."""
+    """Parse IDs and ranges, such as `1001,2000-2999`. Raises `InvalidIdRange`."""
     ranges = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         first = int(match[1]) if match else -1
         last = int(match[2] or match[1]) if match else -1
         if not 0 <= first <= last <= _LARGEST_ID:
-            raise BadIds(text)
+            raise InvalidIdRange(text)
         ranges.append((first, last))
     return Ids(tuple(ranges))
 
@@ -121,7 +121,7 @@ def _read_pair(
     if allowed in annotations:
         try:
             ids = read_ids(annotations[allowed])
-        except BadIds:
+        except InvalidIdRange:
             ids = Ids(())
             text = "must be numbers and ranges, separated by commas, such as 1001,2000-2999"
             errors.append(_error(annotations, allowed, text))

@@ -16,7 +16,7 @@ from onejob.objects.pod_spec import Container, NodePod, RestartRule
 #: The kubelet's restart back-off: 0, 10, 20, 40 … seconds; a run of twice the cap resets it.
 FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=5)
-CALM_RUN = 2 * LONGEST_BACK_OFF
+BACK_OFF_RESET_AFTER = 2 * LONGEST_BACK_OFF
 
 #: Delay before retrying a container that could not be created, e.g. for lack of a ConfigMap.
 RETRY_BLOCKED = timedelta(seconds=5)
@@ -478,7 +478,7 @@ def _streak(seen: ContainerSeen) -> int:
     ended = seen.exit
     if ended is None or ended.started_at is None:
         return seen.quick_restarts
-    return 0 if ended.finished_at - ended.started_at > CALM_RUN else seen.quick_restarts
+    return 0 if ended.finished_at - ended.started_at > BACK_OFF_RESET_AFTER else seen.quick_restarts
 
 
 def _deadline(pod: NodePod, started_at: datetime) -> datetime | None:

@@ -44,7 +44,7 @@ class Candidate(Struct, frozen=True):
         return -self.spec.priority, self.created_at, self.uid
 
 
-class WaitingRoom:
+class SchedulingQueue:
     """Pods waiting for resources, queued by resource demand.
 
     Pods of one Job have the same demand, so finding the next Pod that fits takes one check per

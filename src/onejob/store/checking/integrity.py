@@ -45,7 +45,7 @@ class PageCheck:
             log.error("%s is damaged: %s; onejob doctor says more", self._path, problem)
 
 
-def said_in_full(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
+def describe_corruption(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
     """Return a one-line error for a rejected database.
 
     It names the affected objects if they can be determined.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onejob.api.access.private_files import FollowedFile, locked, write_private
+from onejob.api.access.private_files import WatchedFile, locked, write_private
 from onejob.api.access.service_accounts.jwt import key_id, public_key_document
 from onejob.trusted_paths import NotTrusted, read_own_file
 
@@ -34,7 +34,7 @@ class BadKeys(ValueError):
     """The key file is invalid; the text is one line with a remedy."""
 
 
-class KeptKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class KeyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     #: PKCS #8, in PEM.
     key: str
     created_at: datetime
@@ -43,14 +43,14 @@ class KeptKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _File(msgspec.Struct):
-    keys: tuple[KeptKey, ...] = ()
+    keys: tuple[KeyRecord, ...] = ()
 
 
 def ensure_keys(path: Path, now: datetime) -> None:
     """Create the first key if the file has none. Raises BadKeys and NotTrusted."""
     with locked(path):
         if not _read(path):
-            _write(path, (KeptKey(_new_key(), now),))
+            _write(path, (KeyRecord(_new_key(), now),))
 
 
 def rotate_keys(path: Path, now: datetime) -> None:
@@ -68,7 +68,7 @@ def rotate_keys(path: Path, now: datetime) -> None:
             for kept in before
             if kept.replaced_at is not None and now - kept.replaced_at < LONGEST_TOKEN_LIFE
         )
-        _write(path, (KeptKey(_new_key(), now), *needed))
+        _write(path, (KeyRecord(_new_key(), now), *needed))
 
 
 class SigningKeys:
@@ -80,7 +80,7 @@ class SigningKeys:
     def __init__(self, path: Path) -> None:
         """Load the keys. Raises BadKeys and NotTrusted."""
         self._path = path
-        self._file = FollowedFile(path)
+        self._file = WatchedFile(path)
         self._file.changed()
         #: Incremented with every change of the keys.
         self.version = 0
@@ -114,7 +114,7 @@ class SigningKeys:
             log.error("the keys of service-account tokens stay as they were: %s", error)
 
 
-def _read(path: Path) -> tuple[KeptKey, ...]:
+def _read(path: Path) -> tuple[KeyRecord, ...]:
     try:
         return msgspec.json.decode(read_own_file(path), type=_File).keys
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def _read(path: Path) -> tuple[KeptKey, ...]:
 _WAY_OUT: Final = "restore it, or remove it to have a new key made (all tokens then end)"
 
 
-def _write(path: Path, keys: tuple[KeptKey, ...]) -> None:
+def _write(path: Path, keys: tuple[KeyRecord, ...]) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(_File(keys)), indent=1))
 
 

@@ -13,7 +13,7 @@ from onejob.api.access.authentication import (
     API_AUDIENCE,
     AUTHENTICATED_GROUP,
     Credentials,
-    UnusableToken,
+    RejectedToken,
 )
 from onejob.api.access.service_accounts.jwt import (
     InvalidToken,
@@ -135,7 +135,7 @@ class ServiceAccountAuthenticator:
     def authenticate(self, credentials: Credentials) -> User | None:
         """Return the service account's user, or None if the token was not issued here.
 
-        Raises UnusableToken.
+        Raises RejectedToken.
         """
         token = credentials.bearer_token
         if not looks_like_token(token):
@@ -143,12 +143,12 @@ class ServiceAccountAuthenticator:
         try:
             claims = self._claims(token)
         except InvalidToken as error:
-            raise UnusableToken(str(error)) from None
+            raise RejectedToken(str(error)) from None
         if claims is None:
             return None
         self._require_time(claims)
         if not set(claims.aud) & set(credentials.audiences):
-            raise UnusableToken("the token is for another audience")
+            raise RejectedToken("the token is for another audience")
         self._require_objects(claims.kubernetes)
         return _user(claims)
 
@@ -178,9 +178,9 @@ class ServiceAccountAuthenticator:
     def _require_time(self, claims: _Claims) -> None:
         now = self._clock.now().timestamp()
         if now - _LEEWAY.total_seconds() > claims.exp:
-            raise UnusableToken("service account token has expired")
+            raise RejectedToken("service account token has expired")
         if now + _LEEWAY.total_seconds() < claims.nbf:
-            raise UnusableToken("service account token is not valid yet")
+            raise RejectedToken("service account token is not valid yet")
 
     def _require_objects(self, about: _Kubernetes) -> None:
         account = Key(ACCOUNTS, about.namespace, about.serviceaccount.name)
@@ -197,9 +197,9 @@ class ServiceAccountAuthenticator:
     def _require(self, key: Key, named: Named, what: str) -> None:
         found = self._find(key)
         if found is None or found.uid != named.uid:
-            raise UnusableToken(f"the {what} of the token is gone")
+            raise RejectedToken(f"the {what} of the token is gone")
         if found.deleted_at is not None and found.deleted_at < self._clock.now() - _LEEWAY:
-            raise UnusableToken(f"the {what} of the token has been deleted")
+            raise RejectedToken(f"the {what} of the token has been deleted")
 
 
 def user_name(namespace: str, account: str) -> str:
