@@ -1,6 +1,8 @@
 """Time that jumps: exact for seconds, and for years."""
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,3 +71,16 @@ def test_a_busy_loop_is_stuck_too() -> None:
         asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(most_turns=100)) as runner,
     ):
         runner.run(main())
+
+
+def test_virtual_loop_closes_without_waiting_for_the_threads_of_an_executor() -> None:
+    class SlowToEnd(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            time.sleep(0.2)
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(SlowToEnd())
+        await asyncio.to_thread(int)
+
+    run_virtual(main())

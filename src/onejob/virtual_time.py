@@ -10,9 +10,12 @@ import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from onejob.clock import LoopClock
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -76,6 +79,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         # A timer is due if it is less than this ahead. After half a year of virtual time, a
         # nanosecond is below the resolution of the float, and no timer would ever be due.
         self._clock_resolution = max(1e-9, math.ulp(self._virtual_now))
+
+    def set_default_executor(self, executor: Executor) -> None:  # type: ignore[override]
+        """Ignore the executor, which is never used: asyncio would wait for a thread to shut it down,
+        and virtual time waits for no thread.
+        """
+        if self.waits_for_threads:
+            super().set_default_executor(cast("ThreadPoolExecutor", executor))
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any
