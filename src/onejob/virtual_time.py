@@ -80,9 +80,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         # nanosecond is below the resolution of the float, and no timer would ever be due.
         self._clock_resolution = max(1e-9, math.ulp(self._virtual_now))
 
-    def set_default_executor(self, executor: Executor) -> None:  # type: ignore[override]
-        """Ignore the executor, which is never used: asyncio would wait for a thread to shut it down,
-        and virtual time waits for no thread.
+    def set_default_executor(self, executor: Executor) -> None:
+        """Ignore the executor, which is never used.
+
+        asyncio would wait for a thread that shuts it down, and virtual time waits for no thread.
         """
         if self.waits_for_threads:
             super().set_default_executor(cast("ThreadPoolExecutor", executor))
