@@ -1,5 +1,8 @@
-"""`make sim`: many seeds. `make sim SIM='--seeds 1000 --first 7'`; one of them, with all that
-happened in it: `make sim SIM='--replay 7'`."""
+"""Command line of the simulator, `make sim`: simulate many seeds and report those with problems.
+
+`make sim SIM='--seeds 1000 --first 7'` chooses the seeds; `make sim SIM='--replay 7'` prints
+everything that happened in one of them.
+"""
 
 import argparse
 import logging
@@ -23,7 +26,7 @@ _HASHING = "PYTHONHASHSEED"
 def main() -> int:
     options = options_for(sys.argv[1:])
     if _HASHING not in os.environ:
-        # Sets of strings are walked through in another order in each process otherwise.
+        # Hash randomization changes the iteration order of sets of strings between processes.
         arguments = [sys.executable, "-m", "sim", *sys.argv[1:]]
         os.execve(sys.executable, arguments, {**os.environ, _HASHING: "0"})
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
@@ -81,7 +84,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def search(name: str, seeds: range, options: argparse.Namespace) -> bool:
-    """Whether a planted bug is found."""
+    """Return whether the simulator finds the planted bug with one of these seeds."""
     world = next(world for world, mutants in BY_WORLD.items() if name in mutants)
     options = argparse.Namespace(**{**vars(options), "world": options.world or world})
     began = time.monotonic()

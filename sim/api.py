@@ -1,8 +1,7 @@
-"""The in-process client with the weaknesses that the interface `Client` allows.
+"""In-process API client with the faults that the `Client` interface allows.
 
-Answers get lost after the write has happened, rights are missing, watches are late, end, or
-expire. Events are never
-reordered, dropped or shown twice within one watch: no server does that.
+Responses get lost after the write has happened, permissions are missing, watches are late, end, or
+expire. Events are never reordered, dropped or repeated within one watch: no server does that.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from sim.faults import Chance
 from sim.rights import Rights
 
 _LATEST_SECONDS = 2.0
-#: What the informer asks for that the node follows; others list the Pods of one namespace.
+#: Selection of the node's informer; all others list the Pods of a single namespace.
 _ALL_PODS = Selection(PODS)
 
 
@@ -37,8 +36,10 @@ def _resource(op: Op) -> str:
 
 
 class FaultyClient(LocalClient):
-    """`acknowledge` is told the resource and the revision of each write that was reported as
-    safe."""
+    """`LocalClient` with drawn faults.
+
+    `acknowledge` gets the resource and revision of each write reported as durable.
+    """
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class FaultyClient(LocalClient):
         self._dice = dice
         self._rights = rights
         self._acknowledge = acknowledge
-        #: What our own writes were about, by their revisions.
+        #: Resource of each write staged here, by revision.
         self._staged: dict[int, str] = {}
-        #: When it was shown here that a Pod is being deleted or gone, by uid.
+        #: Time at which this client first saw a Pod terminating or deleted, by UID.
         self.deletions_shown: dict[str, float] = {}
-        #: Before the process is up, nothing goes wrong: it would only be started again.
+        #: Faults are off until the process has started: a failed start would only be repeated.
         self.reliable = True
 
     async def get(self, key: Key) -> bytes:
@@ -115,7 +116,7 @@ class FaultyClient(LocalClient):
 
     async def durable(self, revision: int) -> None:
         await super().durable(revision)
-        # Whoever was refused waits for writes of others, perhaps of people.
+        # A refused caller waits for a revision that another client wrote, perhaps a user.
         resource = self._staged.get(revision)
         self._answer([] if resource is None else [(resource, revision)])
 

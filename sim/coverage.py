@@ -1,4 +1,4 @@
-"""`python -m sim.coverage FILE`: how much of each package was run, from a data file of coverage."""
+"""Coverage per package, from a data file of coverage.py: `python -m sim.coverage FILE`."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-#: Packages below which each folder gets a row of its own.
+#: Packages whose subpackages get a row of their own.
 _DIVIDED = ("node", "planning")
 
 
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def table(files: Mapping[str, Any]) -> list[str]:
-    """One line per package, by what `coverage json` says of its files."""
+    """Return one line per package, from the `files` section of `coverage json`."""
     covered: Counter[str] = Counter()
     statements: Counter[str] = Counter()
     for name, found in files.items():
@@ -45,7 +45,7 @@ def table(files: Mapping[str, Any]) -> list[str]:
 
 
 def _packages(name: str) -> list[str]:
-    """The package of a file, and where that is divided, its part too."""
+    """Return the package of a file and, for packages in `_DIVIDED`, its subpackage."""
     parts = PurePath(name).parts
     below = parts[parts.index("onejob") + 1 :]
     if below[0] in _DIVIDED and len(below) > 2:

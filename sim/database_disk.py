@@ -1,7 +1,7 @@
-"""The disk below SQLite: full, short, failing, and what is left on it after a crash.
+"""Simulated disk under SQLite: full, short writes, I/O errors, and the files left after a crash.
 
-A crash of the process leaves all that was written; one of the machine only what was synced for
-certain, and any part of the rest.
+A crash of the process keeps all that was written. A crash of the machine keeps every write that was
+synced, and any part of the rest.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,14 +16,15 @@ from sim.faulty_disk import Entry, FaultyDisk, any_part, everything, images_afte
 
 VFS = "onejob-sim"
 _DATABASE = "onejob.db"
-#: Not a file of contents: made anew by whoever opens the database first.
+#: Shared-memory index. It has no durable contents: the first process to open the database recreates
+#: it.
 _INDEX = f"{_DATABASE}-shm"
-#: Says how far commits got; kept in mapped memory, not through SQLite.
+#: Records the last committed revision; written through mapped memory rather than SQLite.
 _LOCK = f"{_DATABASE}.lock"
 
 
 class DatabaseDisk:
-    """`is_full` says whether there is no room left."""
+    """The disk of the store's database. `is_full` returns whether no space is left."""
 
     def __init__(self, seed: int, dice: Dice, folder: Path, is_full: Callable[[], bool]) -> None:
         self._rng = Random(f"{seed} database disk")
@@ -35,11 +36,12 @@ class DatabaseDisk:
         self._crash: Callable[[str], None] = lambda why: None
         self._images: dict[str, bytearray] | None = None
         self._mark = b""
-        #: As it was when the process first wrote anything: synced before that.
+        #: Contents of the lock file before the first write of this process, which are synced.
         self._first_mark: bytes | None = None
-        #: Before the process is up, nothing goes wrong: it would only be started again.
+        #: Faults are off until the process has started: a failed start would only be repeated.
         self.reliable = True
-        #: What happened leaves the store not knowing what is on disk: its process has to end.
+        #: Set after a fault that leaves the store unsure of the state on disk: its process must
+        #: exit.
         self.broke = False
 
     @contextmanager
@@ -48,7 +50,7 @@ class DatabaseDisk:
             yield
 
     def begin(self, crash: Callable[[str], None]) -> None:
-        """A process begins with the files as they are; `crash` kills it."""
+        """Start a new process on the current files; `crash` kills it."""
         self._crash = crash
         self.reliable, self.broke = True, False
         self._first_mark = None
@@ -59,23 +61,26 @@ class DatabaseDisk:
                 self._disk.journal.append(Entry("sync", path.name))
 
     def close(self) -> None:
-        """The store is closed. SQLite passes over what fails then, as the log has it all; with a
-        file system in Python it would be raised."""
+        """Turn faults off while the store closes.
+
+        SQLite ignores errors at that point because the log holds everything; errors of a file
+        system in Python would propagate as exceptions.
+        """
         self.reliable = True
 
     def die(self, *, machine_too: bool) -> None:
-        """The process is dead: what it writes from now on was never written."""
+        """Freeze the files at the death of the process: its later writes have no effect."""
         keep = any_part(self._rng) if machine_too else everything
         self._images = images_after_power_loss(self._disk.journal, keep)
-        # Written after the sync of a commit: whatever is left of the disk has reached it. That it
-        # is on disk as well is left to the kernel.
+        # The mark is written after the sync of a commit, so the remaining files have reached that
+        # revision. The kernel decides whether the mark itself is on disk.
         self._mark = (self._folder / _LOCK).read_bytes()
         if machine_too and self._first_mark is not None and self._marks.random() < 0.5:
             self._mark = self._first_mark
         self.reliable = True
 
     def restore(self) -> None:
-        """Have the files as the dead process left them."""
+        """Restore the files to the state in which the dead process left them."""
         images, self._images = self._images, None
         if images is None:
             return

@@ -1,7 +1,7 @@
-"""A disk that is slow, full, fails, and loses what was not written when the process dies.
+"""Simulated commit latency and failures: a disk that is slow, full, or loses unfinished commits.
 
-It stands where the store's commits run; `database_disk.py` is what lies below SQLite. A commit that
-happened but was not answered is found after the restart.
+`DiskCommitter` replaces the thread in which the store commits; `database_disk.py` simulates the
+files under SQLite. A commit that happened but was not answered is found after the restart.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _FULL_SECONDS = 15.0
 
 
 class Disk:
-    """Outlives processes: it may be full for the next one, too."""
+    """Disk state shared by successive processes: it may still be full for the next one."""
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
@@ -32,7 +32,7 @@ class Disk:
 
 
 class DiskCommitter:
-    """Implements `onejob.store.writer.Committer` for one process, which `crash` kills."""
+    """Implementation of `onejob.store.writer.Committer` for one process, which `crash` kills."""
 
     def __init__(
         self, disk: Disk, crash: Callable[[str], None], on_stop: Callable[[], None]
@@ -43,7 +43,7 @@ class DiskCommitter:
         self._jobs: deque[tuple[Job, Done]] = deque()
         self._busy = False
         self._cut = False
-        #: Before the process is up, nothing goes wrong: it would only be started again.
+        #: Faults are off until the process has started: a failed start would only be repeated.
         self.reliable = True
 
     def submit(self, job: Job, done: Done) -> None:
@@ -52,11 +52,11 @@ class DiskCommitter:
             self._begin()
 
     def stop(self) -> None:
-        """Nothing is under way between callbacks."""
+        """Stop without waiting: no commit is in progress between callbacks."""
         self._on_stop()
 
     def cut(self) -> None:
-        """The process is dead: nothing more is written, nobody is answered."""
+        """Discard pending commits at the death of the process. None is written or answered."""
         self._cut = True
         self._jobs.clear()
 

@@ -1,4 +1,4 @@
-"""Which faults a world has, how often, and how often each one happened."""
+"""Fault injection: kinds of faults, their rates in a world, and counters of those that happened."""
 
 import asyncio
 from collections import Counter
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-#: For each kind of fault, how likely it is each time that it could happen.
+#: Probability of each kind of fault, each time that it could happen.
 RATES = {
-    # The disk.
+    # Disk.
     "slow commit": 0.3,
     "failed commit": 0.02,
     "full disk": 0.004,
     "crash before a commit": 0.004,
     "crash after a commit": 0.004,
-    # Below SQLite.
+    # Under SQLite.
     "short store write": 0.0005,
     "failed store write": 0.0002,
     "failed store sync": 0.001,
     "crash in a store write": 0.0005,
-    # Between the API and those who use it.
+    # Between the API and its clients.
     "lost answer": 0.02,
     "refused write": 0.01,
     "late watch": 0.15,
@@ -28,7 +28,7 @@ RATES = {
     "broken watch": 0.02,
     "expired watch": 0.02,
     "right taken away": 0.002,
-    # The machine that runs containers.
+    # Machine that runs containers.
     "slow start": 0.2,
     "failed start": 0.03,
     "hindered start": 0.03,
@@ -38,7 +38,7 @@ RATES = {
     "ignored SIGTERM": 0.2,
     "lost request": 0.5,
     "reboot": 0.3,
-    # The same with a simulated kernel and the production supervisor.
+    # Simulated kernel with the production supervisor.
     "supervisor killed": 0.003,
     "no supervisor": 0.1,
     "old supervisor": 0.3,
@@ -52,9 +52,9 @@ RATES = {
     "failed sync": 0.02,
     "no allocation": 0.01,
     "quick end": 0.3,
-    # People who do not wait until all is running.
+    # Users who send requests before the control plane has started.
     "asked early": 0.4,
-    # The network (`sim/network`).
+    # Network (`sim/network`).
     "request lost": 0.02,
     "request late": 0.05,
     "answer lost": 0.03,
@@ -71,12 +71,12 @@ RATES = {
     "connection refused": 0.03,
     "kept connection closed": 0.03,
     "partition": 0.004,
-    # In-process requests that take their time (`sim/racing`).
+    # Slow in-process requests (`sim/racing`).
     "slow read": 0.2,
     "slow write": 0.2,
 }
 
-#: Kinds that the simulated network has.
+#: Kinds of faults of the simulated network.
 NETWORK = tuple(
     kind
     for kind in RATES
@@ -96,16 +96,16 @@ NETWORK = tuple(
     )
 )
 
-#: A world has each kind with this probability: worlds with few kinds reach what is hidden by
-#: too many at once.
+#: Probability that a world has a given kind. Worlds with few kinds reach states that many
+#: simultaneous kinds of faults would prevent.
 _PRESENT = 0.6
-#: How much more likely a kind is that is to happen often.
+#: Factor on the rate of kinds that `often` names.
 _OFTEN = 5
 
 
 @dataclass
 class Trace:
-    """What happened, for people who look into one seed."""
+    """Chronological log of one world, printed when a seed is replayed."""
 
     lines: list[tuple[float, str]] = field(default_factory=list)
     now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
@@ -115,23 +115,25 @@ class Trace:
 
 
 class Chance(Protocol):
-    """What decides about faults."""
+    """Source of random decisions about faults."""
 
-    #: Nothing goes wrong any more.
+    #: True once no more faults may happen.
     calm: bool
 
     def count(self, kind: str) -> None:
-        """It happened once more, as a consequence of something else."""
+        """Count one more occurrence that another event caused."""
 
     def happens(self, kind: str) -> bool: ...
 
     def up_to(self, kind: str, most: float) -> float:
-        """How long, or how much."""
+        """Draw a duration or an amount, at least 0 and below `most`."""
 
 
 class Dice:
-    """Decides about faults. `calm` ends them all, so that it can be seen whether the system
-    converges, whatever happened before."""
+    """Seeded `Chance`.
+
+    Setting `calm` ends all faults, to see whether the system converges afterwards.
+    """
 
     def __init__(
         self,
@@ -140,8 +142,11 @@ class Dice:
         often: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> None:
-        """Kinds that are named in `often` happen in every world, and often. `only` names the kinds
-        that may happen at all; by default any may."""
+        """Draw the kinds of faults that this world has.
+
+        Kinds named in `often` happen in every world, and often. `only` names the kinds that may
+        happen at all; by default any may.
+        """
         self._seed = seed
         self._trace = trace
         chosen = Random(f"{seed} kinds")
@@ -151,7 +156,8 @@ class Dice:
             if chosen.random() < _PRESENT and (only is None or kind in only)
         }
         self._rates |= {kind: min(0.5, _OFTEN * RATES[kind]) for kind in often}
-        # Each kind has a sequence of its own: a change in one place shifts the others less.
+        # Each kind has its own random sequence, so that a change in one place shifts the others
+        # less.
         self._sequences = {kind: Random(f"{seed} {kind}") for kind in RATES}
         self.happened: Counter[str] = Counter()
         self.calm = False
@@ -169,7 +175,7 @@ class Dice:
             self._trace.note(f"fault: {kind}")
 
     def up_to(self, kind: str, most: float) -> float:
-        """How long, or how much."""
+        """Draw a duration or an amount, at least 0 and below `most`."""
         return self._sequences[kind].random() * most
 
 

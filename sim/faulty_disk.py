@@ -1,8 +1,9 @@
-"""A disk that remembers every write and sync, can fail any of them, and can lose power.
+"""SQLite VFS over real files that journals every write and sync, fails any of them, and loses
+power.
 
-A SQLite VFS over real files. Its journal holds, in order, what was written, synced and told to
-callers; `after_power_loss` lays out the files as a disk might show them after losing power at
-any entry: what was synced is there, of the rest any part may be.
+The journal holds, in order, the writes, the syncs and the acknowledgements given to callers.
+`after_power_loss` lays out the files as a disk might show them after losing power at any entry:
+every synced write is present, and any part of the rest may be.
 """
 
 import random
@@ -23,7 +24,7 @@ What: TypeAlias = Literal["write", "truncate", "sync", "delete", "told"]
 @dataclass(frozen=True, slots=True)
 class Entry:
     what: What
-    #: The name of the file; for `told`, what the caller was told of.
+    #: File name; for `told`, the name of the acknowledged write.
     name: str
     offset: int = 0
     data: bytes = b""
@@ -31,13 +32,13 @@ class Entry:
 
 @dataclass(slots=True)
 class FaultyDisk(AbstractContextManager["FaultyDisk"]):
-    """Register with SQLite while in the context; open stores with `vfs=disk.name`."""
+    """VFS registered with SQLite while the context is entered; open stores with `vfs=disk.name`."""
 
     name: str = "faulty"
     journal: list[Entry] = field(default_factory=list)
     #: Called before each write, truncation and sync takes effect; may raise.
     before: Callable[[Entry], None] = lambda _: None
-    #: How many bytes of a write are taken before the disk is full; None for all of them.
+    #: Returns the number of bytes written before the disk is full; None for all of them.
     shorten: Callable[[Entry], int | None] = lambda _: None
     #: Called after each write, truncation and sync took effect; may raise.
     after: Callable[[Entry], None] = lambda _: None
@@ -78,8 +79,10 @@ def after_power_loss(
 def images_after_power_loss(
     journal: list[Entry], keep: Callable[[Entry], bytes | None]
 ) -> dict[str, bytearray]:
-    """The contents of the files, by name. `keep` says what is left of a write that was not synced:
-    None for nothing of it."""
+    """Return the contents of the files after a loss of power, by name.
+
+    `keep` returns the part of an unsynced write that survives, or None if it is lost.
+    """
     synced_upto = {entry.name: at for at, entry in enumerate(journal) if entry.what == "sync"}
     files: dict[str, bytearray] = {}
     for at, entry in enumerate(journal):
@@ -111,7 +114,9 @@ def everything(entry: Entry) -> bytes:
 
 
 def any_part(rng: random.Random) -> Callable[[Entry], bytes | None]:
-    """Each unsynced write is lost, kept, or torn at a sector, on its own: disks reorder."""
+    """Return a `keep` that drops, keeps or tears each unsynced write independently, at a sector:
+    disks reorder writes.
+    """
 
     def keep(entry: Entry) -> bytes | None:
         choice = rng.randrange(3)

@@ -1,11 +1,11 @@
-"""Feature gates that differ from one process of the control plane to the next."""
+"""Feature gates that change between successive processes of the control plane."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
 
 from onejob.gates import FeatureGates
 
-#: How many of the worlds switch any.
+#: Fraction of worlds that change feature gates.
 _SHARE = 0.1
 _SWITCHED: Sequence[Mapping[str, bool]] = (
     {},
@@ -22,13 +22,13 @@ _SWITCHED: Sequence[Mapping[str, bool]] = (
 
 class Gates:
     def __init__(self, seed: int, switched: bool | None = None) -> None:
-        """`switched` says whether any are; otherwise that is drawn."""
+        """Draw whether this world changes gates, unless `switched` decides it."""
         self._rng = Random(f"{seed} gates")
         drawn = self._rng.random() < _SHARE
         self.switched = drawn if switched is None else switched
 
     def draw(self, *, calm: bool) -> FeatureGates:
-        """Those of the next process; none is switched once all is `calm`."""
+        """Return the gates of the next process: all defaults once the world is `calm`."""
         if not self.switched or calm:
             return FeatureGates()
         return FeatureGates(self._rng.choice(_SWITCHED))

@@ -1,4 +1,4 @@
-"""Every version of every object that matters, in the order in which they were stored."""
+"""History of a world: every stored version of the checked objects, in revision order."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ READ: Mapping[str, Callable[[bytes], Subject]] = {
 
 @dataclass(frozen=True)
 class Version:
-    """An object as it was stored at a revision, or as it was when it went."""
+    """An object as stored at a revision; for a deletion, its last state."""
 
     revision: int
     key: Key
@@ -43,12 +43,14 @@ class Version:
 
 @dataclass
 class History:
-    """Follows each process of the control plane in turn. What a crash left on disk, and nobody
-    was shown, is shown by the next process."""
+    """Recorder that watches the store of each process of the control plane in turn.
+
+    The next process also reports writes that were on disk at a crash without having been watched.
+    """
 
     versions: list[Version] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    #: Writes that somebody was told are safe: revisions, with their resource where it is known.
+    #: Resource of each write acknowledged as durable, by revision; empty where it is unknown.
     _acknowledged: dict[int, str] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -56,7 +58,7 @@ class History:
         self._acknowledged[revision] = resource
 
     def check_restart(self, revision: int) -> None:
-        """A new process found this revision on disk, and has not written anything yet."""
+        """Report acknowledged writes newer than `revision`, the last one on disk, as lost."""
         for lost in [known for known in self._acknowledged if known > revision]:
             resource = self._acknowledged.pop(lost)
             self.problems.append(f"an acknowledged write of {resource} is lost after a crash")
@@ -68,7 +70,7 @@ class History:
         return sorted(self.versions, key=lambda version: version.revision)
 
     def lost_writes(self) -> list[str]:
-        """Acknowledged, and never seen by anybody."""
+        """Return a problem for each acknowledged write that no watch ever reported."""
         stored = {version.revision for version in self.versions}
         return [
             f"an acknowledged write of {resource} (revision {revision}) was never stored"
@@ -77,7 +79,7 @@ class History:
         ]
 
     async def _follow(self, store: LogStore, resource: str) -> None:
-        # The next life follows the store that it opens.
+        # The next process follows its own store.
         with suppress(StoreFailed, StoreClosed):
             async for batch in store.watch(resource, after=self._seen.get(resource, 0)):
                 for change in batch:

@@ -1,7 +1,8 @@
-"""`python -m sim.known WORLD`: search for each planted bug of a world where it was found last.
+"""Quick mutant search: `python -m sim.known WORLD` runs each mutant with the seed that last found
+it.
 
-Takes a second or so for each, where `make mutants` searches from the first seed on. Bugs that need
-many seeds, or that have not been found, are left to that.
+This takes about a second per mutant, whereas `make mutants` searches from the first seed on.
+Mutants that need many seeds, or that have not been found, are left to `make mutants`.
 """
 
 import logging
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 
 from sim.__main__ import options_for, search
 
-#: The seed that finds it. Changes elsewhere shift what happens in a seed: then a later one does.
+#: Seed that finds each mutant. Unrelated changes shift the events of a seed, so that another one
+#: finds it.
 KNOWN: Mapping[str, Mapping[str, int]] = {
     "clients": {
         "namesake taken for the object that was sent": 0,

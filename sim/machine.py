@@ -1,8 +1,8 @@
-"""The machine that runs containers: its processes go on when the control plane dies.
+"""Simulated machine that runs containers; its processes survive the control plane.
 
-`Machine` is what outlives the control plane, `MachineRuntime` how one process of it sees the
-machine. Every process that ever began is recorded, so that what the API says can be compared with
-what really ran.
+`Machine` outlives the control plane, and `MachineRuntime` is the view that one process of the
+control plane has of it. Every started process is recorded, so that the status in the API can be
+compared with the programs that really ran.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ from sim.workloads import EXIT_CODES, never_ends
 
 _SLOWEST_START_SECONDS = 3.0
 _LATEST_REPORT_SECONDS = 2.0
-#: How likely it is that a reboot leaves no record of what ran.
+#: Probability that a reboot loses the record of a running process.
 _UNRECORDED = 0.3
 _SIGTERM, _SIGKILL = 15, 9
 
 
 @dataclass
 class Process:
-    """One attempt. Times are the loop's."""
+    """One attempt of a container. Times are those of the event loop."""
 
     ref: AttemptRef
     begins_at: float
@@ -52,11 +52,11 @@ class Process:
     code: int
     #: The program could not be started.
     failed_start: bool = False
-    #: Nobody will be able to say how it ended.
+    #: The exit status is lost for good.
     lost: bool = False
-    #: Ends because there is no more memory for it.
+    #: Killed for lack of memory (OOM).
     starves: bool = False
-    #: Ends because it was asked to.
+    #: Ends because it was stopped.
     stopping: bool = False
 
     def state(self, now: float) -> Literal["asked", "running", "ended"]:
@@ -67,14 +67,14 @@ class Process:
 
 @dataclass(frozen=True)
 class Launch:
-    """A request to start a container, judged when the whole history is known."""
+    """Request to start a container, checked once the whole history is available."""
 
     ref: AttemptRef
     key: Key
     at: float
-    #: The newest revision that was safe then.
+    #: Newest durable revision at that time.
     revision: int
-    #: The Pod's deletion had been shown to the node before.
+    #: The node had already seen the deletion of the Pod.
     deletion_known: bool
 
 
@@ -84,14 +84,14 @@ class Machine:
         self._rng = Random(f"{seed} machine")
         self._failing = self._rng.choice((0.0, 0.1, 0.4))
         self._longest = self._rng.choice((0.5, 4.0, 20.0))
-        #: What the machine knows, until it is told to forget it.
+        #: Attempts in the machine's records, until they are released.
         self.processes: dict[AttemptRef, Process] = {}
-        #: Everything that ever ran.
+        #: All attempts that ever ran.
         self.ran: dict[AttemptRef, Process] = {}
         self.launches: list[Launch] = []
         self._restarts_without_record: set[AttemptRef] = set()
         self.problems: list[str] = []
-        #: Whoever keeps the records lives on, and tells each process of the control plane.
+        #: The record keeper survives a reboot and reports it to each process of the control plane.
         self.rebooted = False
 
     @property
@@ -102,8 +102,10 @@ class Machine:
         return ()
 
     def crash(self) -> bool:
-        """The control plane died. Requests that were under way may be lost, and the machine may
-        go down with it: whether it did."""
+        """Kill the control plane, and perhaps the machine. Return whether the machine rebooted.
+
+        Requests in flight may be lost.
+        """
         now = asyncio.get_running_loop().time()
         for process in list(self.processes.values()):
             if process.state(now) == "asked" and self._dice.happens("lost request"):
@@ -115,19 +117,19 @@ class Machine:
         return rebooted
 
     def _reboot(self, now: float) -> None:
-        """What ran is gone, and so are records that were not on disk yet."""
+        """End all processes and lose the records that were not on disk yet."""
         self.rebooted = True
         running = [one for one in self.processes.values() if one.state(now) != "ended"]
         for process in running:
             process.begins_at = min(process.begins_at, now)
             process.ends_at, process.lost = now, True
-        # Records are written one after the other: if one is missing, so are those after it.
+        # Records are written in order: if one is missing, all later ones are.
         while running and self._rng.random() < _UNRECORDED:
             ref = running.pop().ref
             del self.processes[ref]
             if ref.attempt:
-                # A container that is restarted anyway: which number its next start has is guessed
-                # from what is on record, and may be this one once more.
+                # The number of a restarted container's next attempt is derived from the records,
+                # and may therefore be this one again.
                 self._restarts_without_record.add(ref)
 
     def begin(self, ref: AttemptRef, now: float, *, never_ends: bool) -> Process:
@@ -153,7 +155,7 @@ class Machine:
     def stop(self, process: Process, grace_seconds: float, now: float) -> None:
         if process.state(now) == "ended" or process.stopping or process.failed_start:
             return
-        # One that has not begun yet begins first: requests are carried out in their order.
+        # A process that has not begun yet begins first: requests are carried out in their order.
         from_now = max(now, process.begins_at)
         code, ends_at = 128 + _SIGTERM, from_now + self._rng.choice((0.0, 0.1))
         if self._dice.happens("ignored SIGTERM"):
@@ -166,7 +168,6 @@ class Machine:
         for ref in [ref for ref in self.processes if ref.uid == uid]:
             process = self.processes.pop(ref)
             if process.begins_at > now:
-                # It never will.
                 del self.ran[ref]
             process.ends_at = min(process.ends_at, now)
 
@@ -180,7 +181,7 @@ class Machine:
 
 
 class MachineRuntime:
-    """Implements `onejob.node.runtime.Runtime` for one process of the control plane."""
+    """Implementation of `onejob.node.runtime.Runtime` for one process of the control plane."""
 
     name = "machine"
     traits = RuntimeTraits()
@@ -203,7 +204,7 @@ class MachineRuntime:
         self._reported: set[AttemptRef] = set()
 
     def disconnect(self) -> None:
-        """The control plane is dead: it asks for nothing more and hears nothing more."""
+        """Cut off a dead control plane: it sends and receives nothing more."""
         self._disconnected = True
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
@@ -273,8 +274,10 @@ class MachineRuntime:
         return asyncio.get_running_loop().time()
 
     def _follow(self, process: Process) -> None:
-        """Tell of its start, and of its end, when it is time. May be called again after a change
-        of plan: each is told once."""
+        """Schedule the reports of the attempt's start and end.
+
+        May be called again after the times have changed: each report is sent once.
+        """
         loop = asyncio.get_running_loop()
         delay = 0.0
         if self._dice.happens("late report"):

@@ -1,4 +1,4 @@
-"""People: they create, edit, suspend, scale and delete, and now and then change Pods by hand."""
+"""Simulated users: they create, edit, suspend, scale and delete objects, and edit Pods by hand."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
@@ -23,9 +23,9 @@ TEAM = "team"
 
 
 class People:
-    """They outlive the control plane, and know only what it answered."""
+    """Users of one world. They outlive the control plane and see only its responses."""
 
-    #: The `managedBy` of their Jobs; those with another one are run by nobody.
+    #: The `managedBy` of their Jobs; Jobs with any other value are not run.
     manager: str | None = None
 
     def __init__(self, seed: int, history: History, trace: Trace) -> None:
@@ -40,15 +40,15 @@ class People:
             *[self._create_job] * 4, *[self._edit_job] * 4, self._delete_job,
             *[self._delete_pod] * 3, self._edit_pod, self._create_pod, self._evict_pod,
         )  # fmt: skip
-        #: What they wanted gone, whether they were answered or not.
+        #: Keys that they tried to delete, whether or not they got a response.
         self.deleted: set[Key] = set()
-        #: UIDs of Pods whose tracking finalizer they took off, or tried to.
+        #: UIDs of Pods whose tracking finalizer they removed or tried to remove.
         self.stripped: set[str] = set()
-        #: What they found of CronJobs that start nothing when they should.
+        #: Problems: CronJobs that did not start a Job when one was due.
         self.idle_schedules: list[str] = []
 
     def meet(self, plane: ControlPlane) -> None:
-        """Talk to this process from now on, as anybody would."""
+        """Send requests to this process from now on, as an ordinary user."""
         self._client = LocalClient(plane.service, WriteOptions(User("somebody")))
 
     async def begin(self) -> None:
@@ -66,7 +66,7 @@ class People:
             await self._rng.choice(self._deeds)()
 
     async def make_room(self) -> None:
-        """Let everything come to its end."""
+        """Remove everything that keeps the world from coming to rest."""
         for cronjob in await self._found(CRONJOBS):
             await self._patch(cronjob, {"spec": {"suspend": True}})
         for job in await self._jobs():
@@ -126,12 +126,12 @@ class People:
             return
         edits: list[dict[str, Any]] = [{"annotations": {"example.com/note": "x"}}]
         if "batch.kubernetes.io/job-completion-index" not in pod.metadata.annotations:
-            # A Pod that leaves its Job and comes back may find its index taken, and that is
-            # nobody's fault: so only Pods without one do.
+            # A Pod that leaves its Job and comes back may find its index taken, which is no bug; so
+            # only Pods without an index do.
             label = _SELECTED_BY if _SELECTED_BY in pod.metadata.labels else "app"
             edits += [{"ownerReferences": None}, {"labels": {label: None}}]
-        # Only as it was seen: one that was counted meanwhile, leaves its Job and is adopted again
-        # is counted again, there as in Kubernetes.
+        # Only at the version that was read: a Pod that is counted meanwhile, leaves its Job and is
+        # adopted again is counted again, as in Kubernetes.
         version = {"resourceVersion": pod.metadata.resource_version}
         if not pod.metadata.deleting:
             held = [*pod.metadata.finalizers, workloads.FOREIGN_FINALIZER]
@@ -186,7 +186,7 @@ class People:
 
     def _name(self, kind: str) -> str:
         self._names += 1
-        # Now and then a name is used again.
+        # Names are occasionally reused.
         return f"{kind}-{self._names if self._rng.random() < 0.8 else 1}"
 
     def _one_of(self, candidates: Sequence[Any]) -> Any:

@@ -1,5 +1,7 @@
-"""What people do rarely, and in some worlds only: they edit limits and schedules, select Pods
-themselves, take finalizers off by hand."""
+"""Simulated users with rare actions, in some worlds only.
+
+They edit limits and schedules, set selectors of their own and remove finalizers by hand.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,15 +19,15 @@ from sim.faults import Trace
 from sim.history import History
 from sim.people import People
 
-#: How many of the worlds have such people.
+#: Fraction of worlds with these users.
 _SHARE = 0.3
-#: Long enough for a slot, and for what is due a moment after it.
+#: Long enough for a slot and for the actions due just after it.
 _MORE_THAN_A_MINUTE_SECONDS = 62.0
 _TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 def people_of(seed: int, history: History, trace: Trace, *, rare: bool | None = None) -> People:
-    """`rare` says whether they do what is rare; otherwise that is drawn."""
+    """Return the users of this world. `rare` overrides the drawn choice of `RarePeople`."""
     if rare if rare is not None else Random(f"{seed} rare").random() < _SHARE:
         return RarePeople(seed, history, trace)
     return People(seed, history, trace)
@@ -34,7 +36,7 @@ def people_of(seed: int, history: History, trace: Trace, *, rare: bool | None = 
 class RarePeople(People):
     def __init__(self, seed: int, history: History, trace: Trace) -> None:
         super().__init__(seed, history, trace)
-        # What the others do stays the same.
+        # A separate sequence keeps the actions of `People` unchanged.
         self._dice = Random(f"{seed} rare people")
         self._schedules_watched = False
         self._rare: Sequence[Callable[[], Awaitable[None]]] = (
@@ -55,12 +57,12 @@ class RarePeople(People):
         await super().make_room()
 
     async def _watch_schedules(self) -> None:
-        """Whatever happened before, a CronJob starts a Job each minute if it is asked to."""
+        """Record each CronJob that does not start a Job every minute, whatever happened before."""
         often = {"schedule": "* * * * *", "timeZone": None, "suspend": False}
         anyhow = {"concurrencyPolicy": "Allow", "startingDeadlineSeconds": None}
         for key in await self._found(CRONJOBS):
             await self._patch(key, {"spec": {**often, **anyhow}})
-        # If the clock was set back, the time that was run last may come again, and is not run.
+        # If the clock was set back, the slot that ran last may come again; it is not run again.
         await asyncio.sleep(_MORE_THAN_A_MINUTE_SECONDS)
         started = await self._started()
         for _ in range(2):
@@ -71,7 +73,7 @@ class RarePeople(People):
                     self.idle_schedules.append(f"{key} has started nothing since {started[key]}")
 
     async def _started(self) -> dict[Key, datetime | None]:
-        """By CronJob, when it started something last."""
+        """Return the last schedule time of each CronJob, by key."""
         listing = await self._client.list(Selection(CRONJOBS))
         cronjobs = [read_cronjob(document) for document in listing.documents]
         return {
@@ -96,7 +98,7 @@ class RarePeople(People):
     # --- Jobs
 
     async def _create_selecting_job(self) -> None:
-        """One that selects its Pods by a label of its own, which others may have, too."""
+        """Create a Job that selects its Pods by a label that other Jobs may select as well."""
         document = workloads.job(self._dice, self._name("selecting"))
         spec = document["spec"]
         self._select(spec, {"app": self._dice.choice(("one", "two", document["metadata"]["name"]))})
@@ -132,7 +134,7 @@ class RarePeople(People):
         return edits
 
     async def _replace_job(self) -> None:
-        """Delete it and create a namesake at once."""
+        """Delete a Job and create one of the same name at once."""
         job = self._any_of(await self._jobs())
         if job is None or job.metadata.owner_references:
             return
@@ -140,14 +142,14 @@ class RarePeople(People):
         await self._write(Delete(job.key, how))
         document = workloads.job(self._dice, job.metadata.name)
         if job.spec.selector is not None and "app" in job.spec.selector.match_labels:
-            # What the first leaves behind is adopted by the second.
+            # The second Job adopts the Pods that the first one leaves behind.
             self._select(document["spec"], job.spec.selector.match_labels)
         await self._create(JOBS, job.metadata.namespace, document)
 
     # --- Pods
 
     async def _strip_pod(self) -> None:
-        """The Pod is not held any more: its Job may miss its end, and must get along."""
+        """Remove the tracking finalizer: the Job may miss the Pod's end and must cope."""
         pod = self._any_of([pod for pod in await self._pods() if _is_tracked(pod)])
         if pod is None:
             return

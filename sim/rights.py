@@ -1,4 +1,4 @@
-"""What the control plane may do: now and then its role lacks a right for a while."""
+"""Simulated RBAC: the control plane's role occasionally lacks a permission for a while."""
 
 import asyncio
 
@@ -18,18 +18,18 @@ _VERBS: dict[type[Op], str] = {
 
 
 class Rights:
-    """Outlive processes: the next one has the same role."""
+    """Permissions of the control plane; the next process has the same role."""
 
     def __init__(self, dice: Chance) -> None:
         self._dice = dice
-        #: What is denied, and until when.
+        #: Denied verbs and resources, with the time at which each denial ends.
         self._denied: dict[tuple[str, str], float] = {}
 
     def require(self, verb: str, resource: str) -> None:
-        """Raises Forbidden."""
+        """Raise Forbidden if the verb is denied at the moment."""
         now = asyncio.get_running_loop().time()
         if self._dice.happens("right taken away"):
-            # From whoever asks now: so it is a right that is used.
+            # Deny the permission being requested: thereby it is one that is in use.
             seconds = self._dice.up_to("right taken away", _LONGEST_SECONDS)
             self._denied[verb, resource] = now + seconds
         if not self._dice.calm and now < self._denied.get((verb, resource), 0.0):
@@ -37,7 +37,7 @@ class Rights:
             raise Forbidden(f"cannot {verb} {resource}: the simulation took the right away")
 
     def require_write(self, op: Op) -> None:
-        """Raises Forbidden."""
+        """Raise Forbidden if the verb of this write is denied at the moment."""
         resource = op.resource if isinstance(op, Create) else op.key.resource
         subresource = "binding" if isinstance(op, Bind) else getattr(op, "subresource", "")
         name = f"{resource}/{subresource}" if subresource else resource

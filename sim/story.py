@@ -1,4 +1,4 @@
-"""What happened in one world, for people: faults, deeds and every stored version in one line."""
+"""Human-readable log of one world: faults, user actions and every stored version, one line each."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from sim.world import Verdict
 
 
 def story(verdict: Verdict) -> Sequence[tuple[float, str]]:
-    """In the order of time; of one moment, what was stored comes last."""
+    """Return the lines in chronological order; at equal times, stored versions come last."""
     stored = [(version.at, _line(version)) for version in verdict.versions]
     return sorted([*verdict.trace, *stored], key=lambda line: line[0])
 

@@ -1,4 +1,4 @@
-"""What people ask for: Jobs of all modes, CronJobs, bare Pods, namespaces."""
+"""Random manifests: Jobs of all modes, CronJobs, bare Pods and namespaces."""
 
 from random import Random
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 FOREIGN_FINALIZER = "example.com/hold"
 #: Exit codes for which a Job may have a rule, and one for which none has.
 EXIT_CODES = (1, 42, 43, 44)
-#: Who manages Jobs that the control plane has to leave alone.
+#: The `managedBy` of Jobs that the control plane must leave alone.
 OTHER_MANAGER = "example.com/manager"
 QUEUE = "gpu"
-#: How the names of Pods begin whose programs run until they are stopped.
+#: Name prefix of Pods whose programs run until they are stopped.
 SERVICE = "service"
 
 
@@ -82,7 +82,7 @@ def _success_rule(rng: Random, completions: int) -> dict[str, Any]:
 
 
 def _failure_policy(rng: Random, per_index: bool) -> dict[str, Any]:
-    """Rules of all actions, in any order."""
+    """Return a policy with rules of any actions, in any order."""
     actions = ["Ignore", "FailJob", "Count", *(["FailIndex"] if per_index else [])]
     rules = [_failure_rule(rng, rng.choice(actions)) for _ in range(rng.randint(1, 4))]
     return {"rules": rules}
@@ -94,7 +94,8 @@ def _failure_rule(rng: Random, action: str) -> dict[str, Any]:
     values = sorted(rng.sample(EXIT_CODES[1:], rng.randint(1, 2)))
     operator = "In"
     if action != "Ignore" and rng.random() < 0.1:
-        # Not to be ignored: what is stopped, and so ends with none of these, would be forever.
+        # Ignore must not use NotIn: a stopped Pod has none of these codes and would be ignored
+        # forever.
         operator = "NotIn"
     codes: dict[str, Any] = {"operator": operator, "values": values}
     if rng.random() < 0.2:
@@ -142,7 +143,7 @@ def pod(rng: Random, name: str) -> dict[str, Any]:
 
 
 def never_ends(pod: str) -> bool:
-    """Whether the programs of the Pod with this name run until they are stopped."""
+    """Return whether the programs of the Pod with this name run until they are stopped."""
     return pod.startswith(f"{SERVICE}-")
 
 

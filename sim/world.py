@@ -1,4 +1,6 @@
-"""One seed, one world: the control plane lives, dies and lives again, until all is at rest."""
+"""Simulation of one seed: the control plane starts, crashes and restarts until the world is at
+rest.
+"""
 
 import asyncio
 import shutil
@@ -43,7 +45,7 @@ from sim.workloads import QUEUE
 
 T = TypeVar("T")
 
-#: What Pods run on: a machine that is a script, or the production supervisor on a simulated kernel.
+#: Simulated machine of the Pods: a script, or the production supervisor on a simulated kernel.
 Node: TypeAlias = Literal["machine", "processes"]
 
 #: Faults, edits and restarts end after at most this; then everything must come to rest.
@@ -52,9 +54,9 @@ _REST_WITHIN_SECONDS = 4 * 3600
 _LOOK_EVERY_SECONDS = 20.0
 _LONGEST_OUTAGE_SECONDS = 20.0
 _CLOSE_SECONDS = 1.0
-#: Within one moment, of callbacks that make each other ready. A whole world takes fewer.
+#: Limit on callbacks at a single instant, to detect livelock; a whole world takes fewer.
 _MOST_TURNS = 200_000
-#: In a row. More cannot be by chance.
+#: Consecutive failures; more cannot be by chance.
 _MOST_FAILED_STARTS = 20
 
 
@@ -63,7 +65,7 @@ class Verdict:
     seed: int
     problems: tuple[Problem, ...]
     faults: Counter[str]
-    #: What happened, in order, with the time of each.
+    #: Events in chronological order, with their times.
     trace: tuple[tuple[float, str], ...]
     versions: tuple[Version, ...]
     processes: int
@@ -79,12 +81,15 @@ def simulate(
     rare: bool | None = None,
     gates: bool | None = None,
 ) -> Verdict:
-    """The same seed always lives the same life (within processes that hash alike). `often` names
-    kinds of faults that this world shall have many of; `node` what its Pods run on, which is
-    otherwise drawn as well; `job_limit` is how many Jobs may run at once, which some worlds limit
-    anyway; `rare` whether people do what they rarely do, and `gates` whether each process has
-    feature gates of its own, which are drawn as well."""
-    # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
+    """Simulate the world of a seed and return the verdict.
+
+    The same seed always produces the same run (among processes with equal hash seeds). `often`
+    names kinds of faults that happen often in this world. The other options override values that
+    are otherwise drawn: `node` is the machine of its Pods, `job_limit` the number of Jobs that may
+    run at once (some worlds have a limit anyway), `rare` enables the users' rare actions, and
+    `gates` gives each process its own feature gates.
+    """
+    # Memory, not disk: a simulation dies with its process, and syncing would take most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
@@ -109,7 +114,7 @@ def _drawn_limits(seed: int) -> Limits:
 
 
 class _World:
-    """What outlives the processes of the control plane."""
+    """State that outlives the processes of the control plane."""
 
     def __init__(
         self,
@@ -134,7 +139,7 @@ class _World:
         self.gates = gates
         self.judge = Judge(self.limits, gates_switched=gates.switched)
         self.rights = Rights(self.dice)
-        #: What the wall clock said at time 0; changes when the clock is set.
+        #: Wall-clock time at loop time 0; changes when the clock is set.
         self.epoch = NOON
         self.set_back_at: list[float] = []
         self.machine: Machine | ProcessMachine = Machine(seed, self.dice)
@@ -144,11 +149,11 @@ class _World:
             )
         self.calm_at = self.rng.uniform(0.3, 1.0) * _CALM_AFTER_SECONDS
         self.cpus = self.rng.choice(("1", "4", "1000"))
-        #: Whether people have created what they begin with.
+        #: Whether users have created their initial objects.
         self.begun = False
-        #: It cannot be started any more.
+        #: The control plane cannot be started any more.
         self.broken = False
-        #: In a row, for want of something to run containers.
+        #: Consecutive failed starts for lack of a container runtime.
         self.starts_failed = 0
 
     def run(self) -> Verdict:
@@ -198,7 +203,7 @@ def _node_options(world: _World) -> NodeOptions:
         "node",
         capacity,
         pid_namespace="auto" if world.machine.isolates else "off",
-        # Not a folder for each Pod: those would be real ones.
+        # Folders per Pod would be real ones.
         working_dir=world.folder,
     )
 
@@ -214,7 +219,7 @@ async def _live(world: _World) -> bool:
 
 
 class _Life:
-    """One process of the control plane, from its start to its end by whatever cause."""
+    """One process of the control plane, from start to exit or crash."""
 
     def __init__(self, world: _World) -> None:
         self._world = world
@@ -229,7 +234,7 @@ class _Life:
         self._gates = FeatureGates()
 
     async def run(self) -> bool:
-        """Whether all has come to rest."""
+        """Run until the end of the process. Return whether the world has come to rest."""
         machine = self._world.machine
         if isinstance(machine, ProcessMachine):
             machine.attach()
@@ -254,7 +259,7 @@ class _Life:
         return not stopped or world.dice.calm
 
     async def _start(self) -> ControlPlane | None:
-        """None if it could not be started, this time or ever."""
+        """Return the started control plane, or None if it could not be started, now or ever."""
         world = self._world
         self._gates = world.gates.draw(calm=self._loop.time() >= world.calm_at)
         settings = Settings(
@@ -283,13 +288,13 @@ class _Life:
         world.people.meet(plane)
         world.history.follow(plane.store)
         if world.begun and world.dice.happens("asked early"):
-            # A server answers before its controllers and its node know what there is.
+            # A server responds before the caches of its controllers and its node are filled.
             for _ in range(1 + int(world.dice.up_to("asked early", 4))):
                 await world.people.act()
         try:
             await plane.begin()
         except RuntimeUnavailable as error:
-            # A server says so and ends, and whoever started it does so again.
+            # A server logs this and exits, and its service manager starts it again.
             world.trace.note(f"cannot run: {error}")
             world.starts_failed += 1
             if world.starts_failed > _MOST_FAILED_STARTS:
@@ -331,14 +336,16 @@ class _Life:
         return self._runtime
 
     def _deletion_known(self, uid: str) -> bool:
-        """Whether the node had time to take it in: what is shown in this moment may be still on
-        its way through callbacks."""
+        """Return whether the node has processed the Pod's deletion.
+
+        A deletion shown at this very instant may still be on its way through callbacks.
+        """
         return self._client.deletions_shown.get(uid, self._loop.time()) < self._loop.time()
 
-    # --- what happens to it
+    # --- disturbances
 
     async def _disturb(self) -> bool:
-        """Until it is asked to stop (True), or the time of faults is over."""
+        """Inject faults until the process shall stop (True) or the time of faults ends (False)."""
         world, rng = self._world, self._world.rng
         if not world.begun:
             world.begun = True
@@ -356,7 +363,7 @@ class _Life:
                 case _:
                     self._set_clock(timedelta(seconds=rng.choice((-600, -30, 30, 600, 7200))))
         if self._gates.overrides:
-            # All comes to rest as it should only where no gate is switched.
+            # The final state is only checked with default gates.
             return True
         world.trace.note("calm")
         world.dice.calm = True
@@ -383,7 +390,7 @@ class _Life:
             world.judge.problems.add("convergence", text)
 
     async def _stop(self, plane: ControlPlane) -> bool:
-        # Without room on the disk the last writes are lost, and whoever stops it is told so.
+        # With a full disk the last writes are lost, and `stop` reports it with CommitFailed.
         with suppress(CommitFailed):
             try:
                 await plane.stop()
@@ -392,10 +399,10 @@ class _Life:
                     raise
         return True
 
-    # --- how it ends
+    # --- end of the process
 
     def _crash(self, when: str) -> None:
-        """The process is gone: nothing that it does from now on has an effect."""
+        """Kill the process: nothing that it does from now on has an effect."""
         if self._died.done():
             return
         self._world.dice.count("crash")
@@ -407,7 +414,9 @@ class _Life:
         self._world.database.die(machine_too=rebooted)
 
     def _fail(self, why: str) -> None:
-        """It ended by itself, which it never should."""
+        """Record an exit that the control plane decided on, which is a problem unless the disk
+        broke.
+        """
         if self._died.done():
             return
         if not self._world.database.broke:
@@ -415,7 +424,7 @@ class _Life:
         self._crash(why)
 
     async def _or_death(self, part: Coroutine[Any, Any, T]) -> T | None:
-        """What a part of this life results in; None if it died meanwhile."""
+        """Return the result of `part`, or None if the process died meanwhile."""
         task = asyncio.create_task(part)
         waiting: set[asyncio.Future[Any]] = {task, self._died}
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -425,7 +434,7 @@ class _Life:
         return None
 
     async def _clean_up(self) -> None:
-        """Of a dead process nothing is left but what is on disk."""
+        """Cancel all tasks of a dead process: only the files survive it."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The worlds by name: each has its own seeds and its own checks."""
+"""Registry of worlds by name; each has its own seeds and checks."""
 
 import argparse
 from collections.abc import Callable, Mapping
