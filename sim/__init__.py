@@ -1,5 +1,4 @@
-"""Deterministic simulator: the production control plane in virtual time, with faults drawn from a
-seed.
+"""Deterministic simulator: the production control plane in virtual time with seeded faults.
 
 Only the environment of the process is simulated: the disk (`disk.py`), the machine that runs
 containers (`machine.py`), the wall clock, the latency and errors between the API and its clients

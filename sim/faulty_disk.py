@@ -1,9 +1,8 @@
-"""SQLite VFS over real files that journals every write and sync, fails any of them, and loses
-power.
+"""Fault-injecting SQLite VFS: journals every write and sync, fails any of them, loses power.
 
-The journal holds, in order, the writes, the syncs and the acknowledgements given to callers.
-`after_power_loss` lays out the files as a disk might show them after losing power at any entry:
-every synced write is present, and any part of the rest may be.
+It wraps real files. The journal holds, in order, the writes, the syncs and the acknowledgements
+given to callers. `after_power_loss` lays out the files as a disk might show them after losing power
+at any entry: every synced write is present, and any part of the rest may be.
 """
 
 import random
@@ -114,8 +113,9 @@ def everything(entry: Entry) -> bytes:
 
 
 def any_part(rng: random.Random) -> Callable[[Entry], bytes | None]:
-    """Return a `keep` that drops, keeps or tears each unsynced write independently, at a sector:
-    disks reorder writes.
+    """Return a `keep` that drops, keeps or tears each unsynced write independently.
+
+    Disks reorder writes. Writes are torn at a sector.
     """
 
     def keep(entry: Entry) -> bytes | None:

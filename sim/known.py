@@ -1,8 +1,8 @@
-"""Quick mutant search: `python -m sim.known WORLD` runs each mutant with the seed that last found
-it.
+"""Quick mutant search with known seeds: `python -m sim.known WORLD`.
 
-This takes about a second per mutant, whereas `make mutants` searches from the first seed on.
-Mutants that need many seeds, or that have not been found, are left to `make mutants`.
+Each mutant of the world is run with the seed that last found it. This takes about a second per
+mutant, whereas `make mutants` searches from the first seed on. Mutants that need many seeds, or
+that have not been found, are left to `make mutants`.
 """
 
 import logging

@@ -1,6 +1,4 @@
-"""Simulation of one seed: the control plane starts, crashes and restarts until the world is at
-rest.
-"""
+"""Simulation of one seed: the control plane starts, crashes and restarts until all is at rest."""
 
 import asyncio
 import shutil
@@ -414,9 +412,7 @@ class _Life:
         self._world.database.die(machine_too=rebooted)
 
     def _fail(self, why: str) -> None:
-        """Record an exit that the control plane decided on, which is a problem unless the disk
-        broke.
-        """
+        """Record an unrequested exit of the control plane as a problem, unless the disk broke."""
         if self._died.done():
             return
         if not self._world.database.broke:

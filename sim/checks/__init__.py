@@ -1,6 +1,6 @@
-"""What must hold at every moment of every history, and at its end.
+"""Invariants of a history: conditions on every stored version and on the final state.
 
-Each check is told every stored version in the order of revisions, so that a Job is compared with
-the Pods of its own moment. A crash loses the newest revisions and never one in between: whatever
-holds in the order of revisions holds after every crash.
+Each check sees every stored version in revision order, so that a Job is compared with the Pods of
+the same revision. A crash loses the newest revisions and never one in between: an invariant that
+holds in revision order holds after every crash.
 """

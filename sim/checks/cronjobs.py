@@ -1,5 +1,4 @@
-"""CronJobs: one Job per scheduled time, none beside another where that is forbidden, and no time on
-record that was never run."""
+"""Invariants of CronJobs: one Job per slot, Forbid is kept, every recorded slot ran."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,18 +22,18 @@ class _Slot(NamedTuple):
 @dataclass
 class CronJobCheck:
     problems: Problems
-    #: When the clock was set back.
+    #: Times at which the clock was set back.
     set_back_at: Sequence[float] = ()
-    #: The slot that was run last is not run again, though it comes once more.
+    #: The slot that ran last does not run again, although the clock reaches it again.
     last_slot_counts: bool = False
     _cronjobs: dict[str, CronJob] = field(default_factory=dict)
-    #: By CronJob, the Jobs that go on.
+    #: Unfinished Jobs by UID, per CronJob.
     _going_on: dict[str, dict[str, Job]] = field(default_factory=dict)
-    #: The Job that a slot was run by, and when that was.
+    #: UID of the Job of each slot, and the time at which it ran.
     _slots: dict[_Slot, tuple[str, float]] = field(default_factory=dict)
-    #: CronJobs and names of Jobs: of times in one minute, which have one name, one is run.
+    #: CronJob UIDs and Job names. Slots within one minute share a name, and one of them runs.
     _ran: set[tuple[str, str]] = field(default_factory=set)
-    #: CronJobs whose policy was changed: what was started before it was known is nobody's fault.
+    #: CronJobs with an edited policy: Jobs started before the controller saw the edit are no bug.
     _fickle: set[str] = field(default_factory=set)
 
     def _is_on_record(self, slot: _Slot) -> bool:
@@ -60,7 +59,7 @@ class CronJobCheck:
         if (uid, job_name(cronjob, last)) not in self._ran:
             self.problems.add(CHECK, f"CronJob {cronjob.metadata.name} never ran for {last}")
         if earlier is not None and last < earlier:
-            # The clock was set back: times that come once more are run once more.
+            # The clock was set back: slots that come again run again.
             for slot in [slot for slot in self._slots if slot.cronjob == uid and slot.time > last]:
                 del self._slots[slot]
 
@@ -72,8 +71,8 @@ class CronJobCheck:
         slot = _Slot(owner.uid, datetime.fromisoformat(job.metadata.annotations[_SLOT]))
         self._ran.add((owner.uid, job.metadata.name))
         if gone and not self._is_on_record(slot):
-            # A crash or a lost answer came between the Job and the status that speaks of it, and
-            # then somebody deleted it: nothing is left that could tell. So it is with Kubernetes.
+            # A crash or a lost response came between the creation of the Job and the status write,
+            # and a user then deleted the Job: no trace is left. Kubernetes behaves the same way.
             self._slots.pop(slot, None)
         if gone or job.finished:
             going_on.pop(uid, None)
@@ -87,7 +86,7 @@ class CronJobCheck:
         before, ran_at = self._slots.setdefault(slot, (uid, at))
         if before == uid:
             return
-        # A time that comes once more is run once more.
+        # A slot that comes again runs again.
         cronjob = self._cronjobs.get(slot.cronjob)
         is_last = cronjob is not None and cronjob.status.last_schedule_time == slot.time
         if (self.last_slot_counts and is_last) or not any(

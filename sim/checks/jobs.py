@@ -1,4 +1,4 @@
-"""One Job and its Pods: exact counts, and who may live beside whom."""
+"""Invariants of one Job and its Pods: exact counters, and the Pods that may run concurrently."""
 
 import sys
 from collections.abc import Set
@@ -17,15 +17,15 @@ COMPANY, FINISHED = "one Pod per index", "finished after its Pods"
 
 @dataclass
 class _Life:
-    """What a Pod has been through."""
+    """History of one Pod."""
 
     now: Pod
     gone: bool = False
     succeeded: bool = False
-    #: Failed, or deleted before it had ended: a Job may count it as failed, even if its program
-    #: still made it to its end.
+    #: Failed, or deleted before it had ended. The Job may count such a Pod as failed even if its
+    #: program still exits with 0.
     failed: bool = False
-    #: Not the Job's own, or not selected by it, at some moment.
+    #: At some time not owned or not selected by the Job.
     strayed: bool = False
 
 
@@ -33,25 +33,26 @@ class _Life:
 class JobCheck:
     problems: Problems
     job: Job
-    #: UIDs of Pods whose finalizer people took off.
+    #: UIDs of Pods whose tracking finalizer users removed.
     stripped: Set[str] = frozenset()
-    #: It may have been counted by existence for a while. Then work that is gone may be done again,
-    #: but nothing is counted that was not there, and nothing twice.
+    #: Pods may have been counted without finalizers for a while. Work of deleted Pods may then be
+    #: repeated, but no nonexistent Pod is counted and none is counted twice.
     gates_switched: bool = False
     gone: bool = False
     _lives: dict[str, _Life] = field(default_factory=dict)
-    #: UIDs that were ever in the status' lists.
+    #: UIDs ever listed in `uncountedTerminatedPods`.
     _listed_succeeded: set[str] = field(default_factory=set)
     _listed_failed: set[str] = field(default_factory=set)
-    #: The most that was ever asked for at once, and the least that was ever enough to complete.
+    #: Highest parallelism ever requested, and the lowest number of successes ever sufficient to
+    #: complete.
     _most_parallel: int = 0
     _fewest_enough: int = sys.maxsize
     _fewest_completions: int = sys.maxsize
-    #: It never replaced Pods that were still ending.
+    #: Every spec so far had podReplacementPolicy Failed: terminating Pods are not replaced.
     _alone: bool = True
 
     def see_pod(self, pod: Pod, *, gone: bool, adopted: bool = False) -> None:
-        """`adopted`: it was another Job's before."""
+        """Record a version of a Pod. `adopted`: another Job owned it before."""
         uid = pod.metadata.uid
         life = self._lives.setdefault(uid, _Life(pod))
         if is_tracked(life.now) and (gone or not is_tracked(pod)):
@@ -59,7 +60,7 @@ class JobCheck:
         life.now, life.gone = pod, gone
         life.succeeded |= pod.phase == "Succeeded"
         life.failed |= pod.phase == "Failed" or (pod.metadata.deleting and not life.succeeded)
-        # Without a finalizer, one that is on no node yet is gone at once.
+        # Without a finalizer, an unscheduled Pod is removed at once.
         life.failed |= self.gates_switched and gone and not life.succeeded
         owner = pod.metadata.controller_ref
         life.strayed |= owner is None or owner.uid != self.job.metadata.uid
@@ -102,7 +103,10 @@ class JobCheck:
                 self._complain("convergence", f"{life.now.metadata.name} still runs")
 
     def _see_success(self, job: Job) -> None:
-        """Judged when it is decided: indexes may be given up before the Job is finished."""
+        """Check the success criteria once they are met.
+
+        Not at the end: indexes may be dropped before the Job is finished.
+        """
         succeeded = job.status.succeeded + len(_lists(job).succeeded)
         if succeeded < self._fewest_enough:
             self._complain(COUNTS, f"succeeds with {succeeded} of {self._fewest_enough}")
@@ -118,7 +122,7 @@ class JobCheck:
             completed = parse_indexes(status.completed_indexes, job.spec.completions or 0)
             succeeded = len(completed)
             if job.spec.completions != job.spec.parallelism:
-                # One that was scaled down while it was elastic, and is so no more, keeps its count.
+                # An elastic Job that was scaled down and is no longer elastic keeps its count.
                 succeeded = max(succeeded, before.status.succeeded)
         failed = status.failed if self.gates_switched else len(self._listed_failed)
         if (status.succeeded, status.failed) != (succeeded, failed):
@@ -137,7 +141,7 @@ class JobCheck:
         self._check_counted("failed", before.status.failed, job.status.failed, left)
 
     def _see_sums(self, job: Job) -> None:
-        """No more is counted than there was."""
+        """Check that no more Pods are counted than existed."""
         lists, status = _lists(job), job.status
         succeeded = sum(life.succeeded for life in self._lives.values())
         failed = sum(life.failed for life in self._lives.values())
@@ -147,7 +151,7 @@ class JobCheck:
             self._complain(COUNTS, f"{failed} Pods failed, and the status is {status}")
 
     def _see_freed(self, life: _Life) -> None:
-        """A Pod that has ended may go only once it is accounted for."""
+        """Check that an ended Pod was counted before its finalizer was removed."""
         pod, job = life.now, self.job
         if not pod.terminal or life.strayed or self.gone or job.finished or job.metadata.deleting:
             return
@@ -155,19 +159,20 @@ class JobCheck:
             return
         index = completion_index(pod)
         if job.indexed and (index is None or index >= self._fewest_completions):
-            return  # An index that the Job has no more is forgotten.
+            return  # Results of an index that the Job no longer has are dropped.
         if index is not None and pod.phase == "Succeeded":
             recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
             if index in recorded:
                 return
         if pod.phase == "Failed" and not _counts(job, pod):
             return
-        # Once a Job succeeds, Pods that it ended are let go as they are, there as in Kubernetes
-        # (`canRemoveFinalizer`): one may end, either way, before the controller sees that.
+        # Once a Job succeeds, the finalizers of the Pods that it terminated are removed regardless,
+        # as in Kubernetes (`canRemoveFinalizer`): a Pod may end, either way, before the controller
+        # sees that.
         if job.condition_is_true("SuccessCriteriaMet") and pod.metadata.deleting:
             return
-        # Once it fails, those that still ran when that was decided have failed, and are not counted
-        # if its policy ignores such failures: one may have succeeded in that moment.
+        # Once the Job fails, Pods still running at that time have failed, and are not counted if
+        # its policy ignores their failures: one may have succeeded at that very moment.
         failing = job.condition_is_true("FailureTarget")
         if failing and pod.metadata.deleting and not _counts(job, pod):
             return
@@ -197,7 +202,7 @@ class JobCheck:
             self._complain(COUNTS, f"{what} went from {before} to {after} for {len(left)} Pods")
 
     def _check_company(self) -> None:
-        """Which Pods may live side by side."""
+        """Check the number of live Pods, in total and per index."""
         if self.gone:
             return
         live = [life for life in self._lives.values() if not life.gone and not life.now.terminal]
@@ -230,9 +235,12 @@ def _succeeds(job: Job) -> bool:
 
 
 def _ended(job: Job, pod: Pod) -> bool:
-    """Whether a Job that fails has ended this Pod: it then counts as failed while it still runs,
-    there as in Kubernetes (`trackJobStatusAndRemoveFinalizers`), whatever code it ends with before
-    the controller sees that."""
+    """Return whether a failing Job terminated this Pod.
+
+    Such a Pod counts as failed while it still runs, as in Kubernetes
+    (`trackJobStatusAndRemoveFinalizers`), whatever its exit code is before the controller sees its
+    end.
+    """
     return job.condition_is_true("FailureTarget") and pod.metadata.deleting
 
 

@@ -1,4 +1,4 @@
-"""All checks on a whole history."""
+"""Entry point of the checks: run all of them on a whole history."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -25,13 +25,13 @@ SURVIVAL = "acknowledged writes survive"
 
 @dataclass
 class Judge:
-    #: How many Jobs may run at once.
+    #: Number of Jobs that may run at once.
     limits: Limits = field(default_factory=Limits)
-    #: Feature gates were switched meanwhile: much is allowed then that is wrong otherwise.
+    #: Feature gates were switched meanwhile, which allows many otherwise wrong states.
     gates_switched: bool = False
     problems: Problems = field(default_factory=Problems)
     priority_of: Callable[[Job], int] = lambda job: 0
-    #: Of CronJobs, see `CronJobCheck`.
+    #: See `CronJobCheck`.
     last_slot_counts: bool = False
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class Judge:
         self._steady_clock = True
         self._deleted_by_people: Set[Key] = frozenset()
         self._stripped_by_people: Set[str] = frozenset()
-        #: By Pod, the Job that it was made for, and those that adopted it later.
+        #: UIDs of the Jobs that own or owned a Pod, in order, by the Pod's UID.
         self._jobs_of: dict[str, list[str]] = {}
 
     def judge(
@@ -57,8 +57,11 @@ class Judge:
         deleted_by_people: Set[Key] = frozenset(),
         stripped_by_people: Set[str] = frozenset(),
     ) -> None:
-        """`machine` is what ran the Pods, if that is to be compared; `steady_clock` says that the
-        clock was never set, `set_back_at` when it was set back."""
+        """Check a history and add the violations to `problems`.
+
+        `machine` ran the Pods, if its processes are to be compared with their status.
+        `steady_clock`: the clock was never set. `set_back_at`: times at which it was set back.
+        """
         self._steady_clock = steady_clock
         self._cronjobs.set_back_at = set_back_at
         self._deleted_by_people = deleted_by_people

@@ -1,4 +1,4 @@
-"""onejob.dev/oom-memory-factor: Pods carry how often those before them ran out of memory."""
+"""Invariants of onejob.dev/oom-memory-factor: Pods carry the number of OOM kills before them."""
 
 from dataclasses import dataclass, field
 
@@ -13,12 +13,12 @@ _FACTOR, _RETRIES = "onejob.dev/oom-memory-factor", "onejob.dev/oom-retries"
 
 @dataclass
 class MemoryCheck:
-    """Of Indexed Jobs: the Pods of an index come one after the other."""
+    """Check of Indexed Jobs, where the Pods of an index succeed each other."""
 
     problems: Problems
-    #: By Job and index, the Pods that are there, by UID.
+    #: Existing Pods by UID, per Job and index.
     _pods: dict[tuple[str, int], dict[str, Pod]] = field(default_factory=dict)
-    #: By Job and index, the Pods that ever ran out of memory.
+    #: UIDs of all Pods that ran out of memory, per Job and index.
     _killed: dict[tuple[str, int], set[str]] = field(default_factory=dict)
 
     def see_pod(self, job: Job, pod: Pod, *, gone: bool) -> None:
@@ -38,7 +38,7 @@ class MemoryCheck:
             siblings[uid] = pod
 
     def _see_created(self, pod: Pod, siblings: list[Pod], killed: int) -> None:
-        # One that is deleted is replaced before it has ended, so nobody may know how it will end.
+        # A deleted Pod is replaced before it has ended, when its outcome is not yet known.
         known = [_retries(one) + _ran_out(one) for one in siblings if not one.metadata.deleting]
         least, carried = max(known, default=0), _retries(pod)
         if not least <= carried <= killed:

@@ -1,4 +1,4 @@
-"""Pods: what ended stays ended, and the machine runs only what the API says shall run."""
+"""Invariants of Pods: final phases are final, and the machine runs only permitted Pods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ TERMINAL, RUN, TRUTH = "terminal status", "deleted Pods never run", "what really
 class PodCheck:
     problems: Problems
     _last: dict[str, Pod] = field(default_factory=dict)
-    #: The revision from which on a Pod may be run, and from which on it may not.
+    #: First revision at which a Pod may run, and first revision at which it no longer may.
     _bound_at: dict[str, int] = field(default_factory=dict)
     _over_at: dict[str, int] = field(default_factory=dict)
 
@@ -65,7 +65,10 @@ class PodCheck:
                 self.problems.add(RUN, f"{name} was started though its deletion was known")
 
     def _compare_codes(self, pod: Pod, machine: Machinery) -> None:
-        """An end that somebody saw is never forgotten, or taken for another."""
+        """Check that exit codes in the status match the machine's.
+
+        An end that the control plane observed is never lost or altered.
+        """
         for status in pod.status.container_statuses:
             ref = AttemptRef(pod.metadata.uid, status.name, status.restart_count)
             ran, said = machine.ran.get(ref), status.state.terminated

@@ -1,5 +1,7 @@
-"""What the policies of a Job say, written down from the specification and not with the code that
-is judged by it."""
+"""Reference implementation of the Job policies for the checks.
+
+Written from the specification, independently of the production code that the checks verify with it.
+"""
 
 from collections.abc import Iterable
 
@@ -12,7 +14,7 @@ _FAILURE_TTL = "onejob.dev/ttl-seconds-after-failure"
 
 
 def action_for(policy: PodFailurePolicy | None, failed: Pod) -> str | None:
-    """The action of the first rule that matches a Pod that has failed."""
+    """Return the action of the first rule that matches a failed Pod, or None."""
     rules = () if policy is None else policy.rules
     return next((rule.action for rule in rules if _matches(rule, failed)), None)
 
@@ -22,7 +24,7 @@ def is_ignored(job: Job, failed: Pod) -> bool:
 
 
 def succeeds_early(job: Job) -> bool:
-    """Whether a rule of the success policy is met by the indexes that the status has."""
+    """Return whether the completed indexes of the status meet a rule of the success policy."""
     policy, done = job.spec.success_policy, completed_indexes(job)
     if policy is None or not done:
         return False
@@ -30,7 +32,7 @@ def succeeds_early(job: Job) -> bool:
 
 
 def fewest_successes(job: Job) -> int:
-    """How many may be enough to complete a Job."""
+    """Return the lowest number of successes that may complete the Job."""
     policy, completions = job.spec.success_policy, job.spec.completions or 0
     rules = () if policy is None else policy.rules
     return min((_fewest(rule, completions) for rule in rules), default=completions)
@@ -50,7 +52,7 @@ def too_many_failed_indexes(job: Job) -> bool:
 
 
 def too_many_failures(job: Job) -> bool:
-    """Whether more Pods have failed than backoffLimit allows, by what the status has."""
+    """Return whether the status counts more failed Pods than backoffLimit allows."""
     lists = job.status.uncounted_terminated_pods
     failed = job.status.failed + (len(lists.failed) if lists is not None else 0)
     limit = job.spec.backoff_limit
@@ -58,7 +60,7 @@ def too_many_failures(job: Job) -> bool:
 
 
 def time_to_live(job: Job) -> int | None:
-    """How many seconds a finished Job stays."""
+    """Return the seconds for which a finished Job is kept, or None."""
     name = _SUCCESS_TTL if job.condition_is_true("Complete") else _FAILURE_TTL
     by_outcome = job.metadata.annotations.get(name)
     return job.spec.ttl_seconds_after_finished if by_outcome is None else int(by_outcome)
@@ -104,7 +106,7 @@ def _fewest(rule: SuccessRule, completions: int) -> int:
 
 
 def _below(text: str, completions: int) -> set[int]:
-    """`1,3-5` as a set, without what a Job with so many completions has not."""
+    """Parse indexes such as `1,3-5` into a set, without those beyond `completions`."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""What is wrong, and which check says so."""
+"""Violations found by the checks."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Each is named once, in the order in which they were found."""
+    """Violations in the order in which they were found, without duplicates."""
 
     found: dict[Problem, None] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""The queue: no more Jobs run at once than allowed, and they begin in the order they came."""
+"""Invariants of the queue: limits on running Jobs are kept, and Jobs start in queue order."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,11 +21,11 @@ class QueueCheck:
         self._problems = problems
         self._limits = limits
         self._priority_of = priority_of
-        #: The scopes of each Job that runs.
+        #: Scopes of each running Job, by UID.
         self._running: dict[str, Sequence[str]] = {}
-        #: Jobs that the queue has suspended: their scopes, and the rank of each.
+        #: Scopes and rank of each Job that the queue suspended, by UID.
         self._waiting: dict[str, tuple[Sequence[str], tuple[int, int]]] = {}
-        #: What the status of a suspended Job says: it may not say yet that it is.
+        #: Status of each suspended Job, which may not show the suspension yet.
         self._suspended: dict[str, JobStatus] = {}
 
     def see_job(self, job: Job, *, gone: bool) -> None:
@@ -39,11 +39,11 @@ class QueueCheck:
         elif job.spec.suspend:
             self._see_suspended(job, scopes)
         elif self._suspended.get(uid) == job.status:
-            # It was resumed, and nobody has acted on that yet.
+            # The Job was resumed, and the controller has not acted on it yet.
             self._see_resumed(job)
         elif job.status.start_time is not None and not job.condition_is_true("Suspended"):
-            # How it ends is decided of one that was suspended and resumed meanwhile: it starts no
-            # Pods any more.
+            # A Job whose outcome is decided, and that was suspended and resumed meanwhile, starts
+            # no more Pods.
             if uid in self._running or not _is_decided(job):
                 self._see_running(job, scopes)
         else:
@@ -68,7 +68,7 @@ class QueueCheck:
         if mine is None:
             return
         scopes, rank = mine
-        # Those of other scopes may wait for a limit of their own.
+        # Jobs of other scopes may be blocked by a limit of their own.
         if any(other == scopes and before < rank for other, before in self._waiting.values()):
             self._problems.add(ORDER, f"Job {job.metadata.name} was let go before its turn")
 

@@ -1,4 +1,4 @@
-"""What the checks ask of a machine: what it was asked to run, and what really ran."""
+"""Interface between the checks and a simulated machine: launch requests and processes that ran."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
@@ -15,10 +15,10 @@ class Ran(Protocol):
 
     @property
     def code(self) -> int | None:
-        """How it ended, or will."""
+        """Return the exit code, also a future one; None if it has none yet."""
 
     def state(self, now: float) -> str:
-        """`ended`, or something else."""
+        """Return `ended` or any other state at loop time `now`."""
 
 
 class Machinery(Protocol):
@@ -33,7 +33,7 @@ class Machinery(Protocol):
 
     @property
     def unknowable(self) -> Set[AttemptRef]:
-        """Attempts of which nobody can be expected to know how they ended."""
+        """Return the attempts whose exit code the control plane cannot determine."""
 
     def left_over(self) -> Sequence[str]:
-        """What still runs, and should not."""
+        """Return descriptions of processes that still run and should not."""

@@ -1,4 +1,4 @@
-"""What may be left when all has come to rest."""
+"""Check of the final state, once the world is at rest."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ _read = msgspec.json.Decoder(_Any).decode
 
 
 def left_over(plane: ControlPlane, machine: Machinery, now: float) -> Sequence[str]:
-    """What is not at rest: nothing is in progress, deleted, or without its owner."""
+    """Return descriptions of objects that are in progress, terminating, or without their owner."""
     return [
         *_objects(plane),
         *_jobs(plane),

@@ -1,8 +1,8 @@
-"""How a Job ends, and why: that each policy is kept, and that no verdict is lost.
+"""Invariants of a Job's outcome and reason: each policy is kept, and no decision is lost.
 
-A verdict is on record once the status has one of the conditions FailureTarget, SuccessCriteriaMet,
-Failed or Complete. Whatever calls for one may be seen late by the controller, so a check compares
-with what is on record, which the controller waits for before it decides.
+A decision is recorded once the status has one of the conditions FailureTarget, SuccessCriteriaMet,
+Failed or Complete. The controller may see the cause of one late, so a check compares with the
+recorded state, for which the controller waits before it decides.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ REASON = "a verdict has its reason"
 TIME_TO_LIVE = "a finished Job stays for its time to live"
 
 _VERDICTS = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
-#: Verdicts that are given only where there is no other.
+#: Reasons that apply only where no other does.
 _LAST_REASONS = ("FailedIndexes", "SuccessPolicy", "CompletionsReached")
 #: A Pod is created in the sync that decided on it; commits take half a second at most.
 _SYNC = timedelta(seconds=5)
@@ -38,29 +38,32 @@ _SYNC = timedelta(seconds=5)
 
 @dataclass
 class VerdictCheck:
-    """Of one Job. `steady_clock` says that the clock was never set: what depends on it is judged
-    only then. `deleted_by_people` has what people wanted gone."""
+    """Check of one Job.
+
+    `steady_clock`: the clock was never set; conditions that depend on time are only checked then.
+    `deleted_by_people` holds the keys that users tried to delete.
+    """
 
     problems: Problems
     job: Job
     steady_clock: bool
     deleted_by_people: Set[Key]
-    #: UIDs of Pods whose finalizer people took off.
+    #: UIDs of Pods whose tracking finalizer users removed.
     stripped_by_people: Set[str]
     gone: bool = False
     _pods: dict[str, Pod] = field(default_factory=dict)
-    #: Left the Job at some moment.
+    #: UIDs of Pods that left the Job at some time.
     _strayed: set[str] = field(default_factory=set)
-    #: UIDs that the status ever listed as failed.
+    #: UIDs ever listed as failed in the status.
     _listed: set[str] = field(default_factory=set)
     _listed_by_index: Counter[int] = field(default_factory=Counter)
-    #: The controller ended Pods of its own accord: with them goes what they knew of failures.
+    #: The controller deleted Pods on its own initiative, and with them their record of failures.
     _counts_lost: bool = False
     _fewest_completions: int = 1 << 31
     _deadline_edited_at: datetime | None = None
-    #: Why no Pod may be started any more, if that is on record for the spec as it is.
+    #: Reason why no Pod may be started any more, if recorded for the current spec; else empty.
     _over: str = ""
-    #: The controller has recorded the suspension that the spec asks for.
+    #: The status records the suspension that the spec requests.
     _suspended: bool = False
 
     # --- the Job
@@ -68,7 +71,7 @@ class VerdictCheck:
     def see_job(self, job: Job, at: datetime, *, gone: bool) -> None:
         before, self.job = self.job, job
         first = before is job
-        # What is edited while it is being deleted comes too late to keep it.
+        # An edit during deletion is too late to keep the Job.
         if (gone or job.metadata.deleting) and not before.metadata.deleting:
             self._see_deleted(job, at)
         self.gone = self.gone or gone
@@ -100,7 +103,7 @@ class VerdictCheck:
             self._suspended = False
 
     def _see_recorded(self, before: Job, job: Job) -> None:
-        """A status was written for the spec as it is."""
+        """Note the consequences of a status that was written for the current spec."""
         if _verdict(job) is not None:
             self._over = "its verdict is on record"
         elif policies.too_many_failures(job):
@@ -148,7 +151,7 @@ class VerdictCheck:
                 pass
 
     def _see_outranked(self, job: Job, verdict: Condition) -> None:
-        """Other reasons come before this one."""
+        """Complain if a reason of higher precedence applies."""
         if policies.too_many_failures(job):
             self._complain(REASON, f"{verdict.reason} in spite of {job.status}")
         if policies.too_many_failed_indexes(job):
@@ -186,7 +189,7 @@ class VerdictCheck:
         return not (self._counts_lost or self._strayed) and index < self._fewest_completions
 
     def _see_deleted(self, job: Job, at: datetime) -> None:
-        """Once it is finished, only people, its owner, its namespace or its TTL end it."""
+        """Check that users, its owner, its namespace or its TTL deleted a finished Job."""
         metadata, finished = job.metadata, job.finished_condition
         others = job.key in self.deleted_by_people or metadata.owner_references
         if finished is None or others or metadata.namespace != "default" or not self.steady_clock:
@@ -200,7 +203,7 @@ class VerdictCheck:
     # --- its Pods
 
     def see_pod(self, pod: Pod, *, gone: bool, adopted: bool = False) -> None:
-        """`adopted`: it was another Job's before."""
+        """Check a version of a Pod. `adopted`: another Job owned it before."""
         uid = pod.metadata.uid
         before = self._pods.get(uid)
         self._pods[uid] = pod
@@ -245,12 +248,15 @@ class VerdictCheck:
             self._complain(FAILURE_POLICY, f"{pod.metadata.name} fails index {index}, unrecorded")
 
     def _require_verdict(self, pod: Pod, what: str) -> None:
-        """Once it is counted and let go, nobody looks at it again."""
+        """Complain if the Pod fails the Job and no decision is recorded yet.
+
+        No later sync evaluates it.
+        """
         if self._fails_the_job(pod) and not self._excused(pod):
             self._complain(FAILURE_POLICY, f"{pod.metadata.name} fails the Job and {what} before")
 
     def _excused(self, pod: Pod) -> bool:
-        """Whether there is a verdict already, or none to be expected."""
+        """Return whether a decision is recorded already or none is due."""
         job = self.job
         over = self.gone or job.metadata.deleting or _verdict(job) is not None
         return over or pod.metadata.uid in self._strayed
@@ -266,7 +272,7 @@ class VerdictCheck:
         return since + timedelta(seconds=seconds)
 
     def _deadline_known(self, job: Job) -> datetime | None:
-        """The same, but not before the controller can know of it."""
+        """Return the deadline, but not before the controller can have seen an edit of it."""
         deadline, edited_at = self._deadline(job), self._deadline_edited_at
         if deadline is None or edited_at is None:
             return deadline

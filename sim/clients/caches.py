@@ -1,4 +1,4 @@
-"""Checks of an informer: what its cache claims to have, what its handlers were told."""
+"""Invariants of an informer: its cache, its indexes and the events delivered to its handlers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ INDEX = "indexes have what the cache has"
 
 
 class CacheCheck:
-    """Follows one informer of Pods."""
+    """Check of one informer of Pods."""
 
     def __init__(
         self, name: str, informer: Informer[Pod], server: ServerLog, problems: Problems
@@ -27,7 +27,7 @@ class CacheCheck:
         self.informer = informer
         self._server = server
         self._problems = problems
-        #: What handlers know of, kept or not: UID and revision.
+        #: UID and revision of the objects announced to handlers, cached or not.
         self._known: dict[Key, tuple[str, int]] = {}
         self._deleted: set[str] = set()
         self._ever_indexed: set[tuple[str, object]] = set()
@@ -58,7 +58,8 @@ class CacheCheck:
 
     def _relisted(self, present: Mapping[Key, Pod]) -> None:
         for key in self._known.keys() - present.keys():
-            # Of those that the cache does not keep only this tells.
+            # Handlers learn about deletions of objects that the cache does not keep only from a
+            # relist.
             if self._kept(key):
                 self._complain(TOLD, f"the deletion of {key.name} in a gap was not announced")
             self._deleted.add(self._known.pop(key)[0])
@@ -68,7 +69,7 @@ class CacheCheck:
         return entry is not None and _may_need_action(read_pod(entry.document))
 
     def look(self) -> None:
-        """Compare the cache with what the server had stored at its revision."""
+        """Compare the cache with the server's state at the cache's revision."""
         cache, revision = self.informer.cache, self.informer.cache.revision
         if not revision or revision > self._server.seen[PODS]:
             return
@@ -103,7 +104,7 @@ class CacheCheck:
                     self._complain(INDEX, f"{pod.key.name} is not found by {index}")
 
     async def expect(self, key: Key, revision: int) -> None:
-        """Wait as controllers do for their own write, and look whether the cache has it."""
+        """Wait for our own write as controllers do, then check that the cache has it."""
         await self.informer.reached(revision)
         cached = self.informer.cache.get(key)
         last = self._server.last(key, max(revision, self.informer.cache.revision))

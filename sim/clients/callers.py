@@ -1,4 +1,4 @@
-"""Callers over HTTP, and the contract of `Client`: an answer says what the server did."""
+"""HTTP callers, and a check of the contract of `Client`: responses match the server's writes."""
 
 import asyncio
 from random import Random
@@ -24,7 +24,7 @@ ORDER = "writes of one object are tried in order"
 RESENT = "no write is sent twice unless the server said that it did nothing"
 CONFIG_MAPS = "configmaps"
 _MARKER = "sim/marker"
-#: Requests after which it is fair to say that the result of a create cannot be known.
+#: Requests after which a client may report the result of a create as unknown.
 _FEWEST_TRIES = 4
 
 
@@ -40,8 +40,11 @@ class Caller:
         trace: Trace,
         settled: set[str],
     ) -> None:
-        """`settled` holds the markers of creates that have ended, of all callers: what is deleted
-        before its creator knows of it is created again."""
+        """Initialize the caller.
+
+        `settled` holds the markers of finished creates of all callers. Callers delete only those
+        objects: a create whose object is deleted before its response arrives creates it again.
+        """
         self._number = number
         self._client = client
         self._server = server
@@ -50,7 +53,7 @@ class Caller:
         self._settled = settled
         self._rng = Random(f"caller {number} {client._rng.random()}")
         self._markers = 0
-        #: What became of each create: marker, result, whether its name was generated.
+        #: Marker and result of each create, and whether its name was generated.
         self._creates: list[tuple[str, Result, bool]] = []
         self._writes: list[tuple[str, Written]] = []
         self._deletions: list[tuple[Key, str, Written]] = []
@@ -71,7 +74,7 @@ class Caller:
             if marker.encode() in arrival.body:
                 self._arrived[marker] = self._arrived.get(marker, 0) + 1
 
-    # --- what it does
+    # --- actions
 
     async def _create_generated(self) -> None:
         marker, op = self._new_object(generated=True)
@@ -107,7 +110,7 @@ class Caller:
             self._deletions.append((key, uid, result))
 
     async def _batch(self) -> None:
-        """Creates and patches of different objects, side by side."""
+        """Create and patch different objects in one batch."""
         number = self._rng.randint(2, 4)
         made: list[tuple[str, Op]] = [self._new_object(generated=True) for _ in range(number)]
         if (key := self._some_object()) is not None:
@@ -121,7 +124,7 @@ class Caller:
                 self._note_create(marker, result, generated=True)
 
     async def _series(self) -> None:
-        """Patches of one object: each overwrites what the one before wrote."""
+        """Patch one object several times: each patch overwrites the one before."""
         key = self._some_object()
         if key is None:
             return
@@ -179,7 +182,7 @@ class Caller:
         ]
         return self._rng.choice(there) if there else None
 
-    # --- what must be true of it in the end
+    # --- checks at the end
 
     def see_the_end(self) -> None:
         for marker, result, generated in self._creates:
@@ -213,7 +216,7 @@ class Caller:
             self._complain(ONCE, f"{marker} was acknowledged and never stored")
 
     def _made(self, marker: str) -> set[str]:
-        """UIDs of the objects that one create made."""
+        """Return the UIDs of the objects that one create made."""
         return {
             uid
             for uid, entry in self._server.carrying(marker).items()

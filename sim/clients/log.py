@@ -1,4 +1,4 @@
-"""Every change that the server stored, by object."""
+"""Log of all changes that the server stored, by object."""
 
 import asyncio
 from collections import defaultdict
@@ -26,21 +26,21 @@ class Entry:
 class ServerLog:
     def __init__(self) -> None:
         self.entries: dict[Key, list[Entry]] = defaultdict(list)
-        #: By resource, up to which revision all entries are here.
+        #: Revision up to which the log of a resource is complete.
         self.seen: dict[str, int] = {}
         self.on_entry: list[Callable[[Key, Entry], None]] = []
 
     def follow(self, store: LogStore, *resources: str) -> list[asyncio.Task[None]]:
-        """Note the changes of some resources, from those on that were not seen yet."""
+        """Start logging the changes of some resources, from the last logged revision on."""
         return [asyncio.create_task(self._follow(store, resource)) for resource in resources]
 
     def last(self, key: Key, up_to: int) -> Entry | None:
-        """The last change of an object not after a revision."""
+        """Return the last change of an object at or before a revision, or None."""
         found = [entry for entry in self.entries.get(key, ()) if entry.revision <= up_to]
         return found[-1] if found else None
 
     def carrying(self, marker: str) -> dict[str, Entry]:
-        """Objects that ever held a text: by UID, the first version that did."""
+        """Return the objects that ever contained a text: the first version that did, by UID."""
         text = marker.encode()
         found: dict[str, Entry] = {}
         for entries in self.entries.values():

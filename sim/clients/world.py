@@ -1,4 +1,4 @@
-"""One seed: writers, callers and informers of one server, until all caches have caught up."""
+"""Simulation of one seed: writers, callers and informers of a server, until caches are current."""
 
 import asyncio
 from collections.abc import Collection, Coroutine
@@ -42,7 +42,7 @@ _WATCH_FAULTS = (
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
     stage = Stage(seed, often, _WATCH_FAULTS)
     with ExitStack() as undo:
-        # Few names, so that two clients now and then choose the same one.
+        # Few possible names, so that two clients sometimes generate the same one.
         for name, value in (("_ALPHABET", "bcdf"), ("_RANDOM_LENGTH", 2)):
             undo.callback(setattr, naming, name, getattr(naming, name))
             setattr(naming, name, value)
@@ -103,7 +103,7 @@ def _see_ended(stage: Stage, tasks: list["asyncio.Task[None]"]) -> None:
 
 
 def _start_on(host: str, part: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    """A task on a host of its own: partitions cut off one host."""
+    """Start a task on a host of its own: partitions cut off single hosts."""
     token = ORIGIN.set(host)
     try:
         return asyncio.create_task(part)

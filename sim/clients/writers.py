@@ -1,4 +1,4 @@
-"""Writers beside the server: Pods are made, bound, run, end and go."""
+"""In-process writers that create Pods and drive them through their lifecycle."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from onejob.wire.errors import ApiError
 from sim.clients.caches import CacheCheck
 from sim.faults import Trace
 
-#: How likely a Pod goes on with its life at once.
+#: Probability that a Pod takes its next step at once.
 _BURST = 0.6
 _TRACKED = "batch.kubernetes.io/job-tracking"
 
@@ -38,7 +38,7 @@ class Writer:
                 await self._act(checks, again=True)
 
     async def _act(self, checks: Sequence[CacheCheck], *, again: bool = False) -> None:
-        """Change some Pod, or the one that was changed last `again`."""
+        """Change a random Pod, or, with `again`, the one that was changed last."""
         listing = await self._client.list(Selection(PODS))
         pods = [read_pod(document) for document in listing.documents]
         before = next((pod for pod in pods if pod.key == self._last), None)
@@ -53,7 +53,7 @@ class Writer:
         await self._write(self._next(pod), checks)
 
     def _next(self, pod: Pod) -> Op:
-        """Mostly what comes next in the life of a Pod."""
+        """Return a write, usually the next step in the Pod's lifecycle."""
         draw, key = self._rng.random(), pod.key
         if draw < 0.1:
             note = {"metadata": {"annotations": {"note": str(draw)}}}
@@ -87,7 +87,7 @@ class Writer:
         return Patch(key, msgspec.json.encode({"status": {"phase": phase}}), "merge", "status")
 
     def _new_pod(self) -> bytes:
-        # Few names, so that they are used again.
+        # Few names, so that they are reused.
         metadata: dict[str, Any] = {"name": f"pod-{self._rng.randint(1, 15)}"}
         metadata["labels"] = {"app": self._rng.choice("ab")}
         if self._rng.random() < 0.6:

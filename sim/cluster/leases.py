@@ -1,4 +1,4 @@
-"""Checks of leader election: no lease is taken early, and only the holder writes."""
+"""Invariants of leader election: no lease is taken early, and only the holder writes."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,23 +13,23 @@ EARLY = "no lease is taken before it has expired"
 ONE = "only the holder of the lease writes"
 MARGIN = "a write ends before anybody else may take the lease"
 _EPSILON = 1e-6
-#: Nodes have leases, too, elsewhere.
+#: Nodes have leases, too, in another namespace.
 _NAMESPACE = "default"
 
 
 @dataclass
 class LeaseCheck:
     problems: Problems
-    #: By host, the identity that its replica has.
+    #: Identity of the replica on each host.
     identities: dict[str, str] = field(default_factory=dict)
     holder: str = ""
-    #: When the lease was stored last, and for how long it is respected.
+    #: Time of the last write of the lease, and its duration in seconds.
     _stored_at: float = 0.0
     _seconds: float = 0.0
-    #: By identity, when a record with it as the holder was stored last.
+    #: Time of the last stored record that names this identity as the holder.
     _renewed_at: dict[str, float] = field(default_factory=dict)
     terms: int = 0
-    #: The host whose write to the lease arrived last.
+    #: Host whose write to the lease arrived last.
     _releasing: str = ""
 
     async def follow(self, store: LogStore) -> None:
@@ -66,7 +66,7 @@ class LeaseCheck:
             self.problems.add(ONE, f"{text} while {who} holds the lease")
 
     def see_permit(self, seconds: float, lease_seconds: float) -> None:
-        """This replica starts a write that may take so long."""
+        """Check a write that this replica starts and that may take `seconds`."""
         identity = self.identities.get(ORIGIN.get())
         renewed_at = self._renewed_at.get(identity or "")
         if identity is None or renewed_at is None:

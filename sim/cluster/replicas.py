@@ -1,4 +1,4 @@
-"""Replicas of `onejob controller`: each on a host of its own, with a clock of its own."""
+"""Replicas of `onejob controller`, each with its own host and clock."""
 
 import asyncio
 from datetime import timedelta
@@ -57,13 +57,13 @@ class Replica:
         await manager.run(stopping)
 
     async def kill(self) -> None:
-        """Without a word to anybody; it is started again after a while."""
+        """Kill the replica without a clean shutdown; it is restarted after a while."""
         self._stage.trace.note(f"{self._host} is killed")
         self._stage.network.kill(self._host)
         await self._end()
 
     async def stop(self) -> None:
-        """In order."""
+        """Shut the replica down cleanly."""
         self._stage.trace.note(f"{self._host} is stopped")
         self._stopping.set()
         if self._task is not None:

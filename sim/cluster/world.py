@@ -1,4 +1,4 @@
-"""One seed: an API server, replicas of the controllers and people, until all is at rest."""
+"""Simulation of one seed: an API server, controller replicas and users, until all is at rest."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -41,7 +41,7 @@ _TIMINGS = (Timing(), Timing(6, 5, 0.5), Timing(4, 3, 0.3), Timing(3, 2, 0.2))
 
 
 class ClusterPeople(People):
-    """Their Jobs are run by the replicas."""
+    """Users whose Jobs are run by the replicas."""
 
     manager = DEFAULT_MANAGER
 
@@ -52,8 +52,8 @@ class ClusterPeople(People):
 
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
-    # No server can tell a request that its sender gave up from others: it is assumed that none
-    # arrives after that.
+    # A server cannot distinguish a request that its sender gave up from others: the world assumes
+    # that none arrives after that.
     stage = Stage(seed, often, _MACHINE_FAULTS, late_after_end=False)
     world = _World(stage)
     with ExitStack() as undo:
@@ -87,7 +87,7 @@ class _World:
         self.leases = LeaseCheck(stage.problems)
         self._client: FaultyClient
         self._plane: ControlPlane
-        #: Wall clocks of the replicas differ by at most so much.
+        #: Maximum difference of the replicas' wall clocks, in seconds.
         self._skew = self._rng.choice((0.0, 0.0, 5.0, 60.0))
 
     async def live(self) -> None:
@@ -139,7 +139,10 @@ class _World:
         return self._rng.uniform(-self._skew, self._skew)
 
     def _make_client(self, service: Service) -> FaultyClient:
-        """The server's own: it has no faults, and notes what the node was shown."""
+        """Return the server's own client, without faults.
+
+        It records the deletions shown to the node.
+        """
         dice, note = self._stage.dice, self.history.acknowledge
         self._client = FaultyClient(service, dice, Rights(dice), note)
         return self._client

@@ -1,2 +1,4 @@
-"""What the planners were asked and what they decided, recorded by one version of onejob and asked
-of the next: changed decisions show before anybody meets them."""
+"""Regression journal of the planners: recorded inputs and decisions, replayed on later versions.
+
+It shows changed decisions before users meet them.
+"""

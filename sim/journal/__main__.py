@@ -1,6 +1,6 @@
-"""`make replay`: asks the planners what another version of them was asked, and compares.
+"""Replay of recorded planner inputs, `make replay`: compare present decisions with recorded ones.
 
-A decision that was changed on purpose: look at what is printed, then `make replay-record`.
+If a decision was changed on purpose, review the printed differences, then run `make replay-record`.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def _replay(path: Path) -> int:
 
 
 def explained(entry: Entry, now: object) -> list[str]:
-    """The parts of a decision that differ."""
+    """Return the fields of a decision that differ, before and after."""
     before = entry.decision
     if not isinstance(before, dict) or not isinstance(now, dict):
         return [f"was {_text(before)}", f"is  {_text(now)}"]

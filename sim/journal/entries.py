@@ -1,7 +1,8 @@
-"""One question to a planner with its answer, as JSON.
+"""Journal entries: the input of a planner with its decision, as JSON.
 
-Objects are written as API documents, with the fields that planners read today: versions whose
-views differ can read them. A decision holds what comes out of a planner, not how it is put.
+Objects are encoded as API documents with the fields that planners read today, so that versions with
+different views can decode them. A decision holds the planner's result, independent of its Python
+types.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ class Entry(msgspec.Struct):
 
 class JobQuestion(msgspec.Struct):
     job: Job
-    #: In the order of the census: who is deleted first may depend on it.
+    #: In the order of the census, which may determine the Pods to delete first.
     pods: Sequence[Pod]
     observed: Observed
     now: datetime
@@ -72,7 +73,7 @@ class StartQuestion(msgspec.Struct):
 
 
 def _decide_job(question: JobQuestion) -> Any:
-    """Of a whole sync in which everything that is tried succeeds."""
+    """Decide a whole sync in which all writes succeed."""
     plan = plan_job(
         question.job,
         JobPods(question.pods),
@@ -159,8 +160,11 @@ _NAMES: Final = {kind: name for name, (kind, _) in _PLANNERS.items()}
 
 
 def answered(question: msgspec.Struct) -> Entry:
-    """With what the planner decides now. It is asked with what is written down, not with what it
-    was taken from: otherwise what does not survive the writing would look like a change."""
+    """Return an entry with the planner's present decision.
+
+    The planner gets the decoded input rather than the original: otherwise data that does not
+    survive encoding would look like a changed decision.
+    """
     name = _NAMES[type(question)]
     raw = msgspec.Raw(msgspec.json.encode(question))
     return Entry(name, raw, decide(name, raw))
@@ -172,7 +176,7 @@ def decide(planner: str, question: msgspec.Raw) -> Any:
 
 
 def differences(entries: Iterable[Entry]) -> Iterable[tuple[int, Entry, Any]]:
-    """Number, recorded entry and present decision of each that is decided otherwise now."""
+    """Yield number, recorded entry and present decision of each entry whose decision changed."""
     for number, entry in enumerate(entries):
         now = msgspec.json.decode(msgspec.json.encode(decide(entry.planner, entry.question)))
         if _without_nulls(now) != _without_nulls(entry.decision):
@@ -180,7 +184,7 @@ def differences(entries: Iterable[Entry]) -> Iterable[tuple[int, Entry, Any]]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is new and null decides nothing."""
+    """Return the value without null fields: a new field that is null decides nothing."""
     match value:
         case dict():
             return {key: _without_nulls(one) for key, one in value.items() if one is not None}

@@ -1,4 +1,4 @@
-"""Records what the controllers ask the planners while worlds are simulated."""
+"""Recorder of the calls from controllers to planners while worlds are simulated."""
 
 import gzip
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from sim.journal.entries import (
     answered,
 )
 
-#: Of questions with answers of one shape, so many are kept: a journal is to be small and varied.
+#: Entries kept per shape of decision: the journal shall be small and varied.
 _PER_SHAPE = 3
 
 
@@ -41,7 +41,7 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Controllers that run meanwhile are listened to."""
+        """Record the planner calls of all controllers that run inside the context."""
         places: list[tuple[Any, str, Callable[..., None]]] = [
             (job_controller, "plan_job", self._job),
             (cronjob_sync, "plan_history", self._history),
@@ -67,7 +67,7 @@ class Recorder:
         self._keep(HistoryQuestion(cronjob, list(jobs), now))
 
     def _status(self, *question: Any) -> None:
-        """What it is asked is complete once slots are to be recorded."""
+        """Remember the arguments until slots are recorded, which completes the input."""
         self._status_question = question
 
     def _slots(self, _: CurrentState, jobs: Sequence[Job], now: datetime) -> None:
@@ -104,8 +104,10 @@ def _noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable
 
 
 def _shape(value: Any) -> Any:
-    """A decision without its details: which fields there are, and whether there are one or more of
-    something."""
+    """Return a decision without details.
+
+    Its fields remain, and whether a list has one or more items.
+    """
     match value:
         case dict():
             return tuple((key, _shape(one)) for key, one in value.items() if one not in ([], None))
@@ -120,7 +122,7 @@ def _shape(value: Any) -> Any:
 
 def write_journal(path: Path, entries: Sequence[Entry]) -> None:
     lines = b"\n".join(map(msgspec.json.encode, entries))
-    # Without a time, so that the same entries are the same file.
+    # Without a timestamp, so that the same entries give the same file.
     path.write_bytes(gzip.compress(lines, mtime=0))
 
 

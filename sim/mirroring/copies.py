@@ -1,4 +1,4 @@
-"""Checks of mirrored Jobs: one copy runs, none is left behind, both sides agree in the end."""
+"""Invariants of mirrored Jobs: one copy runs, none is left behind, both sides finally agree."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,16 +33,16 @@ class CopyCheck:
     here: ServerLog
     there: ServerLog
     network: Network
-    #: UIDs of Jobs here that people deleted and whose Pods they kept.
+    #: UIDs of Jobs here that users deleted with propagation policy Orphan.
     orphaned: set[str] = field(default_factory=set)
-    #: Jobs there that people deleted, and their UIDs.
+    #: Keys, and below UIDs, of Jobs there that users deleted.
     deleted_there: set[Key] = field(default_factory=set)
     unwanted_there: set[str] = field(default_factory=set)
-    #: UIDs of copies that were ever on record, and of Jobs here that ever had a time after which
-    #: a copy is given up.
+    #: UIDs of copies that were ever recorded, and of Jobs here that ever had a timeout after which
+    #: their copy is given up.
     _recorded: set[str] = field(default_factory=set)
     _may_give_up: set[str] = field(default_factory=set)
-    #: What is there and here now.
+    #: Objects that exist now.
     _jobs_here: dict[str, Job] = field(default_factory=dict)
     _jobs_there: dict[str, Job] = field(default_factory=dict)
     _pods_there: dict[str, Pod] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class CopyCheck:
         self.here.on_entry.append(self._see_here)
         self.there.on_entry.append(self._see_there)
 
-    # --- as it happens
+    # --- on each change
 
     def _see_here(self, key: Key, entry: Entry) -> None:
         if key.resource != JOBS:
@@ -83,7 +83,7 @@ class CopyCheck:
             self._see_given_up(job, entry.at)
 
     def _see_given_up(self, job: Job, at: float) -> None:
-        """The copy on record is still there."""
+        """Check the record of a copy that was dropped although the copy exists."""
         text = job.metadata.annotations.get(names.LOST_AFTER, "")
         if not text:
             self._complain(
@@ -156,7 +156,7 @@ class CopyCheck:
     # --- in the end
 
     def left_over(self) -> list[tuple[str, str]]:
-        """What is not at rest, with the check that says so."""
+        """Return checks and descriptions of objects that are not at rest."""
         return [*self._unfinished(), *self._left_behind(), *self._disagreements()]
 
     def _unfinished(self) -> Iterable[tuple[str, str]]:
@@ -200,12 +200,12 @@ class CopyCheck:
             }
             here = pods_here.get(uid, {})
             for name, phase in here.items():
-                # Those of a finished Job stay as they were, whatever becomes of the remote ones.
+                # Pods of a finished Job stay as they were, whatever happens to the remote ones.
                 if phase not in _ENDED:
                     yield AGREE, f"{name} is {phase} here and {there.get(name, 'gone')} there"
 
     def _stand_ins(self) -> dict[str, dict[str, str]]:
-        """By the Job's UID, the phases of the Pods that stand in here."""
+        """Return the phases of the stand-in Pods here by name, per UID of their Job."""
         found: dict[str, dict[str, str]] = {}
         for key, entries in self.here.entries.items():
             if key.resource == PODS and not entries[-1].gone:
@@ -219,6 +219,6 @@ class CopyCheck:
 
 
 def _verdict(job: Job) -> object:
-    """The status of a finished Job, without what the mirror says about the deletion of the copy."""
+    """Return the status of a finished Job, without the mirror's condition on deleting the copy."""
     conditions = tuple(one for one in job.status.conditions if one.type != names.READY)
     return with_changes(job.status, conditions=conditions)

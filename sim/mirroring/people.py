@@ -1,5 +1,8 @@
-"""What people do to mirrored Jobs: here they create, edit, move and delete them, there they delete
-copies and take names that copies would have."""
+"""Simulated users of mirrored Jobs.
+
+Here they create, edit, move and delete Jobs; there they delete copies and take the names of future
+copies.
+"""
 
 import base64
 from random import Random
@@ -25,7 +28,7 @@ _SECRET = Key("secrets", "default", TARGET)
 
 
 class MirrorPeople:
-    """`here` is set anew with each process of that side."""
+    """Users of both sides. `here` is replaced with each process of that side."""
 
     here: LocalClient
     there: LocalClient
@@ -61,7 +64,7 @@ class MirrorPeople:
         await self._rng.choice(self._deeds)()
 
     async def make_room(self) -> None:
-        """Let everything come to its end."""
+        """Remove everything that keeps the world from coming to rest."""
         await self._point_target_to(HOST)
         for job in await self._jobs(self.there):
             if names.ORIGIN not in job.metadata.labels:
@@ -124,7 +127,7 @@ class MirrorPeople:
         return job
 
     async def _replace_job(self) -> None:
-        """Delete it and create a namesake, as soon as that is possible."""
+        """Delete a Job and create one of the same name as soon as that is possible."""
         job = await self._delete_job()
         if job is not None:
             await self._create_job(job.metadata.name)
@@ -141,7 +144,7 @@ class MirrorPeople:
             await self._write(self.here, Delete(pod.key))
 
     async def _change_target(self) -> None:
-        """Somebody gets the kubeconfig wrong, or renews it."""
+        """Change the kubeconfig to a wrong or the right address."""
         await self._point_target_to(self._rng.choice((HOST, HOST, _NOWHERE)))
 
     async def _point_target_to(self, host: str) -> None:
@@ -156,7 +159,7 @@ class MirrorPeople:
             await self._delete_there(job, how)
 
     async def _replace_copy(self) -> None:
-        """The name means a Job of somebody else from one moment to the next."""
+        """Replace a copy by another user's Job of the same name at once."""
         job = self._one_of(await self._jobs(self.there))
         if job is not None:
             await self._delete_there(job, "Background")
@@ -173,7 +176,7 @@ class MirrorPeople:
             await self._write(self.there, Delete(pod.key))
 
     async def _take_name(self) -> None:
-        """A Job of somebody else has the name that a copy will have."""
+        """Create another user's Job with the name of a future copy."""
         await self._create_there(self._rng.choice(_NAMESPACES), f"job-{self._names + 1}")
 
     async def _create_there(self, namespace: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""One seed: Jobs of one control plane run on another, until all is at rest."""
+"""Simulation of one seed: Jobs of one control plane run on another, until the world is at rest."""
 
 import asyncio
 from collections.abc import Collection
@@ -49,7 +49,7 @@ class _World:
         self._stage = stage
         self._rng = Random(f"{stage.seed} mirroring")
         self.machine = Machine(stage.seed, stage.dice)
-        #: Of what is there.
+        #: History of the remote side.
         self.history = History()
         self._log = ServerLog()
         self._check = CopyCheck(stage.problems, self._log, ServerLog(), stage.network)
@@ -73,8 +73,10 @@ class _World:
         self._judge()
 
     def _judge(self) -> None:
-        """Whether what is there was run as any Job is. What may be left is not for this to say:
-        copies that never ran stay suspended."""
+        """Check that the remote side ran its Jobs like any others.
+
+        Its final state is not checked here: copies that never ran stay suspended.
+        """
         judge, deleted = Judge(), self._check.deleted_there
         judge.judge(self.history, self.machine, steady_clock=False, deleted_by_people=deleted)
         for problem in judge.problems.found:
@@ -117,7 +119,10 @@ class _World:
         self._here = plane
 
     async def _stop_here(self) -> None:
-        """In the middle of anything: what it has sent may arrive, and no answer does."""
+        """Stop the process at an arbitrary point.
+
+        Its requests may still arrive, but the responses do not.
+        """
         self._stage.network.kill("here")
         self._stage.trace.note("here stops")
         await self._here.stop()

@@ -1,7 +1,7 @@
-"""Bugs that are planted into the production code, one at a time, to show that they are found.
+"""Mutation testing of the simulator: bugs planted one at a time, which the checks must detect.
 
-Each is one of the mistakes that the design guards against. They are planted from outside, so that
-production code has no branch for them; one whose target was renamed fails loudly.
+Each is one of the mistakes that the design guards against. They are patched in from outside, so
+that production code has no branch for them; a mutant whose target was renamed raises an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from sim.mutants import (
 )
 from sim.mutants.planting import Plant
 
-#: By the world that they are searched for in.
+#: Mutants by the world that is searched for them.
 BY_WORLD: Mapping[str, Mapping[str, Plant]] = {
     "plane": {
         **control_plane.MUTANTS,

@@ -1,4 +1,4 @@
-"""Mistakes of the API server, the caches and the controllers."""
+"""Mutants of the API server, the caches and the controllers."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,12 +22,12 @@ from onejob.planning.names import TRACKING
 from onejob.wire.errors import Conflict, NotFound
 from sim.mutants.planting import Plant, replace
 
-#: Every so many events one is dropped.
+#: One in this many events is dropped.
 _DROPPED_EVENT = 37
 
 
 def _count_twice_after_a_restart(undo: ExitStack) -> None:
-    """The first list of Pods after a start takes those that were counted for uncounted."""
+    """The first list of Pods after a start shows counted Pods as uncounted."""
     original = LocalClient.list
     begun: set[int] = set()
 
@@ -54,7 +54,7 @@ def _with_finalizer(document: bytes) -> bytes:
 
 
 def _free_before_the_status(undo: ExitStack) -> None:
-    """Finalizers go before the status that lists their Pods."""
+    """Finalizers are removed before the status that lists their Pods is written."""
 
     async def change(client: Any, plan: Plan, stamp: Any, state: Any, tell: Any) -> Any:
         outcomes = await change_pods(client, plan, stamp, state, tell)
@@ -69,7 +69,7 @@ def _free_before_the_status(undo: ExitStack) -> None:
 
 
 def _revive_a_terminal_status(undo: ExitStack) -> None:
-    """A Job that is finished is planned as if it were not, and the API lets its status change."""
+    """A finished Job is planned as if it were not, and the API lets its status change."""
 
     def plan(job: Job, *rest: Any) -> Plan:
         if job.finished:
@@ -85,7 +85,7 @@ def _revive_a_terminal_status(undo: ExitStack) -> None:
 
 
 def _trust_after_a_lost_answer(undo: ExitStack) -> None:
-    """After a write whose answer was lost, nobody asks what there is."""
+    """After a write with a lost response, the controller does not relist."""
 
     async def relist(self: JobController, job: Job, state: Any) -> None:
         state.needs_relist = False
@@ -114,7 +114,7 @@ def _drop_watch_events(undo: ExitStack) -> None:
 
 
 def _bind_what_is_deleted(undo: ExitStack) -> None:
-    """The refusal to bind a Pod that is gone is taken for success."""
+    """The refusal to bind a deleted Pod is taken for success."""
     original = LocalClient.write_many
 
     async def write_many(self: LocalClient, ops: Sequence[Op]) -> Sequence[Result]:
@@ -139,8 +139,11 @@ def _plan_on_stale_caches(undo: ExitStack) -> None:
 
 
 def _keep_gone_objects(undo: ExitStack) -> None:
-    """What went while a watch was down stays in the cache. Only in that of Pods: gone objects of
-    other kinds are looked for by name before anything is done about them."""
+    """Objects deleted during a gap of a watch stay in the cache.
+
+    Only in that of Pods: controllers get objects of other kinds by name before they act on a
+    deletion.
+    """
     original = Informer._list_again
 
     async def list_again(

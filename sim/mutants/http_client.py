@@ -1,4 +1,4 @@
-"""Mistakes of the HTTP client: about creates whose answer is lost, retries and batches."""
+"""Mutants of the HTTP client: creates with a lost response, retries and batches."""
 
 from collections.abc import Mapping
 

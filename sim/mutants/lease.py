@@ -1,4 +1,4 @@
-"""Mistakes of leader election: terms that last too long, leases taken too early."""
+"""Mutants of leader election: terms that last too long, leases taken too early."""
 
 from collections.abc import Mapping
 

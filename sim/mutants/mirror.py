@@ -1,4 +1,4 @@
-"""Mistakes of the mirror: two copies of one Job, copies left behind, Jobs released too early."""
+"""Mutants of the mirror: two copies of one Job, copies left behind, Jobs released too early."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Mistakes of the node agent, of the runtime for processes and of its supervisor."""
+"""Mutants of the node agent, the process runtime and its supervisor."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from sim.mutants.planting import Plant, replace
 
 
 def _forget_what_was_asked(undo: ExitStack) -> None:
-    """A new supervisor is not asked again for what the old one had not answered."""
+    """Requests that the old supervisor had not answered are not repeated to the new one."""
     original = ProcessRuntime._restart_supervisor
 
     async def restart(self: ProcessRuntime) -> None:
@@ -23,7 +23,7 @@ def _forget_what_was_asked(undo: ExitStack) -> None:
 
 
 def _launch_without_trace(undo: ExitStack) -> None:
-    """A Pod that ran, and of which the runtime knows nothing, is started again."""
+    """A Pod that ran, and of which the runtime has no record, is started again."""
     replace(undo, container_rules, "_lose_unrecorded", lambda state, now, *, rebooted: None)
 
 
@@ -34,7 +34,7 @@ def _tell_before_flushing(undo: ExitStack) -> None:
         return True
 
     replace(undo, Supervisor, "_send_events", send)
-    # The turn of the loop would have it written before that.
+    # The loop's turn would flush the journal first.
 
     def turn_without_flush(self: Supervisor) -> None:
         write_down = self._write_down
@@ -47,7 +47,7 @@ def _tell_before_flushing(undo: ExitStack) -> None:
 
 
 def _run_a_claim_twice(undo: ExitStack) -> None:
-    """A claim that runs, and is asked for again, is taken for a new one."""
+    """A repeated request for a running claim is treated as a new one."""
     original = Supervisor._spawn
 
     def spawn(self: Supervisor, request: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes of the TTL controller, the garbage collector and the replacement of Pods."""
+"""Mutants of the TTL controller, the garbage collector and the replacement of Pods."""
 
 from collections.abc import Mapping
 

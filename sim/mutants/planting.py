@@ -1,4 +1,4 @@
-"""How a mistake is put into the production code, and taken out again."""
+"""Monkeypatching of production code with a mutant, and its removal."""
 
 import __future__
 
@@ -12,17 +12,17 @@ Plant: TypeAlias = Callable[[ExitStack], None]
 
 
 def replace(undo: ExitStack, target: Any, name: str, replacement: Any) -> None:
-    """Raises AttributeError if there is no such thing any more."""
+    """Replace an attribute until `undo` is closed. Raises AttributeError if it does not exist."""
     original = getattr(target, name)
     setattr(target, name, replacement)
     undo.callback(setattr, target, name, original)
 
 
 def edit(function: Callable[..., Any], *changes: tuple[str, str]) -> Plant:
-    """Return a plant that replaces text in the source of a function or method, everywhere it is
-    used: its code object is exchanged, so modules that imported it by name have the mistake, too.
+    """Return a plant that replaces text in the source of a function or method.
 
-    Planting raises AttributeError if the text is not there any more.
+    Its code object is exchanged, so that modules that imported the function by name have the bug,
+    too. Planting raises AttributeError if the source does not contain the text.
     """
 
     def plant(undo: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes about what a Job asks for: its policies, limits, suspension, manager and queue."""
+"""Mutants of Job policies, limits, suspension, manager and queue."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,12 +27,12 @@ from onejob.planning.ttl import Expires, Expiry
 from onejob.wire.errors import Forbidden
 from sim.mutants.planting import Plant, replace
 
-#: Where it is decided what a failed Pod means.
+#: Modules that evaluate failed Pods.
 _JUDGING = (tracking, fate, per_index, counting)
 
 
 def _lose_the_verdict(undo: ExitStack) -> None:
-    """A Pod that fails the Job is let go while the verdict is put off."""
+    """A Pod that fails the Job loses its finalizer while the decision is postponed."""
 
     def may_lose_finalizer(plan: Plan, pod: Pod, fate: JobOutcome | None) -> bool:
         job = plan.job
@@ -47,7 +47,7 @@ def _lose_the_verdict(undo: ExitStack) -> None:
 
 
 def _overlook(undo: ExitStack, action: str) -> None:
-    """Rules with this action are taken for none."""
+    """Rules with this action are ignored."""
 
     def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
         ruling = match_failure_policy(policy, pod)
@@ -58,7 +58,7 @@ def _overlook(undo: ExitStack, action: str) -> None:
 
 
 def _take_the_last_rule(undo: ExitStack) -> None:
-    """Of the rules that match a failed Pod, the last decides and not the first."""
+    """The last matching rule of a failure policy decides instead of the first."""
 
     def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
         if policy is not None:
@@ -70,7 +70,7 @@ def _take_the_last_rule(undo: ExitStack) -> None:
 
 
 def _overlook_success(undo: ExitStack) -> None:
-    """Success policies are only looked at once all indexes are done."""
+    """Success policies are evaluated only once all indexes are completed."""
 
     def match(policy: SuccessPolicy | None, completions: int, completed: IndexSet) -> int | None:
         if len(completed) < completions:
@@ -81,7 +81,7 @@ def _overlook_success(undo: ExitStack) -> None:
 
 
 def _succeed_early(undo: ExitStack) -> None:
-    """A success policy is met with one index less than it asks for."""
+    """A success policy is met with one index too few."""
 
     def match(policy: SuccessPolicy | None, completions: int, completed: IndexSet) -> int | None:
         more = completed.with_indexes([next(iter(completed.gaps(completions)), [0])[0]])
@@ -114,7 +114,7 @@ def _allow_one_more_failed_index(undo: ExitStack) -> None:
 
 
 def _run_while_suspended(undo: ExitStack) -> None:
-    """A suspended Job replaces Pods that failed."""
+    """A suspended Job replaces failed Pods."""
     original = scaling.change_pods
 
     def change(job: Job, *rest: Any) -> Any:
@@ -151,7 +151,7 @@ def _exceed_deadlines_early(undo: ExitStack) -> None:
 
 
 def _expire_early(undo: ExitStack) -> None:
-    """A finished object with a time to live is deleted at once."""
+    """A finished object with a TTL is deleted at once."""
 
     def early(expiry_of_kind: Callable[[Any], Expiry]) -> Callable[[Any], Expiry]:
         def expires(finished: Any) -> Expiry:
@@ -167,7 +167,7 @@ def _expire_early(undo: ExitStack) -> None:
 
 
 def _give_up_when_denied(undo: ExitStack) -> None:
-    """What was forbidden once is not tried again."""
+    """A reconciliation that was forbidden once is not retried."""
 
     async def worker(queue: WorkQueue[Any], reconcile: Any, name: str) -> None:
         async def once(key: Any) -> float | None:
@@ -184,7 +184,7 @@ def _give_up_when_denied(undo: ExitStack) -> None:
 
 
 def _start_all_that_wait(undo: ExitStack) -> None:
-    """The queue lets everybody go."""
+    """The queue releases all waiting Jobs."""
 
     def start(line: Line) -> Sequence[str]:
         waiting = dict(line._waiting)
@@ -196,7 +196,7 @@ def _start_all_that_wait(undo: ExitStack) -> None:
 
 
 def _forget_lack_of_memory(undo: ExitStack) -> None:
-    """A Pod that runs out of memory does not carry on how often those before it did."""
+    """A Pod that runs out of memory does not add the OOM kills of its predecessors."""
     replace(undo, oom, "retries_after", lambda pod: int(oom.ran_out_of_memory(pod)))
 
 

@@ -1,4 +1,4 @@
-"""Mistakes of the queue of Jobs and of CronJobs."""
+"""Mutants of the queue of Jobs and of CronJobs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Mistakes that show only where gates are switched, or where people do what they rarely do."""
+"""Mutants that show only with switched feature gates or with rare actions of users."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ from sim.mutants.planting import Plant, replace
 
 
 def _count_what_stays_held(undo: ExitStack) -> None:
-    """Where tracking is switched off, Pods are counted that the next server will count again."""
+    """With tracking switched off, Pods are counted that the next process counts again."""
 
     def forget(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome | None) -> Ledger:
         return Ledger(tally=tally)
@@ -39,7 +39,7 @@ def _overlook_the_backoff_limit(undo: ExitStack) -> None:
 
 
 def _record_before_it_runs(undo: ExitStack) -> None:
-    """A slot is on record though its Job could not be created."""
+    """A slot is recorded although its Job could not be created."""
 
     def settled(
         plan: StartPlan, replaced: Sequence[Deleted] = (), outcome: Outcome | None = None
@@ -54,7 +54,7 @@ def _record_before_it_runs(undo: ExitStack) -> None:
 
 
 def _replace_nothing(undo: ExitStack) -> None:
-    """The Job before goes on."""
+    """The previous Job goes on."""
 
     def planned(*args: object, **options: object) -> StartPlan:
         plan = plan_start(*args, **options)  # type: ignore[arg-type]
@@ -66,15 +66,15 @@ def _replace_nothing(undo: ExitStack) -> None:
 
 
 def _wait_for_the_old_time(undo: ExitStack) -> None:
-    """Once the clock was set back, nothing is due before it is where it was."""
+    """After the clock was set back, nothing is due until it reaches its former time."""
     replace(undo, FutureTimes, "counts_from", lambda self, moment: moment)
 
 
-#: These need gates that are switched.
+#: Mutants that need switched feature gates.
 WITH_GATES: Mapping[str, Plant] = {
     "Pods stay held where tracking is switched off": _count_what_stays_held,
 }
-#: And these, people who do what is rare.
+#: Mutants that need rare actions of users.
 WITH_RARE_DEEDS: Mapping[str, Plant] = {
     "backoff limit overlooked": _overlook_the_backoff_limit,
     "slot on record that did not run": _record_before_it_runs,

@@ -1,4 +1,4 @@
-"""Mistakes of the store: about writes that share a commit, and about how far commits got."""
+"""Mutants of the store: writes that share a commit, and the mark of the last commit."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sim.mutants.planting import Plant, replace
 
 
 def _acknowledge_early(undo: ExitStack) -> None:
-    """Who waits for a commit is answered before it is on disk."""
+    """Callers that wait for a commit are answered before it is on disk."""
 
     async def durable(self: LogStore, revision: int) -> None:
         await asyncio.sleep(0)
@@ -21,7 +21,7 @@ def _acknowledge_early(undo: ExitStack) -> None:
 
 
 def _ignore_rollback(undo: ExitStack) -> None:
-    """Who waits for a commit is answered as if it had succeeded."""
+    """Callers that wait for a failed commit are answered as if it had succeeded."""
     original = CommitGroup.settle
 
     def settle(self: CommitGroup, error: StoreError | None) -> None:
@@ -31,7 +31,7 @@ def _ignore_rollback(undo: ExitStack) -> None:
 
 
 def _drop_one_group(undo: ExitStack) -> None:
-    """A rollback takes back what failed, and not what was decided on it since."""
+    """A rollback drops the failed group, but not the later writes that were based on it."""
 
     def roll_back(self: CommitQueue, error: StoreError) -> None:
         if isinstance(error, StoreFailed):
@@ -51,7 +51,7 @@ def _drop_one_group(undo: ExitStack) -> None:
 
 
 def _mark_early(undo: ExitStack) -> None:
-    """What is about to be committed is noted in the lock file as if it were."""
+    """A revision is recorded in the lock file before its commit."""
     original = Writer.append
 
     def append(self: Writer, changes: Sequence[Change], size: int) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes of informers: gaps between lists and watches, deferred changes, caches."""
+"""Mutants of informers: gaps between lists and watches, deferred changes, caches."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,8 @@
-"""Connections in memory, between a client's protocol and a server's, with the faults of a network.
+"""In-memory connections between a client's protocol and a server's, with network faults.
 
-Bytes of one direction arrive in order. Everything else may happen: requests and answers are lost,
-late or repeated, a gateway answers in the place of the server before or after it has acted, streams
-are cut or fall silent, and a host is cut off from the others for a while.
+Bytes of one direction arrive in order. Everything else may happen: requests and responses are lost,
+late or repeated, a gateway responds instead of the server before or after it has acted, streams are
+cut or stall, and a host is partitioned from the others for a while.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from sim.faults import Chance
 
-#: The host that a task runs on; the tasks that it starts run there, too.
+#: Host of the current task, inherited by the tasks that it starts.
 ORIGIN: ContextVar[str] = ContextVar("origin", default="somewhere")
 
 _LATENCY_SECONDS = 0.002
@@ -44,8 +44,11 @@ class Arrival:
 
 @dataclass
 class Network:
-    """`late_after_end` lets a request arrive although the client has given it up meanwhile, as
-    segments do that were on their way."""
+    """All links of a world.
+
+    `late_after_end` lets a request arrive although the client has given it up meanwhile, as TCP
+    segments in flight do.
+    """
 
     dice: Chance
     rng: Random
@@ -54,10 +57,10 @@ class Network:
     arrivals: list[Arrival] = field(default_factory=list)
     on_arrival: list[Callable[[Arrival], None]] = field(default_factory=list)
     links: list["Link"] = field(default_factory=list)
-    #: By host, when an answer of a server reached it last.
+    #: Time at which a response last reached a host.
     answered_at: dict[str, float] = field(default_factory=dict)
     _cut_until: dict[str, float] = field(default_factory=dict)
-    #: Hosts that are gone: nothing of theirs arrives any more.
+    #: Hosts with a dead process: nothing that they sent arrives any more.
     _dead: set[str] = field(default_factory=set)
 
     async def connect(
@@ -80,20 +83,22 @@ class Network:
         return origin in self._dead or _now() < self._cut_until.get(origin, 0.0)
 
     def cut(self, origin: str, seconds: float) -> None:
-        """Cut a host off: what is under way on its connections is lost."""
+        """Partition a host: bytes in flight on its connections are lost."""
         self._cut_until[origin] = _now() + seconds
         for link in self._open_links(origin):
             link.silence()
 
     def mend(self) -> None:
-        """Nobody is cut off any more, and connections that are silent are found to be dead: to wait
-        until their users give them up would take most of the time of a world."""
+        """End all partitions and reset stalled connections.
+
+        To wait until their users time out would take most of the time of a world.
+        """
         self._cut_until.clear()
         for link in [link for link in self.links if link.is_silent]:
             link.reset()
 
     def kill(self, origin: str) -> None:
-        """The host's process is dead: its connections are closed by the kernel."""
+        """Kill the host's process: the kernel closes its connections."""
         self._dead.add(origin)
         for link in self._open_links(origin):
             link.client.abort()
@@ -115,7 +120,7 @@ class Network:
 
 
 class Link:
-    """One connection: `client` and `server` are the transports of its two ends."""
+    """One connection; `client` and `server` are the transports of its two ends."""
 
     def __init__(
         self,
@@ -140,7 +145,7 @@ class Link:
         client.connection_made(cast("asyncio.BaseTransport", self.client))
 
     def silence(self) -> None:
-        """Nothing arrives any more, and neither end is told."""
+        """Stall the connection: nothing arrives any more, and neither end is notified."""
         self._silent = True
 
     @property
@@ -153,7 +158,10 @@ class Link:
     # --- from the client
 
     def _send_request(self, data: bytes) -> None:
-        """The client writes each request at once, and the next after the answer."""
+        """Send one request, with its faults.
+
+        The client writes each request at once, and the next after the response.
+        """
         network, dice = self._network, self._dice
         network.maybe_cut(self.origin)
         method, target, body = _parsed(data)
@@ -218,14 +226,14 @@ class Link:
             case "replaced":
                 self.client.deliver(_trouble(self._dice.up_to("gateway error", 3.0)), seconds)
             case "repeated":
-                # At once: a later one could not be told from the answer to the next request.
+                # At once: a later repetition would look like the response to the next request.
                 self.client.deliver(data + data, seconds)
             case _:
                 self._split(data, seconds)
                 self._network.answered_at[self.origin] = _now() + seconds
 
     def _send_piece(self, data: bytes) -> None:
-        """A piece of a watch."""
+        """Send a piece of a watch, with its faults."""
         seconds = _LATENCY_SECONDS
         if self._dice.happens("stream stalled"):
             self.silence()
@@ -251,10 +259,10 @@ class Link:
         else:
             self.client.deliver(data, seconds)
 
-    # --- its end
+    # --- end of the connection
 
     def _maybe_reset(self, kind: str) -> None:
-        """Either the client is told, or it has to wait until it gives up."""
+        """Reset the connection after a drawn delay, or else leave the client to its timeout."""
         seconds = self._dice.up_to(kind, 2 * _RESET_SECONDS)
         if seconds < _RESET_SECONDS:
             self._reset(seconds)
@@ -264,7 +272,7 @@ class Link:
         loop.call_later(seconds, self._end, ConnectionResetError("the simulated network"))
 
     def close_from(self, end: "End", *, abort: bool) -> None:
-        """One side closes; the other reads what was sent before."""
+        """Close from one end; the other reads the bytes sent before."""
         if self.ended:
             return
         if end is self.client:
@@ -282,13 +290,13 @@ class Link:
         loop = asyncio.get_running_loop()
         self._network.links.remove(self)
         loop.call_soon(self.client.lost, error)
-        # The end of a connection follows what was sent on it.
+        # The end of a connection follows the bytes sent on it.
         delay = max(self.server.last_at - _now(), 0.0) + _LATENCY_SECONDS
         loop.call_later(delay, self.server.lost, None)
 
 
 class End:
-    """What one side has as its `asyncio.Transport`."""
+    """`asyncio.Transport` of one end."""
 
     def __init__(
         self, link: Link, protocol: asyncio.Protocol, send: Callable[[bytes], None]
@@ -298,17 +306,19 @@ class End:
         self._send = send
         self._closing = False
         self._lost = False
-        #: What is on its way to this end, in the order in which it was sent.
+        #: Data on its way to this end, in the order in which it was sent.
         self._pending: deque[tuple[bytes, Callable[[], None]]] = deque()
-        #: When the last of what is on its way to this end arrives.
+        #: Arrival time of the last data on its way to this end.
         self.last_at = 0.0
 
     def deliver(self, data: bytes, seconds: float, then: Callable[[], None] = lambda: None) -> None:
-        """Let this end receive `data` after so many seconds, and not before what was sent
-        earlier; `then` is called just before."""
+        """Deliver `data` to this end after `seconds`, and not before earlier data.
+
+        `then` is called just before.
+        """
         self.last_at = max(self.last_at, _now() + seconds)
         self._pending.append((data, then))
-        # Timers that are due at one moment ring in any order: each takes what was sent first.
+        # Timers due at the same time fire in any order: each takes the oldest data.
         asyncio.get_running_loop().call_at(self.last_at, self._receive)
 
     def drop_pending(self) -> None:
@@ -355,17 +365,17 @@ class End:
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Whatever is written is taken."""
+        """Do nothing: writes never block."""
 
     def pause_reading(self) -> None:
-        """What arrives is kept by the protocol."""
+        """Do nothing: the protocol buffers incoming data."""
 
     def resume_reading(self) -> None:
-        """It was never paused."""
+        """Do nothing: reading was never paused."""
 
 
 _ERROR_STATUS = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"simulated"}}\n'
-#: The last of a watch: a chunk with an error that says nothing about the revision.
+#: Last chunk of a watch: an error event without a revision.
 _ERROR_EVENT = b"%x\r\n%b\r\n0\r\n\r\n" % (len(_ERROR_STATUS), _ERROR_STATUS)
 
 
@@ -394,6 +404,6 @@ def _busy(draw: float) -> bytes:
 
 
 def _trouble(draw: float) -> bytes:
-    """What a server, or something before it, answers though the request may have been executed."""
+    """Return an error response of a server or gateway that may have executed the request."""
     known = ((500, "InternalError"), (502, ""), (504, "Timeout"))
     return _status(*known[min(int(draw), 2)])

@@ -1,4 +1,4 @@
-"""An event loop in virtual time whose outgoing connections are simulated."""
+"""Event loop in virtual time whose outgoing connections are simulated."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 from onejob.virtual_time import VirtualTimeLoop
 from sim.network.links import Network
 
-#: Within one moment, of callbacks that make each other ready. A whole world takes fewer.
+#: Limit on callbacks at a single instant, to detect livelock; a whole world takes fewer.
 _MOST_TURNS = 200_000
 
 
@@ -24,5 +24,5 @@ class NetworkLoop(VirtualTimeLoop):
         port: int,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """TLS is not simulated: whatever `options` say, bytes travel as they are."""
+        """Connect over the simulated network. TLS is not simulated: `options` are ignored."""
         return await self.network.connect(protocol_factory, host)

@@ -1,4 +1,4 @@
-"""The production HTTP front of a control plane, on a simulated network."""
+"""Production HTTP front of a control plane, on a simulated network."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class _Anyone:
 
 
 def front(plane: ControlPlane, rng: Random) -> Callable[[], asyncio.Protocol]:
-    """Return what accepts connections to the plane's API."""
+    """Return a protocol factory that accepts connections to the plane's API."""
     app = ApiApp(
         plane.service,
         authenticator=_Anyone(),

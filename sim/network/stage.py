@@ -1,4 +1,4 @@
-"""What worlds on a simulated network share: a folder, an event loop, control planes."""
+"""Shared setup of worlds on a simulated network: folder, event loop, control planes."""
 
 import asyncio
 import shutil
@@ -26,12 +26,12 @@ from sim.network.links import Network
 from sim.network.loop import NetworkLoop
 from sim.world import Verdict
 
-#: What the server's own side does wrong in these worlds; it never crashes.
+#: Faults of the servers in these worlds; servers never crash.
 SERVER_FAULTS = ("slow commit", "failed commit")
 
 
 class Stage:
-    """One world: its dice, its network, its trace, what is wrong in it."""
+    """One world: its dice, network, trace and problems."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Stage:
         *,
         late_after_end: bool = True,
     ) -> None:
-        """`kinds` are those of faults that it has beside the network's and the server's."""
+        """Create the world. `kinds` are faults in addition to those of network and servers."""
         self.seed = seed
         self.rng = Random(f"{seed} stage")
         self.trace = Trace()
@@ -52,7 +52,8 @@ class Stage:
         self._committers: list[DiskCommitter] = []
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
+        # Memory, not disk: a simulation dies with its process, and syncing would take most of its
+        # time.
         place = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
         try:
@@ -101,7 +102,7 @@ class Stage:
         return plane
 
     def disturb(self) -> None:
-        """From now on things go wrong: while a plane starts, nothing does."""
+        """Enable faults, which are off while a control plane starts."""
         for committer in self._committers:
             committer.reliable = False
 

@@ -1,4 +1,4 @@
-"""Descriptors of a simulated supervisor: pipes, sockets, and what epoll says of them."""
+"""File descriptors of a simulated supervisor: pipes, sockets and epoll."""
 
 import errno
 import os
@@ -7,12 +7,12 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
-#: Above all real ones, so that the two kinds are never mistaken for each other.
+#: Above all real descriptors, so that the two kinds are never confused.
 _FIRST = 100_000
 
 
 class Pipe:
-    """Nobody waits for room in it."""
+    """Pipe of unlimited capacity: writes never block."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -23,7 +23,7 @@ class Readable(Protocol):
     def readable(self) -> bool: ...
 
     def closed(self) -> None:
-        """Its descriptor was closed."""
+        """Release the object: its descriptor was closed."""
 
 
 class PipeReader:
@@ -34,7 +34,7 @@ class PipeReader:
         return bool(self.pipe.data) or not self.pipe.writers
 
     def closed(self) -> None:
-        """Programs here ignore SIGPIPE."""
+        """Do nothing: programs here ignore SIGPIPE."""
 
     def read(self, size: int) -> bytes:
         if not self.readable():
@@ -63,11 +63,11 @@ class Nothing:
         return False
 
     def closed(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Table:
-    """The descriptors of one process."""
+    """Descriptor table of one process."""
 
     def __init__(self) -> None:
         self._objects: dict[int, Readable] = {}
@@ -91,7 +91,7 @@ class Table:
         return self._objects[fd]
 
     def pipe_of(self, fd: int) -> Pipe | None:
-        """The pipe that a descriptor writes to; None if it is no such end."""
+        """Return the pipe that a descriptor writes to, or None if it is no write end."""
         found = self._objects.get(fd)
         return found.pipe if isinstance(found, PipeWriter) else None
 
@@ -105,7 +105,7 @@ class Table:
 
 
 class Epoll:
-    """Never waits: whoever drives the supervisor calls it when something is ready."""
+    """epoll that never waits: the simulation runs the supervisor when a descriptor is ready."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -137,8 +137,10 @@ class Epoll:
 
 
 class Socket:
-    """The supervisor's end of a connection. `send_on` gets what it says, and returns how much of
-    it was taken."""
+    """The supervisor's end of a connection.
+
+    `send_on` takes the bytes sent and returns the number of bytes accepted.
+    """
 
     def __init__(self, table: Table, send_on: Callable[[bytes], int]) -> None:
         self._table = table
@@ -146,7 +148,7 @@ class Socket:
         self._fd = table.add(self)
         self.arrived = bytearray()
         self.ended = False
-        #: The other side is gone.
+        #: The peer is gone.
         self.broken = False
         self.on_close: Callable[[], None] = lambda: None
 
@@ -161,7 +163,7 @@ class Socket:
         return self._fd
 
     def setblocking(self, wanted: bool) -> None:
-        """It never blocks."""
+        """Do nothing: the socket never blocks."""
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
         return struct.pack("3i", 1, os.geteuid(), 0)
@@ -193,13 +195,13 @@ class ListeningSocket:
         return bool(self.waiting)
 
     def closed(self) -> None:
-        """Whoever waits is told by the end of the supervisor."""
+        """Do nothing: waiting clients are notified when the supervisor ends."""
 
     def fileno(self) -> int:
         return self._fd
 
     def setblocking(self, wanted: bool) -> None:
-        """It never blocks."""
+        """Do nothing: the socket never blocks."""
 
     def accept(self) -> tuple[Socket, str]:
         if not self.waiting:
@@ -208,7 +210,7 @@ class ListeningSocket:
 
 
 class Listener:
-    """In the place of `onejob.node.supervisor.listener.Listener`."""
+    """Replacement of `onejob.node.supervisor.listener.Listener`."""
 
     def __init__(self, table: Table) -> None:
         self.sock = ListeningSocket(table)

@@ -1,5 +1,7 @@
-"""The files of a supervisor: real ones, on a disk that is full, takes little at a time, or fails,
-and that forgets what was not synced when the machine goes down."""
+"""Files of a supervisor: real ones, on a disk with faults.
+
+The disk is full, writes short, fails, and loses unsynced data when the machine goes down.
+"""
 
 import errno
 import os
@@ -13,14 +15,14 @@ _SECTOR = 64
 
 
 class Files:
-    """`is_full` says whether the disk has no room left."""
+    """Open files with faults. `is_full` returns whether the disk has no space left."""
 
     def __init__(self, seed: int, dice: Dice, is_full: Callable[[], bool]) -> None:
         self._rng = Random(f"{seed} files")
         self._dice = dice
         self._is_full = is_full
         self._paths: dict[int, str] = {}
-        #: By path, what a loss of power leaves in any case, and what was written since.
+        #: Contents that survive a power loss, by path, and below the writes since the last sync.
         self._synced: dict[str, bytes] = {}
         self._since: dict[str, list[tuple[int, bytes]]] = {}
 
@@ -76,14 +78,14 @@ class Files:
             if path == source:
                 self._paths[fd] = target
             elif path == target:
-                # It is open, but has no name any more.
+                # The replaced file is still open, but has no name any more.
                 self._paths[fd] = ""
         self._since[target] = self._since.pop(source, [])
         if source in self._synced:
             self._synced[target] = self._synced.pop(source)
 
     def lose_power(self) -> None:
-        """What was synced is there; of the rest a part, in order, and the last of that torn."""
+        """Keep all synced data and a prefix of the later writes, the last of them torn."""
         self.close_all()
         for path, writes in self._since.items():
             if not path or not os.path.exists(path):

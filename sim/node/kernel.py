@@ -1,7 +1,7 @@
-"""Processes, pids and signals.
+"""Simulated kernel: processes, pids and signals.
 
-Pids are few, so they are used again, also by strangers that nobody here may touch. A process that
-was started runs whoever started it: it ends by itself, by a signal, or with the machine.
+Pids are few and therefore reused, also by foreign processes that must not receive signals. A
+process runs independently of its parent: it ends by itself, by a signal, or with the machine.
 """
 
 import errno
@@ -20,7 +20,7 @@ from sim.workloads import EXIT_CODES, never_ends
 
 TICKS_PER_SECOND = 100
 _PIDS = range(300, 420)
-#: As the supervisor assumes: a pid is not used again before this many seconds.
+#: Seconds before a pid is reused, as the supervisor assumes.
 _PID_RESTS_SECONDS = 21.0
 _LONGEST_STRAY_SECONDS = 60.0
 _LONGEST_STRANGER_SECONDS = 120.0
@@ -34,16 +34,16 @@ class Process:
     kind: Kind
     began_at: float
     ticks: int
-    #: The first process of its session.
+    #: Pid of the session leader.
     session: int
-    #: Whose child it is: a supervisor, another process, or nobody's (init's).
+    #: Parent: a supervisor, another process, or None for init.
     parent: object | None
     ref: AttemptRef | None = None
     mark: int = 0
     hostname: str = ""
     #: Pipes that it can write to.
     pipes: list[Pipe] = field(default_factory=list)
-    #: What `waitpid` says of it; None while it lives.
+    #: Status that `waitpid` returns; None while the process lives.
     status: int | None = None
     on_end: Callable[[int], None] = lambda status: None
     terminating: bool = False
@@ -51,11 +51,11 @@ class Process:
 
 @dataclass
 class Run:
-    """One attempt whose program really began."""
+    """One attempt whose program was started."""
 
     ref: AttemptRef
     process: Process
-    #: Once it has ended, as a status has it.
+    #: Exit code as in a container status; None until it has ended.
     code: int | None = None
 
     def state(self, now: float) -> str:
@@ -70,21 +70,21 @@ class Kernel:
         self._failing = self._rng.choice((0.0, 0.1, 0.4))
         self._longest = self._rng.choice((0.5, 4.0, 20.0))
         self._next_pid = 0
-        #: By pid, when it was used last.
+        #: Time of the last use of each pid.
         self._used: dict[int, float] = {}
         self.processes: dict[int, Process] = {}
-        #: By attempt, what really ran.
+        #: All attempts that ran.
         self.ran: dict[AttemptRef, Run] = {}
-        #: Containers that are restarted anyway: which number their next start has is guessed from
-        #: what is on record, and may be the same once more.
+        #: Restarted containers without a record: the number of their next attempt is derived from
+        #: the records, and may therefore be used again.
         self.restarts_without_record: set[AttemptRef] = set()
         self.problems: list[str] = []
         self.boots = 1
-        #: A child of a supervisor has ended, and whose child it was.
+        #: Called with the parent when a child of a supervisor has ended.
         self.on_child_ended: Callable[[object], None] = lambda parent: None
         self._strangers()
 
-    # --- what processes are made and found by
+    # --- creating and finding processes
 
     @property
     def boot_id(self) -> str:
@@ -94,7 +94,7 @@ class Kernel:
         return int(self.timeline.now * TICKS_PER_SECOND)
 
     def make(self, kind: Kind, parent: object | None, *, session: int = 0) -> Process:
-        """A new process. Raises OSError."""
+        """Create a process. Raises OSError."""
         pid = self._free_pid()
         now = self.timeline.now
         process = Process(pid, kind, now, self.ticks_now(), session or pid, parent)
@@ -103,7 +103,7 @@ class Kernel:
         return process
 
     def refuse_fork(self) -> None:
-        """Raises OSError now and then: there is no process to be had."""
+        """Raise OSError on some calls: the process limit or the memory is exhausted."""
         if self._dice.happens("failed fork"):
             number = self._rng.choice((errno.EAGAIN, errno.ENOMEM))
             raise OSError(number, os.strerror(number))
@@ -116,7 +116,7 @@ class Kernel:
         return [one.pid for one in self.processes.values() if one.parent is parent]
 
     def wait(self, parent: object) -> tuple[int, int]:
-        """As `waitpid(-1, WNOHANG)`. Raises ChildProcessError."""
+        """Reap a child like `waitpid(-1, WNOHANG)`. Raises ChildProcessError."""
         own = [one for one in self.processes.values() if one.parent is parent]
         if not own:
             raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
@@ -135,10 +135,10 @@ class Kernel:
                 return pid
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    # --- what programs do
+    # --- programs
 
     def run_program(self, process: Process, ref: AttemptRef) -> None:
-        """The program of an attempt begins in this process."""
+        """Start the program of an attempt in this process."""
         if ref in self.ran and ref not in self.restarts_without_record:
             self.problems.append(f"{ref} was started a second time")
         for other in self.ran.values():
@@ -156,7 +156,7 @@ class Kernel:
         self.timeline.after(duration, lambda: self.end(process, code << 8))
 
     def end(self, process: Process, status: int) -> None:
-        """It ends, with a status as `waitpid` has it."""
+        """End the process with a status as returned by `waitpid`."""
         if process.status is not None:
             return
         process.status = status
@@ -175,7 +175,7 @@ class Kernel:
             self.on_child_ended(process.parent)
 
     def _leave_stray(self, process: Process) -> None:
-        """Something that it started lives on, in its session."""
+        """Leave a child of the process running in its session, in some cases."""
         if process.parent is None or not self._dice.happens("left a stray"):
             return
         try:
@@ -187,7 +187,7 @@ class Kernel:
         self.timeline.after(lives, lambda: self.end(stray, 0))
 
     def _strangers(self) -> None:
-        """Others use this machine, too."""
+        """Create a foreign process, now and again every few seconds."""
         self.timeline.after(self._rng.random() * 10, self._strangers)
         try:
             stranger = self.make("stranger", None)
@@ -199,14 +199,17 @@ class Kernel:
     # --- signals
 
     def kill(self, pid: int, number: int) -> None:
-        """Raises ProcessLookupError."""
+        """Send a signal. Raises ProcessLookupError."""
         process = self.processes.get(pid)
         if process is None:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         self._signal(process, number)
 
     def kill_group(self, group: int, number: int) -> None:
-        """Groups are sessions here. Raises ProcessLookupError."""
+        """Send a signal to a process group, which equals a session here.
+
+        Raises ProcessLookupError.
+        """
         members = [one for one in list(self.processes.values()) if one.session == group]
         if not members:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
@@ -221,7 +224,7 @@ class Kernel:
         if number == signal.SIGKILL:
             self.end(process, signal.SIGKILL)
         elif process.kind == "init":
-            # It passes signals on to its command.
+            # Init forwards signals to its command.
             for other in list(self.processes.values()):
                 if other.parent is process:
                     self._signal(other, number)
@@ -234,7 +237,7 @@ class Kernel:
     # --- the machine and the supervisors
 
     def orphan(self, parent: object) -> None:
-        """A supervisor has died: init reaps what was its."""
+        """Reparent the children of a dead supervisor to init, which reaps them."""
         for process in list(self.processes.values()):
             if process.parent is parent:
                 process.parent = None
@@ -251,7 +254,7 @@ class Kernel:
         self._used.clear()
 
     def survivors(self) -> list[str]:
-        """What runs, apart from strangers."""
+        """Return descriptions of all running processes except foreign ones."""
         return [
             f"{one.ref or one.kind} (pid {one.pid})"
             for one in self.processes.values()

@@ -1,4 +1,4 @@
-"""The machine on which the production supervisor runs, with all that it has ever run."""
+"""Simulated machine that runs the production supervisor, with a record of all attempts."""
 
 import asyncio
 import json
@@ -28,8 +28,10 @@ _SLOWEST_START_SECONDS = 0.5
 
 
 class ProcessMachine:
-    """Outlives the control plane, and with it the supervisor. `epoch` is what the clock said at
-    time 0."""
+    """Machine that outlives the control plane, and with it the supervisor.
+
+    `epoch` returns the wall-clock time at loop time 0.
+    """
 
     def __init__(
         self, seed: int, dice: Dice, disk: Disk, trace: Trace, folder: Path,
@@ -49,7 +51,7 @@ class ProcessMachine:
         self._supervisor: RunningSupervisor | None = None
         self._wires: list[Wire] = []
         self.launches: list[Launch] = []
-        #: Attempts of which nobody may know any more how they ended.
+        #: Attempts whose exit code may be lost.
         self.unknowable: set[AttemptRef] = set()
         #: Whether containers have PID namespaces.
         self.isolates = self._rng.random() < 0.5
@@ -74,7 +76,7 @@ class ProcessMachine:
         self.timeline.detach()
 
     async def reach(self, directory: Path) -> tuple[Conversation, None]:
-        """As `reach_by_socket` does. Raises SupervisorGone."""
+        """Connect to the supervisor like `reach_by_socket`. Raises SupervisorGone."""
         await asyncio.sleep(0.001)
         if self._dice.happens("no supervisor"):
             raise SupervisorGone("the simulation has no process for it")
@@ -97,7 +99,7 @@ class ProcessMachine:
         return conversation, None
 
     def crash(self) -> bool:
-        """The control plane died, and perhaps the machine: whether it did."""
+        """Kill the control plane, and perhaps the machine. Return whether the machine rebooted."""
         for wire in self._wires:
             wire.cut()
         self._wires.clear()
@@ -114,7 +116,7 @@ class ProcessMachine:
         before = recorded(self._folder).claimed
         self._files.lose_power()
         lost = before - recorded(self._folder).claimed
-        # One skip is not enough if it goes down again before the first time is settled.
+        # Never removed: the machine may go down again before the first loss is resolved.
         self.kernel.restarts_without_record |= {ref for ref in lost if ref.attempt}
         self.kernel.reboot()
         if self._supervisor is not None:
@@ -134,7 +136,7 @@ class ProcessMachine:
         delay = _START_SECONDS + self._rng.random() * _SLOWEST_START_SECONDS
 
         def start() -> None:
-            # A child of the last one may have begun its program since that died.
+            # A child of the last supervisor may have begun its program after that one died.
             self._note_unknowable()
             supervisor.start()
 
@@ -149,12 +151,18 @@ class ProcessMachine:
         self._note_unknowable()
 
     def _note_unknowable(self) -> None:
-        """What the journal has no end of by now was going on, or its end was not written yet."""
+        """Add the attempts without an end in the journal.
+
+        They were running, or their end was not written yet.
+        """
         self.unknowable |= self.kernel.ran.keys() - recorded(self._folder).ended
 
     def _note_repeated(self, request: bytes) -> None:
-        """The server in here asks once. If the first time is hindered and the second is not, it is
-        told of both, and takes the container of a Pod that is being deleted for never started."""
+        """Note the claims of a request that arrives twice, which today's server does not send.
+
+        If the first spawn is hindered and the second is not, the server gets both reports, and
+        takes the container of a Pod that is being deleted for never started.
+        """
         for item in json.loads(request)["items"]:
             self.unknowable.add(AttemptRef(*item["claim"]))
 

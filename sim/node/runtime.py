@@ -1,4 +1,4 @@
-"""The production runtime for processes, with its supervisor on the simulated machine."""
+"""Production process runtime, connected to a supervisor on the simulated machine."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sim.node.machine import ProcessMachine
 
 
 class WatchedRuntime(ProcessRuntime):
-    """Records what the control plane asks for."""
+    """Process runtime that records the launch requests of the control plane."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class WatchedRuntime(ProcessRuntime):
         self._disconnected = False
 
     def disconnect(self) -> None:
-        """The control plane is dead. What it said is on its way."""
+        """Cut off a dead control plane. The requests that it sent are still delivered."""
         self._disconnected = True
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:

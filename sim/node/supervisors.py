@@ -1,4 +1,4 @@
-"""Supervisors: the production one, driven by the simulated kernel, until it leaves or is killed."""
+"""Production supervisors, driven by the simulated kernel until they exit or are killed."""
 
 import json
 import math
@@ -15,15 +15,17 @@ from sim.node.descriptors import Epoll, Listener, PipeReader, Table
 from sim.node.system_calls import SupervisorKilled, SystemCalls
 from sim.node.timeline import Timeline
 
-#: What handshakes did not have at first.
+#: Fields added to the handshake since its first version.
 _ADDED = frozenset({"version", "settles", "folders", "limits_rights", "pid_namespace_problem"})
-#: How long it may take to come to its turn.
+#: Maximum delay until a woken supervisor runs, in seconds.
 _SLOWEST_TURN_SECONDS = 0.005
 
 
 class RunningSupervisor:
-    """One process of the supervisor. `on_end` is called when it is no more, however that came;
-    `complain` gets what it must never do."""
+    """One process of the supervisor.
+
+    `on_end` is called when it exits or is killed; `complain` gets violations of its guarantees.
+    """
 
     def __init__(
         self,
@@ -50,16 +52,16 @@ class RunningSupervisor:
         self._supervisor: Supervisor | None = None
         self.ended = False
         self._turn_due = False
-        #: When it is woken for its timers; one such moment is enough, the earliest.
+        #: Time of the next wake-up for its timers. One wake-up is enough, the earliest.
         self._timer_at = math.inf
 
     def start(self) -> None:
-        """It was executed a while ago, and begins."""
+        """Begin the main program, a while after exec."""
         if not self.ended:
             self._run(self._begin)
 
     def wake(self) -> None:
-        """Something is ready."""
+        """Schedule a turn of its loop, because a descriptor is ready."""
         if not self._turn_due and not self.ended and self._supervisor is not None:
             self._turn_due = True
             self._timeline.after(self._dice.up_to("slow start", _SLOWEST_TURN_SECONDS), self._turn)
@@ -71,7 +73,7 @@ class RunningSupervisor:
         self.wake()
 
     def end(self, why: str) -> None:
-        """Whatever it held is let go by the kernel."""
+        """End the process: the kernel releases all that it held."""
         if self.ended:
             return
         self.ended = True
@@ -79,7 +81,7 @@ class RunningSupervisor:
         self.table.close_all()
         self._on_end()
 
-    # --- what its code sees of the kernel
+    # --- its view of the kernel
 
     def at_call(self) -> None:
         if self.ended or self._dice.happens("supervisor killed"):
@@ -92,8 +94,11 @@ class RunningSupervisor:
             self._complain(f"a supervisor made a mistake: {text}")
 
     def check_told(self, line: bytes) -> None:
-        """Nobody may be told more than the journal knows. That an attempt is lost follows from a
-        claim without an end, so the next supervisor would say the same."""
+        """Complain about a reported end that the journal does not have.
+
+        Lost attempts are exempt: the loss follows from a claim without an end, so the next
+        supervisor would report the same.
+        """
         message = json.loads(line)
         ends = [
             AttemptRef(*record[1:4])
@@ -106,10 +111,10 @@ class RunningSupervisor:
                 if ref not in on_record:
                     self._complain(f"the end of {ref} was told before it was recorded")
 
-    # --- how it runs
+    # --- execution
 
     def _begin(self) -> None:
-        # The folder is handed on as a descriptor, and the listener by whoever started it.
+        # In production the folder is passed on as a descriptor, and the listener by the parent.
         listener: Any = self.listener
         self._supervisor = Supervisor(str(self._folder), listener)
         if self._dice.happens("old supervisor"):
@@ -138,7 +143,7 @@ class RunningSupervisor:
             self._turn_within(delay)
 
     def _turn_within(self, delay: float) -> None:
-        # As epoll does: never a moment too early, when the timer would not be due yet.
+        # Rounded up as epoll does: never too early, when the timer would not be due yet.
         seconds = math.ceil(delay * 1000) / 1000
         due = self._timeline.now + seconds
         if due < self._timer_at:
@@ -154,8 +159,10 @@ class RunningSupervisor:
 
 
 def speak_as_before(supervisor: Supervisor) -> None:
-    """As one of an earlier version, which was there before the server was upgraded: without what
-    was added to the protocol since."""
+    """Make the supervisor behave like one of an earlier version that survived an upgrade.
+
+    It omits the fields that were added to the protocol since.
+    """
     connections = supervisor._connections
     send = connections.send
 
@@ -172,7 +179,7 @@ def speak_as_before(supervisor: Supervisor) -> None:
 
 
 class Recorded(NamedTuple):
-    """What is in a journal, whatever else is."""
+    """Attempts in a journal: claims, and claims with an end."""
 
     claimed: set[AttemptRef]
     ended: set[AttemptRef]

@@ -1,8 +1,8 @@
-"""The simulated kernel in the place of the real one, for the modules of the supervisor.
+"""Simulated system calls for the modules of the supervisor.
 
-Put there from outside, as mutants are: production code has no branch for it, and one whose target
-was renamed fails loudly. A call that is not simulated raises; none reaches the real machine but
-those that only read, and those on the supervisor's own files.
+They are patched in from outside, as mutants are: production code has no branch for them, and a
+renamed target raises an error. A call that is not simulated raises; only calls that read, and calls
+on the supervisor's own files, reach the real machine.
 """
 
 import json
@@ -41,13 +41,13 @@ from sim.node.kernel import TICKS_PER_SECOND, Kernel, Process
 from sim.workloads import never_ends
 
 _ONLY_READ = frozenset({"path", "strerror", "waitstatus_to_exitcode", "geteuid"})
-#: How long a forked child takes to write down its start: less than a new supervisor to begin.
+#: Seconds in which a forked child records its start: fewer than a new supervisor takes to begin.
 _SLOWEST_CHILD_SECONDS = 0.01
 _DESCRIPTOR_LIMIT = 1 << 20
 
 
 class SupervisorKilled(BaseException):
-    """Raised out of a call of the supervisor, which is no more."""
+    """Raised out of a system call of a supervisor that was killed."""
 
 
 class Caller(Protocol):
@@ -57,14 +57,17 @@ class Caller(Protocol):
     epoll: Epoll
 
     def at_call(self) -> None:
-        """Each call may be its last. Raises SupervisorKilled."""
+        """Kill the supervisor at this call, with some probability. Raises SupervisorKilled."""
 
     def said(self, text: str) -> None:
-        """It wrote something to its output."""
+        """Record a line of its output."""
 
 
 class SystemCalls:
-    """`caller` is whoever's code runs at the moment; `wall_time` the time of its clock."""
+    """System calls of the supervisor whose code runs (`caller`).
+
+    `wall_time` returns the time of its clock.
+    """
 
     def __init__(
         self, kernel: Kernel, files: Files, dice: Dice, wall_time: Callable[[], float]
@@ -114,7 +117,7 @@ class SystemCalls:
             limit = SimpleNamespace(RLIMIT_NOFILE=0, getrlimit=lambda kind: (_DESCRIPTOR_LIMIT, 0))
             _put(undo, main, "resource", limit)
             _put(undo, main, "wait_until_gone", self._wait_until_gone)
-            # Few start at a time here.
+            # Few containers start at a time here.
             _put(undo, event_batching, "MIN_BATCH", 1)
             for name, call in self._of_spawn().items():
                 _put(undo, spawn, name, call)
@@ -131,7 +134,7 @@ class SystemCalls:
     def _wait_until_gone(self, pid: int) -> None:
         assert self._kernel.alive(pid) is None, "what is killed dies at once here"
 
-    # --- in the place of functions of `linux`
+    # --- replacements of functions of `linux`
 
     def _of_linux(self) -> dict[str, Callable[..., Any]]:
         kernel = self._kernel
@@ -158,7 +161,7 @@ class SystemCalls:
         process = self._kernel.processes.get(pid)
         return [] if process is None else self._kernel.children(process)
 
-    # --- in the place of functions of `spawn`
+    # --- replacements of functions of `spawn`
 
     def _of_spawn(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -191,7 +194,7 @@ class SystemCalls:
         _give(table, process, streams.output, streams.errors)
         self._kernel.run_program(process, AttemptRef(*request["claim"]))
         if not never_ends(process.hostname) and self._dice.happens("quick end"):
-            # Before the supervisor goes on to the next.
+            # Before the supervisor goes on to the next request.
             self._kernel.end(process, 0)
         self.enter()
         return process.pid
@@ -210,7 +213,7 @@ class SystemCalls:
 
 
 class _InitChild:
-    """What a forked child does, with what it has of the supervisor's memory and descriptors."""
+    """A forked child, with its copies of the supervisor's memory and descriptors."""
 
     def __init__(
         self,
@@ -273,7 +276,7 @@ class _InitChild:
             self._report.data += json.dumps(problem).encode()
             self._kernel.end(self.process, spawn.NOT_BEGUN << 8)
             return
-        # It closes by itself when the program begins.
+        # The report pipe is close-on-exec.
         self.process.pipes.remove(self._report)
         self._report.writers -= 1
         assert self._command is not None
@@ -283,7 +286,7 @@ class _InitChild:
         self._command.hostname = self.process.hostname
         self._command.on_end = self._command_ended
         self._kernel.run_program(self._command, self._ref)
-        # Whoever watches the report is told.
+        # Wake the supervisor, which polls the report pipe.
         self._kernel.on_child_ended(self.process.parent)
 
     def _command_ended(self, status: int) -> None:
@@ -297,7 +300,7 @@ class _InitChild:
 
 
 class _Os:
-    """What the supervisor uses of `os`."""
+    """The functions of `os` that the supervisor uses."""
 
     def __init__(self, calls: SystemCalls, kernel: Kernel, files: Files) -> None:
         self._calls = calls
@@ -337,8 +340,10 @@ class _Os:
         return len(data)
 
     def stat(self, path: str) -> Any:
-        """Of its folder and its PID namespace, which are always the same ones: numbers that differ
-        from run to run would make records of other lengths."""
+        """Return fixed numbers for its folder and its PID namespace.
+
+        Numbers that differ from run to run would change the length of records.
+        """
         return SimpleNamespace(st_dev=1, st_ino=len(path) if path.startswith("/proc") else 1)
 
     def fstat(self, fd: int) -> Any:
@@ -388,10 +393,10 @@ class _Os:
         return found
 
     def set_blocking(self, fd: int, wanted: bool) -> None:
-        """Nothing blocks here."""
+        """Do nothing: no call blocks here."""
 
     def set_inheritable(self, fd: int, wanted: bool) -> None:
-        """Programs here inherit nothing."""
+        """Do nothing: programs here inherit no descriptors."""
 
 
 class _Sockets:
@@ -406,7 +411,7 @@ class _Sockets:
 
 
 def _give(table: Table, process: Process, *descriptors: int) -> None:
-    """Have a process hold the other ends of these pipes."""
+    """Give a process the write ends of these pipes."""
     for fd in descriptors:
         pipe = table.pipe_of(fd)
         if pipe is not None:

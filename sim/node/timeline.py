@@ -1,4 +1,4 @@
-"""What happens on the machine, and when: also while there is no control plane and no event loop."""
+"""Event queue of the machine, which also advances while no control plane and event loop exist."""
 
 import asyncio
 import heapq
@@ -23,19 +23,22 @@ class Timeline:
         self.at(self.now + seconds, action)
 
     def at(self, moment: float, action: Action) -> None:
-        """Actions of the same moment happen in the order in which they came."""
+        """Schedule an action.
+
+        Actions at the same time run in the order in which they were scheduled.
+        """
         self._number += 1
         heapq.heappush(self._events, (moment, self._number, action))
         self._arm()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on time is the loop's; what was due until now happens first."""
+        """Follow the time of `loop`; actions due until now run first."""
         self.run_until(loop.time())
         self._loop = loop
         self._arm()
 
     def detach(self) -> None:
-        """The loop is gone: time stands still until `run_until` or the next loop."""
+        """Stop following the loop: time stands still until `run_until` or the next loop."""
         self._past, self._loop = self.now, None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The connection between a control plane and a supervisor: bytes in order, in any pieces, late."""
+"""Connection between a control plane and a supervisor: bytes in order, split anywhere, delayed."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,12 +18,14 @@ class Listening(Protocol):
     def wake(self) -> None: ...
 
     def check_told(self, line: bytes) -> None:
-        """It says this."""
+        """Check a line that the supervisor sends."""
 
 
 class Wire:
-    """`conversation` is the control plane's end; `socket` the supervisor's. As with real sockets,
-    what one side said arrives after its death, too."""
+    """One connection: `conversation` is the control plane's end, `socket` the supervisor's.
+
+    As with real sockets, bytes that one side sent arrive after its death, too.
+    """
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class Wire:
         supervisor: "Listening",
         on_repeated: Callable[[bytes], None],
     ) -> None:
-        """`on_repeated` gets what arrives twice."""
+        """Connect both ends. `on_repeated` gets the requests that arrive twice."""
         self._timeline = timeline
         self._dice = dice
         self._rng = rng
@@ -44,17 +46,17 @@ class Wire:
         self._on_repeated = on_repeated
         self.socket = Socket(table, self._say)
         self.socket.on_close = self._hang_up_supervisor
-        #: Nothing overtakes what was said before.
+        #: Arrival times of the last data in each direction, which later data never overtakes.
         self._to_plane_at = self._to_supervisor_at = 0.0
         self._under_way: list[bytes] = []
         self._said = b""
         self._closing = False
         conversation.connection_made(self)  # type: ignore[arg-type]
 
-    # --- the control plane's end: what it uses of `asyncio.Transport`
+    # --- the control plane's end: the methods of `asyncio.Transport` that it uses
 
     def write(self, data: bytes) -> None:
-        # Servers of earlier versions ask twice when they have replaced a supervisor.
+        # Servers of earlier versions repeat their requests after replacing a supervisor.
         twice = b'"spawn"' in data and self._dice.happens("repeated request")
         if twice:
             self._on_repeated(data)
@@ -76,13 +78,13 @@ class Wire:
             conversation.connection_lost(None)
 
     def cut(self) -> None:
-        """The control plane died. What it had written may be lost from some byte on."""
+        """Cut the connection of a dead control plane. Its last bytes may be lost."""
         self._conversation = None
         self._closing = True
         if self._under_way and self._dice.happens("lost request"):
             data = b"".join(self._under_way)
             kept = data[: self._rng.randrange(len(data))]
-            # As many pieces as there are deliveries to come.
+            # As many pieces as there are pending deliveries.
             self._under_way = [kept, *[b""] * (len(self._under_way) - 1)]
         self._end_supervisor_side()
 

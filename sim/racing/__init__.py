@@ -1,6 +1,5 @@
-"""A world of races: one control plane whose requests take their time, and people who replace,
-disown and requeue objects meanwhile.
+"""World of races: a control plane with slow requests, and users who change objects meanwhile.
 
-Between what a controller reads and what it writes, names come to mean other objects, owners change
-and times to live are raised. `deletions.py` checks that nothing goes that should stay.
+Between the reads and the writes of a controller, names are reused by other objects, owners and
+queues change and TTLs are raised. `deletions.py` checks that no object is deleted that should stay.
 """

@@ -1,4 +1,4 @@
-"""Checks of deletions: each has a reason, owners wait for dependents, orphans stay."""
+"""Invariants of deletions: each has a reason, owners wait for dependents, orphans stay."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ REASON = "nothing is deleted without a reason"
 OWNERS = "nothing is collected that has an owner"
 FOREGROUND = "owners deleted in the foreground go after their dependents"
 ORPHANS = "orphans stay"
-#: Controllers see a change after at most so long; what is younger may be overlooked.
+#: Controllers see a change within this time; younger changes may be missed.
 _SETTLED_SECONDS = 8.0
 _JUST_NOW_SECONDS = 2.5
 
@@ -36,7 +36,7 @@ class _Object:
     created_at: float
     metadata: Meta
     deleted: bool = False
-    #: Since when it has each of its owners, by UID.
+    #: Time since which it has each of its owners, by UID.
     owned_since: dict[str, float] = field(default_factory=dict)
 
 
@@ -44,18 +44,18 @@ class _Object:
 class DeletionCheck:
     problems: Problems
     log: ServerLog
-    #: UIDs that people asked to delete.
+    #: UIDs that users tried to delete.
     unwanted: set[str] = field(default_factory=set)
-    #: Of these, those that they asked to delete in more than one way.
+    #: The subset that they tried to delete with more than one propagation policy.
     mind_changed: set[str] = field(default_factory=set)
-    #: And those that need not wait for their dependents.
+    #: The subset that need not wait for its dependents.
     unwaiting: set[str] = field(default_factory=set)
-    #: Whether the clock was never set.
+    #: Returns whether the clock was never set.
     steady: Callable[[], bool] = lambda: True
     _objects: dict[str, _Object] = field(default_factory=dict)
-    #: By UID of a Job, its versions with the time of each.
+    #: Versions of each Job with their times, by UID.
     _jobs: dict[str, list[tuple[float, Job]]] = field(default_factory=dict)
-    #: UIDs of owners whose dependents are to be kept, with the time of their deletion.
+    #: UIDs of owners deleted with propagation policy Orphan, with the time of their deletion.
     _orphaning: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class DeletionCheck:
             self._see_gone(key, metadata, entry.at)
 
     def _see_deleted(self, known: _Object, metadata: Meta, at: float) -> None:
-        """Why does it go?"""
+        """Complain unless the deletion has a reason."""
         if metadata.uid in self.unwanted or known.key.resource == PODS:
             return
         if known.key.resource == JOBS and self._is_expired(metadata.uid, at):
@@ -106,7 +106,7 @@ class DeletionCheck:
         )
 
     def _is_expired(self, uid: str, at: float) -> bool:
-        """By any version that was the newest a moment ago."""
+        """Return whether the TTL is exceeded by any version that was recently the newest."""
         if not self.steady():
             return any(self._ttl(job) is not None for _, job in self._jobs[uid])
         versions = self._jobs[uid]

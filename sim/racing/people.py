@@ -1,4 +1,4 @@
-"""People who are quick: names are used again at once, owners and queues change all the time."""
+"""Simulated users who act quickly: names are reused at once, owners and queues often change."""
 
 import asyncio
 from random import Random
@@ -64,7 +64,8 @@ class RacingPeople:
             await self._create("priorityclasses.scheduling.k8s.io", document, "")
         if self.uses_cron:
             cronjob = workloads.cronjob(self._rng, "cron")
-            # Over and gone before the clock may be set back: nothing but the status tells then.
+            # Its Jobs are finished and deleted before the clock may be set back: only the status
+            # records them.
             simple = {"completions": 1, "parallelism": 1, "ttlSecondsAfterFinished": 0}
             cronjob["spec"]["jobTemplate"]["spec"] |= simple
             await self._create(CRONJOBS, cronjob)
@@ -106,7 +107,7 @@ class RacingPeople:
         await self._create(JOBS, document)
 
     async def _replace_job(self) -> None:
-        """Its name means another Job from one moment to the next."""
+        """Replace a Job by another one of the same name at once."""
         jobs = await self._jobs()
         job = self._one_of([job for job in jobs if job.finished] or jobs)
         if job is not None and not job.metadata.owner_references:
@@ -142,11 +143,11 @@ class RacingPeople:
             await self._write(Delete(pod.key))
 
     async def _take_slot_name(self) -> None:
-        """Make a Job of the name that the CronJob's next one will have."""
+        """Create a Job with the name of the CronJob's next one."""
         minute = int(self.clock.now().timestamp()) // 60 + 1
         await self._create_job(f"cron-{minute}")
 
-    # --- what Jobs own
+    # --- dependents of Jobs
 
     async def _create_artifact(self, name: str = "") -> None:
         owners = await self._owners()
@@ -161,7 +162,7 @@ class RacingPeople:
         await self._create(CONFIG_MAPS, document)
 
     async def _change_owners(self) -> None:
-        """Another Job takes it over, often while its owner is going; or it is changed otherwise."""
+        """Let another Job own the object, often while its owner is being deleted, or edit it."""
         found = await self._artifacts()
         going = [one for one in found if await self._owner_is_going(one)]
         one = self._one_of(going or found)

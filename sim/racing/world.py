@@ -1,4 +1,4 @@
-"""One seed: a control plane with slow requests and quick people, until all is at rest."""
+"""Simulation of one seed: slow requests and quick users, until the world is at rest."""
 
 import asyncio
 from collections.abc import Collection
@@ -100,8 +100,8 @@ class _World:
     async def _disturb(self, clock: LoopClock) -> None:
         rng, loop = self._rng, asyncio.get_running_loop()
         until = rng.uniform(0.4, 1.0) * _LONGEST_SECONDS
-        # Slots come again only if the clock is set back a little, and what has a time to live is
-        # judged only if it is not.
+        # Slots come again only if the clock is set back a little, and TTLs are checked only if it
+        # is not.
         sets_clock = self._people.uses_cron and rng.random() < 0.5
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 3)
