@@ -1,10 +1,10 @@
-"""What holds for all tests, however and beside whatever else they are run."""
+"""Settings for all tests, independent of how and on which machine they are run."""
 
 import signal
 
 from hypothesis import HealthCheck, settings
 
-# Under nohup or in the background, too, signals mean what they say.
+# Parents such as nohup or a background shell ignore SIGINT; restore the default handlers.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
@@ -13,7 +13,7 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# How long something takes says more about the machine than about the code.
+# Durations depend on the machine more than on the code.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -1,8 +1,8 @@
-"""Faults of the operating system, in a supervisor: what a folder says, system calls do.
+"""Fault injection for system calls of a supervisor, controlled by files in a folder.
 
-A supervisor that was started under `faulty_supervisors` looks into that folder before it makes
-one of the calls below. A file of the call's name has it fail with the error that it names, or,
-for `pwrite`, take few bytes at a time. Standard library only: a supervisor has nothing else.
+A supervisor started under `faulty_supervisors` reads that folder before each of the calls below. A
+file with the call's name makes it fail with the error that the file names, or, for `pwrite`, accept
+few bytes at a time. Standard library only: a supervisor has nothing else.
 """
 
 import errno
@@ -19,7 +19,7 @@ _SHORT = "short"
 
 @contextmanager
 def faulty_supervisors(folder: Path) -> Iterator["Faults"]:
-    """Supervisors that are started meanwhile by this process do as the folder says."""
+    """Inject faults into the supervisors that this process starts inside the context."""
     from onejob.node.process import supervisor_client
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def faulty_supervisors(folder: Path) -> Iterator["Faults"]:
 
 
 def bootstrap(plain: str, folder: Path) -> str:
-    """The code that starts a supervisor, with faults."""
+    """Return the code that starts a supervisor with faults."""
     place = str(Path(__file__).resolve().parents[1])
     return (
         f"import sys; sys.path.append({place!r}); "
@@ -54,7 +54,7 @@ class Faults:
         (self._folder / call).unlink(missing_ok=True)
 
     def happened(self, call: str) -> int:
-        """How often the call was made to fail, or shortened."""
+        """Return the number of calls that failed or were shortened."""
         try:
             return len((self._folder / f"{call}.log").read_bytes())
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class Faults:
 
 
 def install(folder: str) -> None:
-    """Called in the supervisor, before anything else."""
+    """Patch the calls in the supervisor; runs before anything else."""
     for name in _CALLS:
         setattr(os, name, _faulty(name, getattr(os, name), folder))
 

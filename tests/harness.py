@@ -42,11 +42,11 @@ NAMESPACE = "default"
 
 @dataclass(frozen=True)
 class Plane:
-    """What runs in this process."""
+    """Control plane in this process."""
 
     store: LogStore
     service: Service
-    #: Trusted, as controllers have it.
+    #: Trusted client, as controllers have it.
     client: LocalClient
 
 
@@ -85,8 +85,10 @@ async def running(
 
 @asynccontextmanager
 async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPlane]:
-    """`options` are those of `running`; sources of logs and sessions, and who may do what, go to
-    the application."""
+    """Run a plane with its HTTPS server.
+
+    `options` are those of `running`; `logs`, `sessions` and `authorizer` go to the application.
+    """
     sources = {name: options.pop(name) for name in ("logs", "sessions") if name in options}
     authorizer = options.pop("authorizer", None) or AllowAuthenticated()
     async with running(directory, **options) as plane:
@@ -138,5 +140,5 @@ async def ensure_namespace(client: Client, name: str) -> None:
 
 
 def checked(service: Service) -> LocalClient:
-    """A client whose documents are checked like a person's."""
+    """Return a client whose documents are validated like a user's."""
     return LocalClient(service, WriteOptions(field_manager="test", field_validation="Strict"))

@@ -1,5 +1,7 @@
-"""What a program holds in memory: every container that can be reached from an object, by the
-path to it, with how much is in it. A container that nobody thought of is found as well."""
+"""Memory census: the size of every container reachable from an object, by its path.
+
+It also finds containers that no test expected to grow.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +17,11 @@ _CONTAINERS = (dict, list, set, frozenset, deque)
 def holdings(
     root: object, *, packages: frozenset[str] = frozenset({"onejob", "tests", "sim"})
 ) -> Holdings:
-    """Looks into instances of the packages' classes, whose methods were handed to somebody too,
-    and into containers; not into tuples, which do not grow, nor into what runs."""
+    """Return the sizes of all reachable containers.
+
+    Follows instances of the packages' classes, also through bound methods that were passed as
+    callbacks, and containers; but not tuples, which do not grow, nor running code.
+    """
     found: dict[str, int] = {}
     seen: set[int] = set()
     todo: deque[tuple[str, object]] = deque([(type(root).__name__, root)])

@@ -1,4 +1,4 @@
-"""A real HTTP server that hands each POST to a function: for webhooks and traces."""
+"""Real HTTP server that passes each POST to a function, for webhooks and traces."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: Gets path, headers and body; returns the code of the answer.
+#: Gets path, headers and body; returns the status code of the response.
 Receive = Callable[[str, Mapping[str, str], bytes], int]
 
 
 @contextmanager
 def posts_to(receive: Receive) -> Iterator[str]:
-    """The address of the server."""
+    """Run the server and yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,8 +1,8 @@
-"""A whole control plane in virtual time, with a scripted node and a client that can fail.
+"""Whole control plane in virtual time, with a scripted node and a client that can fail.
 
-The store, the API, the informers and the controllers are the real ones. Only the node is made
-up: it says at once what becomes of each Pod, and remembers it, so that a test can compare what
-the Job's status says with what really happened.
+The store, the API, the informers and the controllers are the real ones. Only the node is fake: it
+reports the outcome of each Pod at once and records it, so that a test can compare the Job's status
+with the real outcomes.
 """
 
 import asyncio
@@ -48,12 +48,15 @@ from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError, NotFound
 
-#: What becomes of a Pod that the node runs: an exit code, or None to let it run for ever.
+#: Outcome of a Pod that the node runs: an exit code, or None to let it run forever.
 Script = Callable[[Pod], int | None]
 
 
 class CountingClient:
-    """Counts writes, and dies after a given one: the write happens, its answer is lost."""
+    """Client that counts writes and fails after a given one.
+
+    That write happens, but its response is lost.
+    """
 
     def __init__(self, inner: Client, *, dies_after: int | None = None) -> None:
         self._inner = inner
@@ -78,7 +81,7 @@ class CountingClient:
         raise result
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        """One at a time, so that dying can fall between any two writes of a batch."""
+        """Write one at a time, so that a crash can fall between any two writes of a batch."""
         results: list[Result] = []
         for op in ops:
             if self.dead.is_set():
@@ -97,14 +100,14 @@ class CountingClient:
 
 @dataclass
 class ScriptedNode:
-    """Binds, runs and ends Pods as its script says, and keeps the books."""
+    """Node that binds, runs and ends Pods as its script says, and records their outcomes."""
 
     client: Client
     clock: LoopClock
     script: Script
     runs_seconds: float = 1.0
     started: set[str] = field(default_factory=set)
-    #: How each Pod ended, or will end.
+    #: Exit code of each Pod, past or future.
     exits: dict[str, int] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
 
@@ -135,7 +138,7 @@ class ScriptedNode:
         if not pod.spec.node_name:
             await self._write(Bind(pod.key, "node"))
         elif pod.phase == "Pending" and uid not in self.started:
-            # Others may touch a Pod between its binding and our word that it runs.
+            # Other clients may change a Pod between its binding and our report that it runs.
             self.started.add(uid)
             await self._report(pod, {"phase": "Running", "conditions": _ready("True")})
         elif pod.phase == "Running" and uid not in self.exits:
@@ -150,7 +153,7 @@ class ScriptedNode:
         task.add_done_callback(lambda done: done.result())
 
     async def _end(self, pod: Pod, code: int) -> None:
-        """Only once: a Pod that has ended never ends otherwise."""
+        """End a Pod once: a Pod that has ended never ends with another code."""
         if pod.metadata.uid in self._ended:
             return
         self._ended.add(pod.metadata.uid)
@@ -185,12 +188,15 @@ class ScriptedNode:
         await self._write(Patch(pod.key, msgspec.json.encode(body), "strategic", "status"))
 
     async def _write(self, op: Op) -> None:
-        """By the time the node writes, a Pod may be deleted or gone; no other refusal is right."""
+        """Write, tolerating that the Pod is being deleted or gone.
+
+        Any other refusal fails the test.
+        """
         while True:
             try:
                 (result,) = await self.client.write_many([op])
             except (InsufficientStorage, InternalError):
-                # The store could not keep it: a node has patience.
+                # The store could not keep the write: a node retries.
                 await asyncio.sleep(0.1)
                 continue
             if isinstance(result, ApiError) and not isinstance(result, (Conflict, NotFound)):
@@ -274,7 +280,10 @@ class Cluster:
 
 
 def _local(client: Client) -> LocalClient | None:
-    """In the server itself the controller writes ahead; with a client in between it cannot."""
+    """Return the client if it is in-process, else None.
+
+    Only with an in-process client the controller stages writes ahead.
+    """
     return client if isinstance(client, LocalClient) else None
 
 

@@ -1,4 +1,4 @@
-"""A control plane in this process."""
+"""Control plane in this process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

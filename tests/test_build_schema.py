@@ -1,4 +1,4 @@
-"""The generated data is not committed, so a test must say when it is stale."""
+"""Freshness of the generated schema, which is not committed."""
 
 import gzip
 import json

@@ -1,7 +1,7 @@
-"""A whole control plane whose clock is set while it waits, or while it is down.
+"""Changes of the wall clock while a whole control plane waits or is down.
 
-Forward: whatever is due by the new time happens at once. Back: nobody waits for longer than was
-meant. That a machine slept looks the same as that its clock was set forward.
+Forward: everything due by the new time happens at once. Back: no wait takes longer than intended. A
+machine that was suspended looks the same as a clock set forward.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.controllers.housekeeping import SettableClock, a_settable_clock
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 FOR_EVER = "1000000"
-#: Until a jump is noticed, and what follows is done.
+#: Seconds until a jump is noticed and handled.
 NOTICED = LOOK_EVERY_SECONDS + 1
 
 Document = dict[str, Any]
@@ -88,7 +88,7 @@ class Scene:
         return document
 
     async def failure(self, job: Key) -> str:
-        """Why a Job failed; "" if it has not."""
+        """Return the reason why a Job failed; "" if it has not."""
         conditions = (await self.get(job))["status"].get("conditions", ())
         return next((c["reason"] for c in conditions if c["type"] == "Failed"), "")
 
@@ -112,7 +112,7 @@ def play_with_restart(
     jump: timedelta,
     after: Callable[[Scene], Awaitable[None]],
 ) -> None:
-    """The clock is set while no server runs."""
+    """Run a scene whose clock is set while no server runs."""
 
     async def main() -> None:
         scene = Scene(folder, a_settable_clock())
@@ -231,7 +231,7 @@ def test_a_pods_deadline_is_not_prolonged_by_a_clock_set_back_while_the_server_w
 def test_a_job_ends_though_the_clock_was_set_back_to_before_its_start(
     tmp_path: Path, spec: Document, ends: str
 ) -> None:
-    """The API takes no end before the start."""
+    """The API accepts no end before the start."""
 
     async def act(scene: Scene) -> None:
         job = await scene.a_job(runs="20", ends=ends, backoffLimit=0, parallelism=2, **spec)
@@ -380,7 +380,7 @@ async def a_cronjob(scene: Scene, schedule: str) -> Key:
 
 
 async def slots(scene: Scene) -> list[str]:
-    """Of the Jobs that there are, in the order in which they were created."""
+    """Return the slots of the existing Jobs, in the order of creation."""
     jobs = sorted(await scene.all_of(JOBS), key=lambda job: int(job["metadata"]["resourceVersion"]))
     minutes = [int(job["metadata"]["name"].removeprefix("tick-")) for job in jobs]
     return [f"{datetime.fromtimestamp(60 * minute, UTC):%H:%M}" for minute in minutes]
@@ -456,7 +456,7 @@ def test_a_clock_set_back_while_the_server_was_down_goes_on_with_each_minute(
     play_with_restart(tmp_path, before, -HOUR, after)
 
 
-# --- what expires
+# --- expiry
 
 
 def test_after_a_days_sleep_what_has_expired_is_gone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whoever waits for a time of day is told when the clock is set."""
+"""Notification of listeners when the wall clock is set."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ async def watching(watch: ClockWatch, scene: Callable[[], object]) -> None:
 
 
 def jumps_seen(*steps: float) -> int:
-    """How often a listener was called when the clock was set by each of these, one by one."""
+    """Return how often a listener is called when the clock is set by each of these steps."""
 
     async def main() -> int:
         clock = a_settable_clock()

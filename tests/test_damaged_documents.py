@@ -1,4 +1,4 @@
-"""One document that cannot be read costs that object, not the server."""
+"""Unreadable documents: one of them costs that object, not the server."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ def test_a_server_starts_without_the_job_it_cannot_read(
 
 
 def test_what_belongs_to_a_damaged_job_is_not_cleared_away(tmp_path: Path) -> None:
-    """Its Pods have an owner, though nobody can read it."""
+    """Its Pods have an owner, although it cannot be read."""
 
     async def before() -> None:
         async with a_plane(tmp_path) as plane:
@@ -139,7 +139,7 @@ def names(api: Api, path: str) -> list[str]:
 
 
 def test_a_finished_pod_that_cannot_be_read_is_left_out_too(tmp_path: Path) -> None:
-    """Those are left on disk at start, until somebody lists them."""
+    """Finished Pods stay on disk at start until a client lists them."""
 
     async def before() -> None:
         async with a_plane(tmp_path) as plane:

@@ -1,4 +1,4 @@
-"""A server starts with damaged documents: it makes its own objects anew and serves all others."""
+"""Server start with damaged documents: it recreates its own objects and serves all others."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ async def _plane(folder: Path) -> ControlPlane:
     world = World(clock=virtual_clock(), committer=LoopCommitter())
     settings = Settings(folder, node, queue_limits=Limits({"*": 3}), with_access=True)
     plane = await ControlPlane.start(settings, world)
-    # Controllers do what follows from a start; in virtual time that takes none.
+    # Let the controllers finish their start; in virtual time that takes none.
     await asyncio.sleep(5)
     return plane
 
@@ -46,7 +46,7 @@ def _damage(folder: Path, condition: str = "TRUE") -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> tuple[Path, set[Key]]:
-    """The folder of a stopped server, and the objects that it made by itself."""
+    """Return the folder of a stopped server and the objects that it created by itself."""
     folder = tmp_path / "server"
     (folder / "pki").mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
@@ -80,7 +80,7 @@ def test_start_recreates_all_own_objects_when_every_document_is_damaged(
     async def live() -> None:
         plane = await _plane(folder)
         assert own <= _objects(plane)
-        # What people have made stays where it is, to be restored or deleted by them.
+        # Damaged objects of users stay where they are, for their owners to restore or delete.
         assert set(plane.store.damaged) == {Key(JOBS, "default", "pi")}
         await plane.stop()
         plane = await _plane(folder)
@@ -93,7 +93,7 @@ def test_start_recreates_all_own_objects_when_every_document_is_damaged(
 def test_delete_answers_not_found_while_a_damaged_object_is_being_deleted(
     server: tuple[Path, set[Key]],
 ) -> None:
-    """The second of two concurrent deletions ended the server."""
+    """Regression: the second of two concurrent deletions ended the server."""
     folder, _ = server
     _damage(folder, "name = 'pi'")
 

@@ -1,4 +1,4 @@
-"""Documentation that would rot: commands, options, gates, links, examples."""
+"""Checks of the documentation against the code: commands, options, gates, links, examples."""
 
 import re
 import runpy

@@ -1,5 +1,7 @@
-"""A server answers before its controllers and its node know what there is. Whatever is written
-until then has the same consequences as later."""
+"""Requests to a server whose controllers and node have not filled their caches yet.
+
+Writes of that time have the same consequences as later ones.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -72,7 +74,7 @@ def after_a_restart(
         plane = await open_plane(folder)
         try:
             await write(plane)
-            # Nobody does anything yet.
+            # No controller runs yet.
             await asyncio.sleep(60)
             await plane.begin()
             await asyncio.sleep(60)
@@ -123,7 +125,7 @@ def test_a_finished_job_that_is_given_a_ttl_early_expires(tmp_path: Path) -> Non
 
 
 def test_caches_have_the_same_as_if_they_had_decoded_it_themselves(tmp_path: Path) -> None:
-    """What was decoded to judge a document is not decoded again."""
+    """A document decoded for validation is not decoded again."""
 
     async def look(plane: ControlPlane) -> None:
         document = await plane.client.get(JOB)
@@ -181,7 +183,7 @@ def test_the_logs_of_a_pod_that_is_deleted_early_are_kept(tmp_path: Path) -> Non
 
 
 class Held:
-    """Servers whose controllers and nodes begin when they are let."""
+    """Servers whose controllers and nodes begin when the test releases them."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -241,7 +243,7 @@ def test_a_server_answers_before_its_controllers_have_begun(
             assert (await session.get("/readyz")).status == 200
             assert (await session.post(_PODS, json=_POD)).status == 201
             assert len((await (await session.get(_PODS)).json())["items"]) == 1
-            # What only the node knows is waited for.
+            # Requests that need the node wait for it.
             log = asyncio.create_task(session.get(f"{_PODS}/p/log"))
             page = asyncio.create_task(session.get("/ui/"))
             await asyncio.wait((log, page), timeout=0.3)

@@ -1,4 +1,4 @@
-"""The lock files in requirements/ are in step with pyproject.toml. Nothing is downloaded."""
+"""Consistency of the lock files in requirements/ with pyproject.toml. Nothing is downloaded."""
 
 import re
 import tomllib
@@ -17,14 +17,14 @@ WANTED = {
     "dev.txt": [*SERVICE, *PROJECT["optional-dependencies"]["dev"]],
     "build.txt": SETTINGS["build-system"]["requires"],
 }
-#: What entries say that are our own dependencies. Those of the build are read from standard input,
-#: which is not named.
+#: Comment of an entry that is our own dependency. Build dependencies are read from standard input,
+#: which has no name.
 ASKED_FOR = re.compile(r"onejob \(pyproject\.toml\)|# via -c requirements/dev\.txt\s*\Z")
 MEND = "run make lock"
 
 
 def pins(name: str) -> dict[str, list[tuple[str, bool]]]:
-    """Versions by package, and whether each has a hash; some have several, by platform."""
+    """Return version and hash presence by package; some packages have several, by platform."""
     found: dict[str, list[tuple[str, bool]]] = {}
     text = (ROOT / "requirements" / name).read_text()
     for entry in re.split(r"\n(?=[A-Za-z0-9])", text):
@@ -54,7 +54,7 @@ def test_every_pin_has_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", WANTED)
 def test_nothing_is_pinned_that_nobody_needs(name: str) -> None:
-    """Each entry says who needs it."""
+    """Each entry names the package that requires it."""
     direct = {canonicalize_name(Requirement(text).name) for text in WANTED[name]}
     text = (ROOT / "requirements" / name).read_text()
     entries = re.split(r"\n(?=[A-Za-z0-9])", text)
@@ -77,8 +77,10 @@ def test_development_uses_the_same_versions(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])
 def test_the_package_and_its_dependencies_are_installed_as_locked(name: str) -> None:
-    """A package that is built in isolation fetches what builds it in whatever version. Tools that
-    few targets of `make` need are not locked."""
+    """Building a package in isolation would fetch unpinned build dependencies.
+
+    Tools that only a few targets of `make` need are not locked.
+    """
     text = (ROOT / name).read_text().replace("\\\n", " ")
     installs = re.findall(r"(?:\$\(PIP\)|pip (?:install|wheel))([^\n&|]*)", text)
     for options in installs:

@@ -27,7 +27,7 @@ def test_label_values_are_escaped() -> None:
 
 
 def test_ends_of_jobs_are_shown_before_there_are_any() -> None:
-    """Otherwise the first failure of a kind is no increase to Prometheus, and alerts miss it."""
+    """Without it, Prometheus sees no increase at the first failure, and alerts miss it."""
     metrics = Metrics()
     labels = 'completion_mode="NonIndexed",result="failed",reason="BackoffLimitExceeded"'
     assert f"job_controller_jobs_finished_total{{{labels}}} 0\n" in metrics.exposition()
@@ -60,7 +60,7 @@ def test_no_two_metrics_share_a_name() -> None:
 
 _SYNC = ("completion_mode", "result", "action")
 _GC = "pod_gc_collector_force_delete_pod"
-#: What Kubernetes' controllers export, and what the proposals that they grew from called it.
+#: Metrics of Kubernetes' controllers, and the names that the original proposals gave them.
 UPSTREAM = {
     "job_controller_job_sync_duration_seconds": ("histogram", _SYNC, 15),
     "job_controller_job_syncs_total": ("counter", _SYNC, 0),

@@ -1,4 +1,4 @@
-"""The alert rules and the Grafana dashboard ask for figures that are there."""
+"""Alert rules and the Grafana dashboard: all metrics that they query exist."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import yaml
 from onejob.metrics import METRICS, Metrics
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
-#: Prometheus' own.
+#: Metrics of Prometheus itself.
 OWN = {"up"}
 _WORD = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 #: Selectors, groupings, ranges and names of functions.
@@ -88,7 +88,7 @@ def test_promtool_reads_what_is_exported() -> None:
         text=True,
         check=False,
     )
-    # 3 stands for advice about names, which are upstream's.
+    # 3 means advice about names, which are upstream's.
     assert done.returncode in (0, 3), done.stderr
     assert "error while linting" not in done.stderr
 

@@ -1,4 +1,4 @@
-"""The garbage collector of a process that is ours alone."""
+"""Garbage collector settings of a process that onejob does not share."""
 
 import subprocess
 import sys

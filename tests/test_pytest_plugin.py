@@ -1,4 +1,4 @@
-"""The pytest plugin, used as its users do: by a test session of its own."""
+"""The pytest plugin in a test session of its own, as its users run it."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A control plane that has lost a part says so, for it would hang from then on."""
+"""Failure of a part of the control plane, which would hang unless the failure were reported."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ def test_a_part_of_the_node_that_ends_is_noticed(
 def test_a_bug_with_one_pod_does_not_stop_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that ended over one Pod would end over it again after its start."""
+    """A server that exited over one Pod would do so again after its restart."""
 
     async def main() -> bool:
         async with a_plane(tmp_path) as plane:

@@ -28,7 +28,7 @@ from tests.server_support import a_plane
 _POD = {"containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}]}
 _TEMPLATE = {"spec": {**_POD, "restartPolicy": "Never"}}
 
-#: What is created of each kind whose status a controller or the node reads.
+#: Object of each kind whose status a controller or the node reads.
 BODIES: dict[str, dict[str, Any]] = {
     "customresourcedefinitions.apiextensions.k8s.io": a_definition(),
     "namespaces": {},
@@ -46,7 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def sparse_items(shape: ObjectShape) -> list[dict[str, Any]]:
-    """Items with no field, with one only, and with all but one."""
+    """Return items with no field, with one only, and with all but one."""
     whole: dict[str, Any] = sample(shape, zero=False)
     one_only = [{name: value} for name, value in whole.items()]
     all_but_one = [{k: v for k, v in whole.items() if k != name} for name in whole]
@@ -98,7 +98,7 @@ def test_controllers_work_on_after_sparse_status(
                 names = [msgspec.json.decode(each)["metadata"]["name"] for each in left]
                 assert name not in names, f"not deleted after {status}"
             assert not plane.failed.done()
-            # Jobs that come later are not held up.
+            # Later Jobs are not delayed.
             await plane.client.write(a_job("after", completions=1, parallelism=1))
             await asyncio.sleep(60)
             after = msgspec.json.decode(

@@ -1,5 +1,7 @@
-"""What keeps the code easy to find: packages that say what they are for, folders small enough to
-read through, documentation that names modules which exist, helpers in modules of their own."""
+"""Structure of the code base: documented packages, small folders, separate test helpers.
+
+Documentation names only modules that exist.
+"""
 
 import ast
 import re
@@ -61,5 +63,5 @@ def test_no_test_imports_from_another_test() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module
     }
-    # What is shared belongs in a module of its own, such as `support.py`.
+    # Shared helpers belong in a module of their own, such as `support.py`.
     assert [pair for pair in imports if pair[1].rpartition(".")[2].startswith("test_")] == []

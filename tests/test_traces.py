@@ -40,7 +40,7 @@ class Collector:
             self._more.notify_all()
 
     def find(self, name: str, **attributes: str | int) -> Any:
-        """Waits for it."""
+        """Wait for a span and return it."""
         found: list[Any] = []
 
         def look() -> bool:
@@ -82,13 +82,13 @@ def a_collector() -> Iterator[Collector]:
 def a_traced_server(folder: Path, endpoint: str) -> Iterator[Server]:
     folder.mkdir(mode=0o700)
     server = Server(folder, ("--otlp-endpoint", endpoint))
-    # Variables of the SDK count.
+    # Environment variables of the OpenTelemetry SDK are honoured.
     server.environment = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
     server.start()
     try:
         yield server
     finally:
-        # Within the time that it is given.
+        # Within its stop timeout.
         assert server.stop() == 0
         end_supervisors(folder)
 
@@ -127,7 +127,7 @@ def test_requests_syncs_and_containers_are_traced(tmp_path: Path) -> None:
             assert (part.trace_id, part.parent_span_id) == (root.trace_id, root.span_id)
         assert values(container)["onejob_container_exit_code"] == 3
         assert container.end_time_unix_nano >= container.start_time_unix_nano
-        # A header that is no traceparent is as good as none.
+        # An invalid traceparent is ignored.
         _, request_id = post_job(server, "good", "true", "00-zz-\u00ff")
         asked = collector.find("CREATE jobs", onejob_request_id=request_id)
         assert asked.trace_id.hex() != CLIENT_TRACE

@@ -1,4 +1,4 @@
-"""Which folders and files are taken for our own."""
+"""Ownership and mode checks of folders and files that onejob trusts."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from onejob.trusted_paths import (
     require_trusted_folder,
 )
 
-#: Nobody on this machine.
+#: Uid of no user on this machine.
 STRANGER = 54_321
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -49,7 +49,7 @@ def test_a_folder_that_others_may_write_to_is_not(folder: Path, mode: int) -> No
 
 
 def test_nor_is_one_that_others_could_replace(folder: Path) -> None:
-    """Renaming needs no rights on what is renamed, only on the folder that it is in."""
+    """Renaming needs no permission on the file itself, only on its folder."""
     (folder / "inner").mkdir(mode=0o700)
     folder.chmod(0o777)
     with pytest.raises(NotTrusted, match=f"others may write to {folder}") as refused:
@@ -176,7 +176,7 @@ def test_a_fifo_in_place_of_a_file_is_refused_without_waiting(folder: Path) -> N
 
 
 def test_the_way_is_trusted_in_a_user_namespace_that_does_not_know_root(folder: Path) -> None:
-    """There, `/` belongs to nobody, and so does all that root has made."""
+    """There, `/` and all of root's files belong to the overflow uid."""
     program = (
         "import sys, pathlib; from onejob.trusted_paths import make_trusted_folder as make;"
         "make(pathlib.Path(sys.argv[1]))"

@@ -1,4 +1,4 @@
-"""Time that jumps: exact for seconds, and for years."""
+"""Virtual time: exact for seconds, and for years."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ HALF_A_YEAR = 2.0**24
 
 
 async def sleeps(first: float) -> list[float]:
-    """How long each of some short sleeps takes, after a long one."""
+    """Return the duration of each of some short sleeps, after a long one."""
     await asyncio.sleep(first)
     loop = asyncio.get_running_loop()
     taken = []

@@ -1,4 +1,4 @@
-"""A lack of threads delays work; it neither refuses requests nor ends the server."""
+"""Lack of threads: work is delayed, but requests are not refused and the server does not exit."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from tests.store.support import a_store, write
 
 @contextmanager
 def no_more_threads() -> Iterator[None]:
-    """As at pids.max: the kernel refuses each further thread."""
+    """Refuse each further thread, as the kernel does at pids.max."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -44,7 +44,7 @@ def test_pool_runs_work_at_once_without_any_thread() -> None:
             assert ran == ["first"]
             failed = pool.submit(int, "no number")
             assert isinstance(failed.exception(0), ValueError)
-        # The threads that come later find it in the queue.
+        # Later threads take it from the queue.
         pool.submit(ran.append, "second").result(60)
     assert ran == ["first", "second"]
 
@@ -96,7 +96,7 @@ def test_server_answers_large_requests_without_further_threads(tmp_path: Path) -
 def test_store_opens_with_a_damaged_document_without_threads(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The check of the pages, which has a thread of its own, is left out."""
+    """The page check, which has a thread of its own, is skipped."""
     key = Key("configmaps", "default", "a")
 
     async def live() -> None:
@@ -118,7 +118,7 @@ def test_store_refuses_to_open_in_one_line_without_a_thread_for_commits(tmp_path
         with no_more_threads(), pytest.raises(CannotOpen, match="no thread can be started") as why:
             await LogStore.open(tmp_path / "db", clock=virtual_clock())
         assert "\n" not in str(why.value)
-        # Nothing was left locked.
+        # No lock was left behind.
         async with a_store(tmp_path / "db"):
             pass
 
@@ -126,7 +126,7 @@ def test_store_refuses_to_open_in_one_line_without_a_thread_for_commits(tmp_path
 
 
 def test_mail_is_not_delivered_without_a_thread() -> None:
-    """It is sent again later, as after any other failure."""
+    """The mail is sent again later, as after any other failure."""
 
     async def live() -> None:
         channel = MailChannel(Email("x", sender="a@example.com", to=("b@example.com",), tls="none"))
@@ -138,7 +138,7 @@ def test_mail_is_not_delivered_without_a_thread() -> None:
     run_virtual(live())
 
 
-#: Stacks are larger than what is left of the address space, so that the kernel refuses threads and
+#: Stacks are larger than the rest of the address space, so that the kernel refuses threads and
 #: nothing else.
 _LIMITED = """
 import asyncio, resource, socket, sys, threading
@@ -174,7 +174,7 @@ runner.run(main())
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_prepared_loop_works_when_the_kernel_refuses_threads(loop: str) -> None:
-    """libuv aborted when a name was first resolved."""
+    """Regression: libuv aborted when a name was first resolved."""
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, loop],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A name that counts how often it is compared: shows what is looked up and what is searched for."""
+"""String that counts its comparisons, to distinguish lookups from linear searches."""
 
 
 class Counted(str):

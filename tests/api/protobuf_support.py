@@ -1,4 +1,4 @@
-"""Protobuf bodies and samples of all messages."""
+"""Protobuf bodies, and samples of all messages."""
 
 from typing import Any
 
@@ -48,7 +48,10 @@ def body(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def sample(shape: Shape, zero: bool, around: tuple[Shape, ...] = ()) -> Any:
-    """A value with every field of its shape, all empty or all set. A shape inside itself is {}."""
+    """Return a value with every field of its shape, all empty or all set.
+
+    A recursive shape is {}.
+    """
     match shape:
         case ObjectShape() if shape in around:
             return {}

@@ -1,4 +1,4 @@
-"""Just enough of an API server for kubectl to send its requests, which are kept."""
+"""Minimal API server that records the requests of kubectl."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _VERBS = ["get", "list", "create", "patch"]
 
 
 def discovery(groups: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Answers to legacy discovery: API version -> plural -> kind."""
+    """Return responses of legacy discovery: API version -> plural -> kind."""
     named = [version for version in groups if "/" in version]
     answers: dict[str, Any] = {
         "/version": _VERSION,
@@ -63,7 +63,7 @@ def discovery(groups: dict[str, dict[str, str]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Raw:
-    """An answer that is not JSON."""
+    """A response that is not JSON."""
 
     content_type: str
     body: bytes
@@ -78,7 +78,7 @@ class Recorder:
         self._url = ""
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """What kubectl printed; fails the test when kubectl failed."""
+        """Run kubectl and return its output; fail the test when kubectl fails."""
         environment = {**os.environ, "HOME": str(self._home), "KUBECONFIG": os.devnull}
         done = subprocess.run(
             ["kubectl", "--server", self._url, *arguments],
@@ -93,7 +93,7 @@ class Recorder:
         return done.stdout
 
     def bodies(self, method: str) -> list[tuple[str, bytes]]:
-        """(content type, body) of all requests with that method."""
+        """Return (content type, body) of all requests with that method."""
         return [(kind, body) for verb, _, kind, body in self.requests if verb == method]
 
     @contextmanager
@@ -116,7 +116,7 @@ class Recorder:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, *_: object) -> None:
-                """Tests stay quiet."""
+                """Log nothing."""
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]

@@ -1,4 +1,4 @@
-"""A service in virtual time and documents to give it."""
+"""Service in virtual time, and documents for it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -298,7 +298,7 @@ def test_the_four_steps_of_kubectls_migration() -> None:
         ),
         "kubectl-last-applied",
     )
-    # kubectl gives everything that client-side apply owned to its apply entry.
+    # kubectl transfers everything that client-side apply owned to its apply entry.
     third = copy.deepcopy(second)
     third["metadata"]["managedFields"] = [
         entry | {"manager": "kubectl", "operation": "Apply"}
@@ -388,13 +388,13 @@ def _leaves(value: Any) -> bool:
 
 
 def _within(part: Any, whole: Any) -> bool:
-    """Everything stated in `part` is so in `whole`; keyed items by key."""
+    """Return whether `whole` has all values of `part`; keyed items are matched by key."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             name in whole and _within(item, whole[name]) for name, item in part.items()
         )
     if not part:
-        # To state an empty keyed list says nothing about the items of others.
+        # An empty keyed list claims nothing about the items of other managers.
         return True
     if isinstance(part, list) and isinstance(part[0], dict):
         key = "name" if "name" in part[0] else "containerPort"

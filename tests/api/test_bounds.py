@@ -1,5 +1,7 @@
-"""No request takes, holds up or answers without bounds. Counted here; `python -m
-tests.api.worst_requests` measures."""
+"""Bounds on the memory, CPU time and response size of requests.
+
+Counted here; `python -m tests.api.worst_requests` measures.
+"""
 
 import asyncio
 import threading
@@ -210,7 +212,7 @@ def test_an_object_that_is_too_large_already_can_be_changed_but_not_grow(tmp_pat
         freed = {"metadata": {"finalizers": None}}
         outcome = await service.patch(POD, "default", "p", "merge", freed, PERSON)
         assert "finalizers" not in read(outcome.document)["metadata"]
-        # What onejob itself reports is never refused.
+        # Status reports of onejob itself are never refused.
         status = {"status": {"message": "x" * 100}}
         await service.patch(POD, "default", "p", "merge", status, TRUSTED, subresource="status")
 
@@ -271,7 +273,10 @@ def test_a_small_patch_of_a_large_object_is_large(tmp_path: Path) -> None:
 def decided_with_interference(
     folder: Path, interferences: int
 ) -> tuple[list[int], ApiError | None]:
-    """Patches a map while somebody else changes it, so many times. The values seen, the error."""
+    """Patch a map while another client changes it `times` times.
+
+    Return the values seen and the error.
+    """
     seen: list[int] = []
     errors: list[ApiError] = []
 
@@ -355,7 +360,7 @@ def test_large_requests_wait_for_each_other_and_not_without_end() -> None:
 
 
 class Spinner:
-    """Counts the turns that others have."""
+    """Counter of the turns that other tasks get on the event loop."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -397,9 +402,9 @@ def test_others_have_their_turn_while_many_objects_are_matched_or_deleted(tmp_pa
             async with Spinner() as spinner:
                 found = await service.list(CONFIGMAP, "default", selection)
             assert len(found.documents) == 40
-            assert spinner.turns >= 40 * 100_000 // yielding.YIELD_INTERVAL_BYTES - 1
-        # Each of a thousand terms is evaluated for each document.
-        long = ListOptions(label_selector=",".join(f"a{n}!=b" for n in range(1000)))
+            assert spinner.turns >= 40 * 100_000 // turns.YIELD_INTERVAL_BYTES - 1
+        # Each of three thousand terms is evaluated on each document.
+        long = ListOptions(label_selector=",".join(f"a{n}!=b" for n in range(3000)))
         async with Spinner() as spinner:
             await service.list(CONFIGMAP, "default", long)
         assert spinner.turns >= 7
@@ -467,7 +472,7 @@ def test_long_sorts_are_done_in_runs() -> None:
     assert list(ordered) == sorted(paths)
 
 
-# --- texts that are remembered ----------------------------------------------------------------
+# --- caches of texts --------------------------------------------------------------------------
 
 
 def test_long_texts_are_not_remembered() -> None:

@@ -1,4 +1,4 @@
-"""The page about what is served names a test in every row, and every resource."""
+"""Page about the served API: every row names a test, and every resource has a row."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ FOLDERS = (
     "tests/differential",
 )
 NAMED = sorted(set(re.findall(r"`(\w+)::(\w+)`", PAGE)))
-#: Rows below the heads of tables, but for those that explain the names of files.
+#: Rows below the heads of tables, except those that explain file names.
 ROWS = [
     line
     for line in PAGE.partition("## Resources")[2].splitlines()

@@ -1,4 +1,4 @@
-"""Namespaces say as whom their Pods run, and which folders of the host these may have."""
+"""Confinement of a namespace's Pods to users, groups and host paths."""
 
 from pathlib import Path
 from random import Random
@@ -73,7 +73,7 @@ def test_a_job_whose_pods_would_be_refused_gets_a_warning(tmp_path: Path) -> Non
 
 
 def test_pods_that_must_not_be_root_have_no_folders_that_nobody_named(tmp_path: Path) -> None:
-    """Root would mount them, and create them, wherever their user may not go."""
+    """Root would mount and create them where their user may not go."""
 
     async def attempt(service: Service, path: str) -> str:
         volume = {"name": "v", "hostPath": {"path": path, "type": "FileOrCreate"}}

@@ -1,4 +1,4 @@
-"""What becomes of a new Pod is the same whether its spec is judged anew or was seen before."""
+"""Cache of Pod specs: a new Pod is the same whether its spec was cached or not."""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -94,7 +94,7 @@ def test_a_spec_that_was_seen_before_comes_out_the_same(
     tmp_path: Path, options: WriteOptions
 ) -> None:
     async def test(remembering: Writes, plain: Writes) -> None:
-        # Our own writers send nothing that is not well formed.
+        # Our own writers send only well-formed documents.
         pods = PODS_TO_MAKE[:3] + PODS_TO_MAKE[9:12] if options.trusted else PODS_TO_MAKE
         for pod in pods:
             for _ in range(2):

@@ -29,7 +29,7 @@ def normalised(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_empty(value: Any) -> Any:
-    """Go writes structs that are no pointers even if they are empty."""
+    """Remove empty structs, which Go writes unless they are pointers."""
     if isinstance(value, dict) and value.keys() >= {"metadata", "spec", "status"}:
         status = value["status"]
         if status.get("acceptedNames") == {"plural": "", "kind": ""}:
@@ -139,7 +139,7 @@ def nested(levels: int, wrap: Any) -> bytes:
     return schema_field(schema)
 
 
-#: How a schema holds another, with the JSON levels that each adds.
+#: Ways in which a schema contains another, with the JSON levels that each adds.
 WRAPPINGS: dict[str, Any] = {
     "not": (1, lambda inner: message((28, inner))),
     "items": (1, lambda inner: message((24, message((1, inner))))),

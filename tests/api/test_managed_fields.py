@@ -207,7 +207,7 @@ def test_one_empty_entry_resets_them() -> None:
 
 
 def test_a_client_may_hand_fields_to_another_manager() -> None:
-    """What kubectl does with a JSON patch when it moves to server-side apply."""
+    """kubectl does this with a JSON patch when it moves to server-side apply."""
     old = created(a_job(parallelism=1), "kubectl-client-side-apply")
     new = copy.deepcopy(old)
     new["metadata"]["managedFields"][0] |= {"manager": "kubectl", "operation": "Apply"}

@@ -1,4 +1,4 @@
-"""What names may look like, and the exact words about those that do not."""
+"""Validation of names, with the exact error messages."""
 
 from collections.abc import Callable, Sequence
 from random import Random

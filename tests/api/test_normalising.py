@@ -1,4 +1,4 @@
-"""What `normalise` promises for any document, and for those that upstream wrote."""
+"""Properties of `normalise` for any document, and for documents that upstream wrote."""
 
 import copy
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_any_document_is_refused_or_settles(data: st.DataObject) -> None:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key or index) inside a document."""
+    """Yield every (container, key or index) inside a document."""
     keys: Any = value.keys() if isinstance(value, dict) else range(len(value))
     for key in keys:
         yield value, key

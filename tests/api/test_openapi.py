@@ -110,7 +110,7 @@ def test_prepare_ends_while_kinds_keep_changing() -> None:
         changes = 0
         while not preparing.done() and (changes := changes + 1) < 2000:
             serve(schema, kinds, Kind(f"g{changes}", "v1", "W", "ws", "w", custom=True))
-            # Several changes in the time that it takes to make the documents.
+            # Several changes while the documents are being built.
             await asyncio.sleep(0.01)
         assert preparing.done()
         assert f"apis/g{changes}/v1" in json.loads(documents.root())["paths"]
@@ -339,7 +339,7 @@ class TestVersion2:
 
 
 class TestVersion2WithKubectl:
-    """kubectl takes the v2 document, in protobuf, from servers that have no v3."""
+    """kubectl reads the v2 document, in protobuf, from servers that have no v3."""
 
     pytestmark = needs_kubectl
 
@@ -365,7 +365,7 @@ class TestVersion2WithKubectl:
         assert json.loads(body)["odd"] == 1
 
     def test_apply_knows_the_merge_keys(self, tmp_path: Path) -> None:
-        """Of a field that this kubectl was built without: it must be in the document."""
+        """For a field that this kubectl was built without: it must be in the document."""
         live = _applied(_with(containers=[{"name": "a", "image": "1"}, {"name": "b"}]))
         wanted = _with(containers=[{"name": "b"}], ttlSecondsAfterFinished=5)
         answers = self.answers()
@@ -424,7 +424,7 @@ class TestWithKubectl:
         assert json.loads(body)["odd"] == 1
 
     def test_apply_knows_the_merge_keys_of_the_documents(self, tmp_path: Path) -> None:
-        """Also of fields that this kubectl was built without."""
+        """Also for fields that this kubectl was built without."""
         live = _applied(_with(containers=[{"name": "a", "image": "1"}, {"name": "b"}]))
         wanted = _with(containers=[{"name": "b"}], ttlSecondsAfterFinished=5)
         answers = self.answers()
@@ -457,6 +457,6 @@ def _with(**pod_spec: Any) -> dict[str, Any]:
 
 
 def _applied(job: dict[str, Any]) -> dict[str, Any]:
-    """As client-side apply left it."""
+    """Return the Job as client-side apply left it."""
     annotation = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(job)}
     return job | {"metadata": job["metadata"] | {"annotations": annotation}}

@@ -135,7 +135,7 @@ def test_a_merge_patch_leaves_its_arguments_alone_and_settles(doc: Any, patch: A
     merged = merge_patch(doc, patch)
     assert merge_patch(merged, patch) == merged
     assert (doc, patch) == before
-    # What it does not touch is shared with the document, but nothing with the patch.
+    # Untouched parts are shared with the document, but nothing is shared with the patch.
     _scribble(merged)
     assert patch == before[1]
 

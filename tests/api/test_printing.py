@@ -1,4 +1,4 @@
-"""Tables: every column of every kind, and durations at every boundary."""
+"""Table output: every column of every kind, and durations at every boundary."""
 
 from datetime import timedelta
 from typing import Any
@@ -55,7 +55,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 
 def row(resource: str, doc: dict[str, Any], **gates: bool) -> dict[str, Any]:
-    """Column name -> cell, in order; wide columns are marked."""
+    """Return cells by column name, in order; wide columns are marked."""
     kind = strategy(resource, **gates)
     names = [c["name"] + (" (wide)" if c["priority"] else "") for c in kind.columns()]
     return dict(zip(names, kind.cells(doc, NOON), strict=True))
@@ -339,7 +339,7 @@ INIT = {"initContainers": [{"name": "i"}, {"name": "j"}]}
         ({"phase": "Failed", "containerStatuses": [ended(3)]}, {}, "ExitCode:3"),
         ({"phase": "Failed", "containerStatuses": [ended(0, signal=9)]}, {}, "Signal:9"),
         ({"phase": "Pending", "containerStatuses": [waiting("ErrImagePull")]}, {}, "ErrImagePull"),
-        # The last container is looked at first, so the first has the last word.
+        # The last container is evaluated first, so the first one decides.
         (
             {"phase": "Running", "containerStatuses": [waiting("X"), waiting("Y", "b")]},
             TWO,
@@ -442,7 +442,7 @@ def test_sidecars_count_as_containers() -> None:
     }
     shown = row("pods", a_pod(status, **sidecar))
     assert shown["Ready"] == "2/2"
-    # Restarts of plain init containers are forgotten once they are done.
+    # Restarts of plain init containers are not counted once they are done.
     assert shown["Restarts"] == "3"
 
 

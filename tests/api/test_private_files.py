@@ -1,4 +1,4 @@
-"""Keys, tokens and kubeconfigs go where they belong, whatever lies in the way."""
+"""Writing of keys, tokens and kubeconfigs, whatever already exists at their path."""
 
 import os
 from pathlib import Path

@@ -189,7 +189,7 @@ class TestWithKubectl:
 
     @pytest.mark.parametrize("zero", [False, True])
     def test_a_job_with_every_field_set(self, tmp_path: Path, zero: bool) -> None:
-        """kubectl's JSON of an object is the measure for what its protobuf must become."""
+        """kubectl's JSON of an object is the reference for its decoded protobuf."""
         job_type = load_schema().kind("batch/v1", "Job")
         answers = discovery({"v1": {}, "batch/v1": {"jobs": "Job", "cronjobs": "CronJob"}})
         cronjob: Any = sample(load_schema().kind("batch/v1", "CronJob"), zero)

@@ -1,4 +1,4 @@
-"""Protobuf as it is written: read again, it is the document that was written."""
+"""Protobuf encoding: decoding it again returns the same document."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""ResourceQuotas count exactly, whoever writes and whatever happens to the writes."""
+"""ResourceQuotas: exact counts for all writers and for failed writes."""
 
 import asyncio
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_controllers_are_bound_by_a_quota_like_everybody(tmp_path: Path) -> None
     async def test(service: Service) -> None:
         client = LocalClient(service)
         pod = b'{"metadata":{"generateName":"p-"},"spec":{"containers":[{"name":"c","image":"i"}]}}'
-        # Before there is a quota such Pods take the shortest way.
+        # Without a quota, such Pods take the fast path.
         for _ in range(2):
             await client.write(Create(PODS, "default", pod))
         await _bound(service, pods="4")
@@ -91,7 +91,7 @@ def test_a_pod_that_ends_or_goes_makes_room(tmp_path: Path) -> None:
 
 
 def test_no_pod_makes_room_by_asking_for_less_than_nothing(tmp_path: Path) -> None:
-    """Quotas count what a Pod says of itself as a whole, where it does."""
+    """Quotas count the requests of a Pod as a whole, where it has them."""
     asking = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]
     tries: list[dict[str, Any]] = [
         {"overhead": {"cpu": "-5"}},
@@ -166,7 +166,7 @@ def test_a_dry_run_is_judged_and_uses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_large_object_is_counted_when_it_is_staged_and_not_before(tmp_path: Path) -> None:
-    """Such writes are decided by another thread, while others go on."""
+    """Such writes are decided in another thread, while others go on."""
 
     async def test(service: Service) -> None:
         await _bound(service, count__configmaps="1")

@@ -1,4 +1,4 @@
-"""Documents that are rewritten without being read."""
+"""Replacement of the revision in an encoded document, without decoding it."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Documents that are split and decoded as they are read: to everybody they look like dicts."""
+"""Lazily decoded documents: split into sections, they behave like dicts."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ def test_only_what_is_read_is_decoded() -> None:
 
 
 def test_a_change_to_one_section_leaves_the_bytes_of_the_others() -> None:
-    # Not as we would write it: with blanks, and with numbers in another form.
+    # Not in our own format: with blanks, and with numbers in another form.
     text = b'{"kind":"Pod","spec":{"a": 1.50,"b":[ ]},"status":{"phase":"Pending","x":1e3}}'
     doc = sectioned(text)
     doc["status"]["phase"] = "Running"

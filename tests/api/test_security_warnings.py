@@ -1,4 +1,4 @@
-"""Whoever creates a Pod, or what makes Pods, is told what the node will not enforce."""
+"""Warnings to creators of Pods and workloads about settings that the node does not enforce."""
 
 import asyncio
 import copy

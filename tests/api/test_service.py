@@ -1,4 +1,4 @@
-"""The verbs, on the real store, in virtual time."""
+"""Verbs of the service, on the real store, in virtual time."""
 
 import asyncio
 import itertools
@@ -668,7 +668,7 @@ def test_a_watch_that_is_never_idle_gets_its_bookmarks_and_ends_in_time(tmp_path
         writing.cancel()
         events = [event for batch in batches for event in batch]
         assert sum(event.type == "BOOKMARK" for event in events) == 3
-        # A bookmark never runs ahead of what was shown.
+        # A bookmark is never newer than the events sent.
         shown = start
         for event in events:
             if event.type == "BOOKMARK":

@@ -1,4 +1,4 @@
-"""What many watchers get alike is made once."""
+"""Sharing of encoded events between watchers."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ async def _no_body() -> dict[str, Any]:
 def watching(
     service: Service, media: Media, form: Form, **options: Any
 ) -> "asyncio.Task[AsyncIterator[bytes]]":
-    """Lines as they would be sent."""
+    """Yield the lines as they would be sent."""
 
     async def start() -> AsyncIterator[bytes]:
         request = Request("GET", {}, {}, PERSON.user, _no_body)

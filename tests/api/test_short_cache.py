@@ -1,4 +1,4 @@
-"""What is remembered for texts that callers choose is bounded in bytes, too."""
+"""Caches keyed by callers' texts: bounded in bytes, too."""
 
 import tracemalloc
 from collections.abc import Callable

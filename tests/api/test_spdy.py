@@ -1,4 +1,4 @@
-"""SPDY's frames, both ways."""
+"""SPDY frames: encoding and decoding."""
 
 import struct
 import zlib
@@ -21,7 +21,7 @@ HEADERS = {"streamtype": "data", "port": "8080", "requestid": "0"}
 
 
 def test_the_dictionary_is_the_one_that_everybody_has() -> None:
-    # What zlib writes into a stream that was compressed with it.
+    # zlib writes this checksum into a stream that was compressed with the dictionary.
     assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2
 
 

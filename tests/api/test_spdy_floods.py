@@ -1,4 +1,4 @@
-"""Floods of small or compressed frames in SPDY: other work of the event loop gets its turns."""
+"""Floods of small or compressed SPDY frames: other work of the event loop gets its turns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +36,7 @@ async def session(receive: Receive, send: Send) -> None:
 
 
 def carried(run: Run, *messages: bytes) -> tuple[int, bytes]:
-    """Turns of the event loop that others had meanwhile, and all that was sent."""
+    """Return the turns of other tasks meanwhile, and all bytes sent."""
     sent: list[bytes] = []
     left = list(messages)
 

@@ -305,7 +305,7 @@ def test_the_difference_of_two_documents_leads_from_one_to_the_other(old: Any, n
 
 
 def _difference(old: Any, new: Any) -> Any:
-    """The patch a client would compute: removals by directive, and the whole order."""
+    """Return the patch that a client would compute: removals by directive, and the whole order."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)
@@ -356,7 +356,7 @@ def test_long_lists_are_merged_by_looking_items_up() -> None:
     merged = strategic_merge(old, patch, POD)
     assert [volume["name"] for volume in merged["spec"]["volumes"]] == list(reversed(names))
     assert merged["spec"]["volumes"][0]["emptyDir"] == {"medium": "Memory"}
-    # Sorted and checked in order, which takes n log n; each with each would be four million.
+    # Sorting takes n log n comparisons; comparing all pairs would take four million.
     assert Counted.comparisons < 100 * count
 
 

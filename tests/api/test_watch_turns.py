@@ -1,4 +1,4 @@
-"""Many watches share the work on a change and the turns of the event loop."""
+"""Many watches: they share the encoding of a change and the turns of the event loop."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ async def _no_body() -> dict[str, Any]:
 
 
 class LoopTurns:
-    """Counts the turns of the event loop while it is open."""
+    """Counter of event loop turns while it is open."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -106,7 +106,7 @@ def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
 
     served(tmp_path, test)
     assert sum(sent.values()) > watches * size
-    # Ten megabytes, of which half a megabyte in each turn, and what exceeds it by one event.
+    # Ten megabytes, of which half a megabyte per turn, plus at most one event.
     assert max(sent.values()) < 1_000_000
 
 
@@ -128,7 +128,7 @@ def test_large_events_are_made_once_for_all_watches(tmp_path: Path, form: Any) -
 
         makers = [asyncio.create_task(made()) for _ in range(20)]
         await asyncio.sleep(0)
-        # The first one leaves while it is being made.
+        # The first one leaves while the piece is being encoded.
         makers[0].cancel()
         pieces = await asyncio.gather(*makers[1:])
         assert len(set(pieces)) == 1

@@ -1,4 +1,4 @@
-"""The worker for large requests is fair between users."""
+"""Fairness between users in the worker for large requests."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from onejob.wire.errors import TooManyRequests
 
 
 class Bench:
-    """A worker whose work waits until the test lets it end; records whose work was done."""
+    """Worker whose tasks wait until the test releases them; records the order of users."""
 
     def __init__(self) -> None:
         self.worker = Worker()

@@ -1,4 +1,4 @@
-"""Two servers with the same clock and the same random numbers, to do one thing both ways."""
+"""Two servers with equal clocks and random numbers, to compare two ways of one operation."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Attacks of several steps by a user with role `edit`: large volumes, hostile mirror targets,
-watches without a reader, floods of large requests."""
+"""Multi-step attacks by a user with role `edit`.
+
+Large volumes, hostile mirror targets, watches without a reader, floods of large requests.
+"""
 
 import base64
 import json
@@ -31,7 +33,7 @@ _USERS = ("flood", "victim")
 
 @dataclass
 class Attack:
-    """Measured on a fresh server: what one leaves behind must not count for the next."""
+    """One attack, measured on a fresh server: leftovers must not count for the next one."""
 
     name: str
     #: Carries it out and returns a remark for the table.
@@ -165,7 +167,7 @@ def _mirror_endless_line(api: Api) -> str:
 
 
 def _mirror(api: Api, answer: Callable[[str], list[bytes]]) -> str:
-    """Have a Job mirrored to a target that answers like this, for some seconds."""
+    """Have a Job mirrored to a target with these responses, for some seconds."""
     with _target(answer) as (kubeconfig, requests):
         secret = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The requests that cost a server most, in bodies, patches, queries and numbers of objects."""
+"""The most expensive requests: bodies, patches, queries and numbers of objects."""
 
 import gzip
 import json
@@ -33,9 +33,9 @@ class Case:
     body: Callable[[], bytes] = lambda: b""
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
-    #: For streams that do not end: how long nothing may come until it counts as read.
+    #: For endless streams: seconds without data after which the response counts as complete.
     read_seconds: float = 0.0
-    #: Whether a second time would be another request.
+    #: Whether the request cannot be repeated unchanged.
     once: bool = False
 
 
@@ -96,7 +96,7 @@ def items_within(make: Callable[[int], Any], count: int) -> list[Any]:
 
 
 def in_list(item: bytes) -> bytes:
-    """As many of one item as a body can hold, in a field that nobody knows."""
+    """Return a body with as many copies of an item as fit, in an unknown field."""
     head, tail = b'{"metadata":{"generateName":"worst-"},"x":[', b"]}"
     count = (MAX_BODY - len(head) - len(tail)) // (len(item) + 1)
     return head + b",".join([item] * count) + tail
@@ -138,7 +138,7 @@ def protobuf(raw: bytes, api_version: bytes = b"v1", kind: bytes = b"Pod") -> by
 
 
 def nested_protobuf() -> bytes:
-    """Objects inside objects, as deep as a few types lead back to themselves."""
+    """Return nested objects, as deep as recursive types allow."""
     raw = b""
     for _ in range(5000):
         raw = message(1, raw)[: MAX_BODY // 2]
@@ -146,7 +146,7 @@ def nested_protobuf() -> bytes:
 
 
 def nested_definition() -> bytes:
-    """A schema of 40,000 levels of `not`."""
+    """Return a schema of 40,000 levels of `not`."""
     raw = b""
     for _ in range(40_000):
         raw = message(28, raw)
@@ -164,7 +164,7 @@ def with_env(count: int) -> dict[str, Any]:
 
 
 def scheduled(variables: list[dict[str, str]]) -> dict[str, Any]:
-    """A Pod that is run at once."""
+    """Return a Pod that is run at once."""
     container = {"name": "c", "image": "busybox", "command": ["true"], "env": variables}
     return pod(containers=[container], schedulingGates=[], restartPolicy="Never")
 
@@ -445,7 +445,7 @@ def cases() -> Iterator[Case]:
         partial(status_indexes, 520_000),
         MERGE,
     )
-    # As large as is accepted.
+    # Of the largest accepted size.
     yield Case(
         "accepted: strategic merge, 8,000 items",
         "PATCH",

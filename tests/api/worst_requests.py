@@ -1,13 +1,13 @@
-"""The requests that cost a server most, and what everybody else notices of each.
+"""Benchmark of the most expensive requests and the delay that each causes for other clients.
 
     python -m tests.api.worst_requests [--only TEXT] [--rounds 3] [--objects 10000]
 
-Starts a real `onejob serve`, sends one request after the other, and meanwhile a tiny GET again and
-again from another process. The table shows the longest wait for a tiny GET beside each request, the
-CPU time that the event loop used during one such wait and in all, the answer's code and size, the
-time it took and the server's peak memory. `--only attack` runs the attacks of several steps
+Starts a real `onejob serve`, sends one request after the other, and meanwhile a tiny GET repeatedly
+from another process. The table shows the longest wait for a tiny GET during each request, the CPU
+time that the event loop used during one such wait and in total, the response's code and size, its
+duration and the server's peak memory. `--only attack` runs the multi-step attacks
 (`worst_attacks`). Timings depend on the machine, so this is run by hand; `tests/api/test_bounds.py`
-holds the structure in the suite.
+guards the structure in the suite.
 """
 
 import argparse
@@ -48,13 +48,13 @@ from tests.api.worst_support import (
 )
 from tests.e2e.serving import Server, a_server
 
-#: After an answer the server may still work on what was asked: the prober watches this long.
+#: Seconds to keep probing after a response, as the server may still work on the request.
 _SETTLING_SECONDS = 0.5
-#: A second without requests between two, so that each begins with an idle server.
+#: Pause before each request, so that it begins with an idle server.
 _PAUSE_SECONDS = 0.2
 
 
-# --- what is there before ---------------------------------------------------------------------
+# --- existing objects -------------------------------------------------------------------------
 
 
 def prepare(api: Api, objects: int) -> None:
@@ -117,7 +117,7 @@ class Measured:
     answer_bytes: int
     seconds: float
     waits: Waits
-    #: CPU time of the event loop's thread, the tiny GETs included.
+    #: CPU time of the event loop's thread, including the tiny GETs.
     loop_seconds: float
     peak_mb: int
     remark: str = ""

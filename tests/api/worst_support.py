@@ -1,4 +1,4 @@
-"""Client of a measured server, and a probe of the waits of others beside a load."""
+"""Client of a measured server, and a probe of the latency of other clients under load."""
 
 import http.client
 import multiprocessing
@@ -56,16 +56,19 @@ class Api:
 
 
 class Waits(NamedTuple):
-    """The longest wait for a tiny GET, in seconds, and the most CPU time that the thread of the
-    event loop used during one such wait. The latter does not depend on what else the machine runs,
-    but does not show waits for a lock that another thread of the server holds."""
+    """Longest wait for a tiny GET, in seconds, and the event loop's CPU time.
+
+    `loop_cpu` is the most CPU time that the thread of the event loop used during one such wait. It
+    does not depend on other load of the machine, but does not show waits for a lock that another
+    thread of the server holds.
+    """
 
     longest: float
     loop_cpu: float
 
 
 class Prober:
-    """Sends a tiny GET again and again, in a process of its own."""
+    """Process that sends a tiny GET repeatedly."""
 
     def __init__(self, api: Api, pid: int) -> None:
         context = multiprocessing.get_context("spawn")

@@ -1,8 +1,8 @@
-"""Many daily CronJobs over a long time: `python -m tests.controllers.cron_soak --days 365`.
+"""Soak test of many daily CronJobs: `python -m tests.controllers.cron_soak --days 365`.
 
-The whole control plane runs in virtual time, with a node that ends every Pod after a second.
-Every slot must have run exactly once and in order, and the server must be no bigger at the end
-than early on.
+The whole control plane runs in virtual time, with a node that ends every Pod after a second. Every
+slot must have run exactly once and in order, and the server must not be larger at the end than
+early on.
 """
 
 import argparse
@@ -32,10 +32,10 @@ from tests.holdings import Holdings, holdings
 
 DAY_SECONDS = 86400.0
 HISTORY = 3
-#: How often the server is measured, which takes a while.
+#: Days between measurements of the server, which take a while.
 MEASURED_DAYS = 5
 _NODE = "node"
-#: Every so manieth Job goes by its TTL, before the history limit can reach it.
+#: One in this many Jobs is deleted by its TTL, before the history limit applies.
 _WITH_TTL = 5
 _TTL_SECONDS = 30 * 3600
 _DAY = timedelta(days=1)
@@ -43,25 +43,25 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How big the server is at some time."""
+    """Size of the server at some time."""
 
     day: int
     objects: int
     database_bytes: int
     peak_rss_mb: float
-    #: What the store, the informers and the controllers hold in containers.
+    #: Sizes of the containers in the store, the informers and the controllers.
     held: Holdings
 
 
 @dataclass
 class Books:
-    """Whether every slot of every CronJob ran once: kept in a size that does not grow."""
+    """Check that every slot of every CronJob ran once, in constant memory."""
 
     #: CronJob -> the slot of its newest Job.
     newest: dict[str, datetime] = field(default_factory=dict)
     runs: int = 0
     completed: int = 0
-    #: What should not have happened.
+    #: Violations.
     surprises: list[str] = field(default_factory=list)
     sizes: list[Sizes] = field(default_factory=list)
 
@@ -84,8 +84,10 @@ class Books:
 
 
 class BatchNode:
-    """Binds Pods as they come and tells of their end a second later, each wave at once. Keeps no
-    books, so that what grows is the server."""
+    """Node that binds Pods at once and reports their ends a second later, in batches.
+
+    It keeps no records, so that only the server can grow.
+    """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -144,7 +146,7 @@ async def soak(folder: Path, cronjobs: int, days: int, *, talks: bool = False) -
 
 
 def _cronjob(number: int) -> bytes:
-    """Half of them all at midnight, the others at sixty times of the day."""
+    """Return a CronJob: half of them run at midnight, the others at sixty times of the day."""
     schedule = "@daily" if number % 2 else f"{number % 60} {number % 24} * * *"
     ttl = {} if number % _WITH_TTL else {"ttlSecondsAfterFinished": _TTL_SECONDS}
     document = {
@@ -165,7 +167,7 @@ def _measure(house: House, folder: Path, day: int) -> Sizes:
     database_bytes = sum(path.stat().st_size for path in folder.glob("onejob.db*"))
     gc.collect()
     held = holdings(house)
-    # After the looking, which takes memory itself and the same each time.
+    # After the census, which takes memory itself, the same each time.
     return Sizes(day, objects, database_bytes, peak_rss_mb(), held)
 
 

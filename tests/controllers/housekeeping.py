@@ -1,4 +1,4 @@
-"""The controllers that keep house, on the real store and API, in virtual time."""
+"""Cluster with selected controllers, on the real store and API, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -47,19 +47,19 @@ TEMPLATE = {
 
 
 class SettableClock(LoopClock):
-    """A wall clock that a test can set; timers do not notice, as on a real machine."""
+    """Wall clock that a test can set; timers are not affected, as on a real machine."""
 
     def set_by(self, jump: timedelta) -> None:
         self.epoch += jump
 
 
 def a_settable_clock() -> SettableClock:
-    """Of the running virtual loop."""
+    """Return the clock of the running virtual loop."""
     return SettableClock(asyncio.get_running_loop(), NOON)
 
 
 class LateWatch(LocalClient):
-    """Tells of the changes of one resource only after a while, as a busy network would."""
+    """Client that delivers the changes of one resource late, as a busy network would."""
 
     def __init__(self, service: Service, resource: str, seconds: float) -> None:
         super().__init__(service)
@@ -76,7 +76,7 @@ class LateWatch(LocalClient):
 
 
 class ForgetfulWatch(LocalClient):
-    """Says of the deletions of one resource only that its history is gone."""
+    """Client that reports deletions of one resource only as an expired history (410)."""
 
     def __init__(self, service: Service, resource: str) -> None:
         super().__init__(service)
@@ -93,7 +93,7 @@ class ForgetfulWatch(LocalClient):
 
 @dataclass
 class House:
-    """A cluster with some of its controllers running."""
+    """Cluster with some of its controllers running."""
 
     cluster: Cluster
     client: LocalClient
@@ -144,7 +144,7 @@ class House:
         await self.client.write(Delete(key, propagation))
 
     async def reasons(self) -> list[str]:
-        """Of all events so far, each as often as it was counted, in no particular order."""
+        """Return the reasons of all events, repeated by their counts, in no particular order."""
         return [
             event["reason"]
             for event in await self.all_of(EVENTS)
@@ -152,7 +152,7 @@ class House:
         ]
 
     async def finish(self, job: Key, condition: str = "Complete") -> None:
-        """End a Job as its controller would."""
+        """Write the status with which its controller would finish a Job."""
         await self.patch(job, self.ending(condition), "status")
 
     def ending(self, condition: str = "Complete") -> dict[str, Any]:
@@ -170,7 +170,7 @@ class House:
     async def many_finished_jobs(
         self, names: list[str], *, namespace: str = "default", **spec: Any
     ) -> None:
-        """Created and ended with two commits."""
+        """Create and finish Jobs in two commits."""
         documents = [
             {
                 "apiVersion": "batch/v1",
@@ -214,9 +214,12 @@ async def a_house(
     client_of: Callable[[Service], LocalClient] = LocalClient,
     staged: bool = False,
 ) -> AsyncIterator[House]:
-    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events,
-    jobs. The controllers use the client that `client_of` makes; if `staged`, the writes of a
-    CronJob's sync share a commit, as in a server."""
+    """Run a cluster with some controllers.
+
+    `which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events, jobs.
+    The controllers use the client that `client_of` makes; if `staged`, the writes of a CronJob's
+    sync share a commit, as in a server.
+    """
     gates = gates or FeatureGates()
     async with a_cluster(folder, gates=gates) as cluster:
         clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
@@ -225,7 +228,7 @@ async def a_house(
         recorder = EventRecorder(client, "test", clock)
         house = House(cluster, cluster.client, clock, metrics, informers)
         context = ControllerContext(client, informers, recorder, clock, metrics)
-        # Some tests live through weeks.
+        # Some tests simulate weeks.
         watch = ClockWatch(clock, look_every_seconds=60)
         runs = [recorder.run, watch.run]
         if "cronjobs" in which:

@@ -18,7 +18,7 @@ _IN_MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory where possible: two weeks take tens of thousands of commits."""
+    """Yield a folder in memory where possible: two weeks take tens of thousands of commits."""
     place = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="onejob-soak-", dir=place) as name:
         yield Path(name)
@@ -35,7 +35,7 @@ def test_cronjobs_run_every_slot_once(folder: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_server_stops_growing_under_cronjobs(folder: Path) -> None:
-    """Thousands of runs: bounded caches are nearly full by then, and only leaks still grow."""
+    """After thousands of runs, bounded caches are nearly full, and only leaks still grow."""
     books = run_virtual(soak(folder, 400, DAYS))
     assert books.surprises == []
     assert books.runs == books.completed == 400 * DAYS

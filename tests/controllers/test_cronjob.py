@@ -1,4 +1,4 @@
-"""The CronJob controller on the real store and API, in virtual time. It begins at noon."""
+"""CronJob controller on the real store and API, in virtual time. It begins at noon."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) ->
             key = await a_cronjob(house)
             await asyncio.sleep(70)
             assert await house.names(JOBS) == [job(1)]
-            # A second look would have noted that no time is due any more.
+            # A second sync would have noted that no slot is due any more.
             assert house.cronjobs.note(key) == ""
             await house.finish(Key(JOBS, "default", job(1)))
             await asyncio.sleep(1)
@@ -328,8 +328,10 @@ def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: P
 
 
 class FailingClient(LateWatch):
-    """Refuses each status of a CronJob, or loses the answer to each creation of a Job and shows
-    Jobs late."""
+    """Client that refuses CronJob statuses, or loses responses and shows Jobs late.
+
+    The lost responses are those to creations of Jobs.
+    """
 
     def __init__(self, service: Service, *, refuses_status: bool, loses_answers: bool) -> None:
         super().__init__(service, JOBS, 600 if loses_answers else 0)
@@ -354,7 +356,7 @@ class FailingClient(LateWatch):
 def test_forbid_counts_a_job_that_the_status_does_not_list(
     tmp_path: Path, refuses_status: bool, loses_answers: bool
 ) -> None:
-    """When it is looked at again, another slot is due, whose Job has another name."""
+    """At the next sync another slot is due, whose Job has another name."""
     clients: list[FailingClient] = []
 
     def losing(service: Service) -> FailingClient:
@@ -389,7 +391,7 @@ def _refusing_statuses() -> tuple[list[FailingClient], Callable[[Service], Faili
 
 
 def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: Path) -> None:
-    """The Job is all that shows that the slot was run, for as long as the status does not."""
+    """The Job is the only evidence that the slot was run until the status records it."""
     clients, failing = _refusing_statuses()
 
     async def main() -> None:
@@ -412,7 +414,7 @@ def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: 
 def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recorded(
     tmp_path: Path,
 ) -> None:
-    """Of that Job nothing is left but what the controller knows."""
+    """Only the controller's memory still has that Job."""
     clients, failing = _refusing_statuses()
 
     async def main() -> None:
@@ -433,7 +435,7 @@ def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recor
 
 
 class LosesOneAnswer(LocalClient):
-    """Loses the answer to one creation of a Job."""
+    """Client that loses the response to one creation of a Job."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -454,8 +456,11 @@ class LosesOneAnswer(LocalClient):
 def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_it(
     tmp_path: Path, how: str, set_back: bool
 ) -> None:
-    """Its creation was not answered, but the Job was seen. Where the clock was set back, it looks
-    like one that was recorded: its slot is before that of the last run."""
+    """Its creation was not answered, but the watch showed the Job.
+
+    If the clock was set back, it looks like a recorded one: its slot is before that of the last
+    run.
+    """
     clients: list[LosesOneAnswer] = []
 
     def losing(service: Service) -> LosesOneAnswer:
@@ -489,8 +494,10 @@ def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_
 def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
     tmp_path: Path, when: str
 ) -> None:
-    """The status of a run could not be written, and its slot is before that of the last run: only
-    the Job shows that it was run, until it is recorded; then the Job may be deleted."""
+    """The status of a run could not be written, and its slot is before that of the last run.
+
+    Only the Job shows that it ran, until it is recorded; then the Job may be deleted.
+    """
     clients: list[FailingClient] = []
 
     def failing(service: Service) -> FailingClient:
@@ -515,7 +522,7 @@ def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
             if when == "before the restart":
                 await house.finish(key)
         async with a_house(tmp_path, "cronjobs") as house:
-            # The clock of a house begins at noon plus the time of the loop; go on before it.
+            # The clock of a house begins at noon plus the time of the loop; continue before it.
             house.clock.set_by(timedelta(minutes=-15))
             await asyncio.sleep(1)
             if when == "after the restart":
@@ -536,7 +543,7 @@ def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
 def test_cronjob_commits_a_job_together_with_the_status_that_records_it(
     tmp_path: Path, policy: str
 ) -> None:
-    """Whenever a Job can be read, its slot is recorded: no crash can part them."""
+    """Whenever a Job can be read, its slot is recorded: no crash can separate them."""
     seen: list[bool] = []
 
     async def main() -> None:
@@ -564,7 +571,7 @@ def test_cronjob_commits_a_job_together_with_the_status_that_records_it(
 
 
 class RefusesStatus(LocalClient):
-    """Refuses the first statuses of CronJobs that are staged."""
+    """Client that refuses the first staged statuses of CronJobs."""
 
     refusals = 3
 
@@ -590,7 +597,7 @@ def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path) -> N
 
 
 class RollsBack(LocalClient):
-    """Loses the first commit with a Job in it, and all that is staged with it."""
+    """Client that rolls back the first commit with a Job, with all writes staged with it."""
 
     staged_job = False
     lost = False
@@ -630,7 +637,7 @@ def test_cronjob_runs_a_slot_whose_commit_was_rolled_back(tmp_path: Path) -> Non
 
 
 class CountsRefusals(LateWatch):
-    """Tells of CronJobs late, and counts the writes that are refused."""
+    """Client that delivers CronJobs late, and counts the refused writes."""
 
     refusals = 0
 

@@ -1,4 +1,4 @@
-"""The TTL controller and custom resources, on the real store and API, in virtual time."""
+"""TTL controller for custom resources, on the real store and API, in virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -40,7 +40,7 @@ DEFINITION = {
 
 
 class RecordingDeletions(LocalClient):
-    """Records the deletions that are sent through it."""
+    """Client that records the deletions sent through it."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -59,7 +59,7 @@ class RecordingDeletions(LocalClient):
 
 
 def test_controllers_name_the_uid_of_each_object_they_delete(tmp_path: Path) -> None:
-    """Without it, a namesake that was created since the last read would be deleted instead."""
+    """Without it, a new object of the same name could be deleted instead."""
     clients: list[RecordingDeletions] = []
 
     def recording(service: Service) -> RecordingDeletions:
@@ -67,7 +67,7 @@ def test_controllers_name_the_uid_of_each_object_they_delete(tmp_path: Path) -> 
         return clients[0]
 
     def sent() -> set[tuple[str, str]]:
-        """Resource and name of each deletion since the last call."""
+        """Return resource and name of each deletion since the last call."""
         deletions, clients[0].deletions = clients[0].deletions, []
         assert all(deletion.uid for deletion in deletions), deletions
         return {(deletion.key.resource, deletion.key.name) for deletion in deletions}

@@ -1,4 +1,4 @@
-"""Disruption budgets: their status, and what they allow, in virtual time."""
+"""PodDisruptionBudgets: their status, and the evictions that they allow, in virtual time."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ async def make_ready(house: House, key: Key, *, ready: bool = True) -> None:
 
 
 async def figures(house: House, key: Key) -> tuple[int, int, int, int]:
-    """Allowed, healthy, needed and expected, once all has settled."""
+    """Return allowed, healthy, needed and expected counts, once they are up to date."""
     await asyncio.sleep(2)
     status = (await house.get(key))["status"]
     return (
@@ -62,7 +62,7 @@ def test_evictions_go_on_until_as_many_are_left_as_must_be(tmp_path: Path) -> No
             budget = await a_budget(house, minAvailable=2)
             assert await figures(house, budget) == (1, 3, 2, 3)
             await evict(house, pods[0])
-            # Right away, before the controller has seen that the Pod goes.
+            # At once, before the controller has seen the Pod's deletion.
             text, cause = await refusal(house, pods[1])
             assert text == "Cannot evict pod as it would violate the pod's disruption budget."
             assert cause == "The disruption budget web does not allow evicting pods currently"
@@ -100,7 +100,7 @@ def test_pods_that_disrupt_nothing_are_always_evicted(tmp_path: Path) -> None:
                 await evict(house, pod)
             _, cause = await refusal(house, unready)
             assert cause == "The disruption budget web needs 1 healthy pods and has 0 currently"
-            # What is not healthy may go once enough others are.
+            # Unhealthy Pods may be evicted once enough others are healthy.
             await a_running_pod(house, "ready")
             assert await figures(house, budget) == (0, 1, 1, 2)
             await evict(house, unready)

@@ -50,7 +50,7 @@ def test_old_events_are_removed_after_the_start_and_new_ones_stay(tmp_path: Path
         async with a_house(tmp_path, "events") as house:
             assert house.events is not None
             await asyncio.sleep(FIRST_LOOK_SECONDS - 1)
-            # Others begin first: a server may have more Events than anything else.
+            # Other controllers begin first: a server may have more Events than anything else.
             assert sorted(await house.reasons()) == ["New", "Old"]
             await asyncio.sleep(2)
             assert await house.reasons() == ["New"]
@@ -87,7 +87,7 @@ def test_events_of_the_newer_api_expire_by_their_own_times(tmp_path: Path) -> No
 
 
 class FullAtFirst(LocalClient):
-    """The disk has no room for the first deletions."""
+    """Client whose disk has no space for the first deletions."""
 
     refusals = 2
 

@@ -1,4 +1,4 @@
-"""The garbage collector on the real store and API, in virtual time."""
+"""Garbage collector on the real store and API, in virtual time."""
 
 import asyncio
 from pathlib import Path
@@ -232,7 +232,7 @@ def test_orphans_stay_without_their_reference(tmp_path: Path) -> None:
         async with a_house(tmp_path, "garbage") as house:
             job = await house.a_job("job")
             child = await a_config_map(house, "child", job)
-            # Created a moment before the deletion, it may not have been noticed yet.
+            # Created just before the deletion, it may not be in the cache yet.
             late = await a_config_map(house, "late", job)
             await house.delete(job, "Orphan")
             await asyncio.sleep(60)
@@ -260,7 +260,7 @@ def test_a_dependent_that_is_noticed_late_is_orphaned_all_the_same(tmp_path: Pat
 
 
 def test_an_owner_does_not_wait_for_a_pod_that_went_unseen(tmp_path: Path) -> None:
-    """The Pod cache does not keep finished Pods, so a list cannot tell by it what is missing."""
+    """The Pod cache does not keep finished Pods, so a relist cannot detect a deleted one by it."""
 
     def forgetful(service: Service) -> ForgetfulWatch:
         return ForgetfulWatch(service, PODS)
@@ -357,7 +357,7 @@ def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
 
 
 class Meddling(LocalClient):
-    """Right before each of the first deletions, another client changes the object."""
+    """Client that changes the object right before each of the first deletions."""
 
     def __init__(self, service: Service, *changes: dict[str, Any]) -> None:
         super().__init__(service)
@@ -470,7 +470,7 @@ def test_garbage_spares_an_object_adopted_while_its_owners_are_unblocked(
 
 
 class Busy(LocalClient):
-    """Refuses the first deletions."""
+    """Client that refuses the first deletions."""
 
     refusals = 3
 

@@ -1,4 +1,4 @@
-"""The Job controller on the real store and API, in virtual time."""
+"""Job controller on the real store and API, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -98,7 +98,7 @@ def test_an_indexed_job_runs_each_index_once(tmp_path: Path) -> None:
 
 
 class HoldsAll:
-    """Lets no Job begin."""
+    """Gate that lets no Job begin."""
 
     def __init__(self) -> None:
         self.let_go: Callable[[Key], None]
@@ -111,7 +111,7 @@ class HoldsAll:
 
 
 class GatheringWatch(LocalClient):
-    """After the first change of a Job, tells of all others together, with the next one."""
+    """Client that delivers all changes of a Job but the first together with the next one."""
 
     telling = True
 
@@ -129,7 +129,7 @@ class GatheringWatch(LocalClient):
 
 
 def test_a_job_that_is_resumed_while_its_sync_waits_is_held(tmp_path: Path) -> None:
-    """The sync began with a Job that was suspended, and goes on with the newest one."""
+    """The sync began with a suspended Job, and goes on with the newest version."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
@@ -138,7 +138,7 @@ def test_a_job_that_is_resumed_while_its_sync_waits_is_held(tmp_path: Path) -> N
             job = await cluster.create_job(suspend=True)
             await asyncio.sleep(1)
             assert (await cluster.job(job)).condition_is_true("Suspended")
-            # This sync waits until the watch shows what the last one wrote.
+            # This sync waits until the watch shows the last sync's writes.
             gate.let_go(job)
             await asyncio.sleep(1)
             resume = msgspec.json.encode({"spec": {"suspend": False}})

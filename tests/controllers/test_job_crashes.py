@@ -1,4 +1,4 @@
-"""The controller killed after every single write: the counters are exact every time."""
+"""Job controller killed after every single write: the counters are exact every time."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def every_fifth_fails() -> Script:
 
 
 async def _run(folder: Path, dies_after: int | None, mode: str) -> int:
-    """Run the Job to its end, with one death of the controller. Returns its number of writes."""
+    """Run the Job to its end, with one crash of the controller. Return its number of writes."""
     async with a_cluster(folder) as cluster:
         node = cluster.start_node(every_fifth_fails())
         first = CountingClient(cluster.client, dies_after=dies_after)

@@ -1,4 +1,4 @@
-"""What the Job controller keeps of a Job between syncs."""
+"""State that the Job controller keeps of a Job between syncs."""
 
 from onejob.controllers.job_state import JobState
 from onejob.planning.job.counting import count_pods
@@ -11,7 +11,7 @@ def test_edge_23_a_pod_whose_finalizer_was_removed_is_not_counted_twice() -> Non
     pod = a_pod("done", "S")
     state.put(pod)
     assert count_pods(job, state.census).succeeded == 2
-    # The server said that it is gone: its finalizer was the last thing that kept it.
+    # The server reported that the Pod is gone: its finalizer was the last.
     state.drop_before_cache(pod.metadata.uid)
     assert not state.put(pod), "the cache shows it still"
     assert count_pods(job, state.census).succeeded == 1

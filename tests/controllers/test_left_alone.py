@@ -1,4 +1,4 @@
-"""A server left alone: what Jobs leave behind in its memory and on its disk when they are gone."""
+"""Leftovers of deleted Jobs in the memory and on the disk of a server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,25 +24,26 @@ JOBS_A_ROUND = 60
 #: Long enough for TTLs, for Events, and for history that watches may resume from.
 AN_AGE_SECONDS = 2 * 3600
 
-#: Memories that may keep what is gone, since something else bounds them, by a part of the path.
+#: Containers that may keep entries of deleted objects, since something else bounds them, by a part
+#: of the path.
 BOUNDED = (
     # Recently used, up to 4,096; of each kind of event up to nine messages.
     "._orphans._gone",
     "ecorder._allowances._items",
     "ecorder._similar._items",
     "ecorder._written._items",
-    # What was written last, of so many Pods.
+    # Last written status, of a limited number of Pods.
     "._quick._pods",
-    # The newest changes, up to 8,192, and one mark for each while.
+    # The newest changes, up to 8,192, and one mark per period.
     "._fanout._recent",
     "._history._marks",
-    # When revisions were committed, of up to 100,000 seconds.
+    # Commit times of revisions, of up to 100,000 seconds.
     ".store._times.",
     # The newest batches of events, up to 4 MiB of documents.
     "._reading.shared.",
-    # What all Pods of a Job have in common, of up to 16 Jobs.
+    # Common parts of the Pods of a Job, of up to 16 Jobs.
     ".known_creations._known",
-    # Timers, of whoever waits just now.
+    # Timers of present waiters.
     "._loop._scheduled",
 )
 
@@ -78,8 +79,10 @@ def test_a_cronjob_and_a_namespace_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
-    """Neither logs nor anything else, but for empty folders that the next Pods will use. In real
-    time, with processes."""
+    """Neither logs nor anything else, except empty folders that the next Pods will use.
+
+    In real time, with processes.
+    """
     pods = tmp_path / "pods"
 
     def folders() -> set[str]:
@@ -123,7 +126,7 @@ async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
 
 
 async def live_through_jobs(client: Client, prefix: str) -> None:
-    """Jobs of all sorts that succeed, fail or are stopped, and go by TTL or by hand."""
+    """Run Jobs that succeed, fail or are stopped, and are deleted by TTL or by hand."""
     names = [f"{prefix}-{number}" for number in range(JOBS_A_ROUND)]
     creations = [Create(JOBS, "default", _job(name, n)) for n, name in enumerate(names)]
     for result in await client.write_many(creations):

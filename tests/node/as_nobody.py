@@ -1,5 +1,6 @@
-"""`make unprivileged`: the process runtime's tests as a user without rights, first with and then
-without namespaces. Nothing is changed outside of the processes that run them.
+"""Process runtime tests as an unprivileged user, with and then without namespaces.
+
+Run by `make unprivileged`. Nothing is changed outside of the processes that run them.
 """
 
 import os
@@ -23,7 +24,7 @@ LEGS = ("with-namespaces", "without-namespaces")
 
 
 def main(arguments: list[str]) -> int:
-    """Starts this module again for each leg, as nobody; there, runs the tests."""
+    """Run this module again for each leg as user nobody; there, run the tests."""
     if arguments and arguments[0] in LEGS:
         _run_suite(*arguments)
     if os.geteuid() != 0:
@@ -60,8 +61,11 @@ def _run_suite(leg: str, *arguments: str) -> NoReturn:
 
 
 def _open_the_way(wanted: Iterable[Path]) -> None:
-    """Folders that root alone may enter (an interpreter in its home, say) are replaced, for us
-    alone, by empty ones that hold only what is wanted, at the same path."""
+    """Make paths below root-only folders (an interpreter in its home, for example) accessible.
+
+    In a mount namespace of our own, those folders are replaced by empty ones that hold only the
+    wanted paths.
+    """
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
     hidden = [(path, gate) for path in wanted if (gate := _closed_gate(path)) is not None]
@@ -87,7 +91,7 @@ def _become_nobody() -> None:
 
 
 def _forbid_namespaces() -> None:
-    """In a user namespace of our own, whose limits bind only those in it."""
+    """Enter a user namespace of our own, whose limits bind only its members."""
     user, group = os.getuid(), os.getgid()
     linux.unshare(linux.CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")

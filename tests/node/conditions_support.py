@@ -1,4 +1,4 @@
-"""Waiting for a condition of the node."""
+"""Polling for a condition of the node."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""A server that is there to be killed: `python -m tests.node.doomed_server FOLDER [owner]`.
+"""Server for tests that kill it: `python -m tests.node.doomed_server FOLDER [owner]`.
 
-Runs the API and a process node on FOLDER and says `ready`.
+Runs the API and a process node on FOLDER and prints `ready`.
 """
 
 import asyncio

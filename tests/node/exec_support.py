@@ -1,4 +1,4 @@
-"""Reading what an exec session prints."""
+"""Reader for the output of an exec session."""
 
 from onejob.node.process.descriptors import Source
 

@@ -1,4 +1,4 @@
-"""A port for a container to listen on."""
+"""Port for a container to listen on."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""A node on the real API in this process, and the manifests it is given."""
+"""Node on the real API in this process, and manifests for it."""
 
 import asyncio
 import os
@@ -40,14 +40,17 @@ ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}
 Document = dict[str, Any]
 
 _NAMESPACES = can_isolate()
-#: For what only a mount namespace can do; what happens without one has tests of its own.
+#: For features that need a mount namespace; the behaviour without one has tests of its own.
 needs_namespaces = pytest.mark.skipif(
     not _NAMESPACES, reason="this machine has no mount namespaces"
 )
 
 
 def _pid_namespace_problem() -> str:
-    """Found out by a child: without root, trying changes what a process may do."""
+    """Try a PID namespace in a child process.
+
+    Without root, trying changes a process's privileges.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,12 +69,12 @@ needs_pid_namespaces = pytest.mark.skipif(
     bool(_PID_NAMESPACE_PROBLEM),
     reason=f"this machine has no PID namespaces: {_PID_NAMESPACE_PROBLEM}",
 )
-#: Without namespaces a volume is reached through a link, and not everybody may make one anywhere.
+#: Without namespaces a volume is a symbolic link, which only root may create anywhere.
 needs_any_path = pytest.mark.skipif(
     not _NAMESPACES and os.geteuid() != 0,
     reason="this machine has no mount namespaces, and only root may put links there",
 )
-#: Where volumes are mounted in tests: a place that may be had even then.
+#: Mount path of volumes in tests: one that is writable even then.
 DATA = "/data" if _NAMESPACES or os.geteuid() == 0 else f"{tempfile.gettempdir()}/data"
 
 
@@ -98,7 +101,7 @@ def process_runtime(
     host_paths: tuple[str, ...] | None = None,
     **settings: Any,
 ) -> ProcessRuntime:
-    """`settings` are fields of NodeOptions."""
+    """Return a runtime; `settings` are fields of NodeOptions."""
     base_env = {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
     chosen = ProcessSettings(
         NodeContext(NODE, "127.0.0.1", ROOM, host_paths=lambda namespace: host_paths),
@@ -146,7 +149,7 @@ async def a_process_node(path: Path, **settings: Any) -> AsyncIterator["Node"]:
 
 
 class Node:
-    """What tests do with a node: create Pods and see what becomes of them."""
+    """A node, with helpers to create Pods and to wait for their states."""
 
     def __init__(self, client: LocalClient, agent: NodeAgent) -> None:
         self.client = client
@@ -164,7 +167,7 @@ class Node:
         return document
 
     async def until(self, name: str, holds: Callable[[Document], object]) -> Document:
-        """The Pod once `holds` does. A test that waits in vain shows what the Pod looked like."""
+        """Return the Pod once `holds` is true for it. A timeout shows the last state of the Pod."""
         last: Document = {}
         try:
             async with asyncio.timeout(20):
@@ -198,13 +201,13 @@ class Node:
         return b"".join([chunk async for chunk in chunks]).decode()
 
     async def until_output(self, name: str, text: str) -> None:
-        """Wait until what a Pod wrote contains the text."""
+        """Wait until the output of a Pod contains the text."""
         async with asyncio.timeout(30):
             while text not in await self.output(name):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def until_told(self, name: str, reason: str = "") -> list[tuple[str, str]]:
-        """The events about a Pod, once there are any, or one with this reason."""
+        """Return the events of a Pod, once one exists or, if given, one with this reason."""
         async with asyncio.timeout(30):
             while True:
                 events = await self.events(name)
@@ -213,7 +216,7 @@ class Node:
                 await asyncio.sleep(0.01)
 
     async def events(self, name: str) -> list[tuple[str, str]]:
-        """Reason and message of each event about a Pod."""
+        """Return reason and message of each event of a Pod."""
         listing = await self.client.list(Selection("events", "default"))
         documents = [msgspec.json.decode(document) for document in listing.documents]
         return [
@@ -224,7 +227,7 @@ class Node:
 
 
 def a_pod(*command: str, name: str = "p", policy: str = "Never", **container: Any) -> Document:
-    """A Pod of one container; keywords are fields of the container."""
+    """Return a Pod of one container; keywords are fields of the container."""
     spec: Document = {"name": "c", "image": "example", **container}
     if command:
         spec["command"] = list(command)
@@ -257,7 +260,7 @@ def condition(pod: Document, kind: str) -> Document | None:
 
 
 def alive(pid: int) -> bool:
-    """Not so if it only waits for init to take notice of its end."""
+    """Return whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -270,14 +273,14 @@ async def until_dead(pid: int) -> None:
 
 
 async def until_true(holds: Callable[[], object]) -> None:
-    """For what nobody tells of."""
+    """Poll until `holds` is true, for conditions without a notification."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 def supervisors(data_dir: Path) -> list[int]:
-    """Their process ids."""
+    """Return the process IDs of the supervisors of a data dir."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -35,7 +35,7 @@ def a_doomed_server(path: Path, pod: Document, *more: str) -> Iterator[subproces
 
 
 def wait_for(path: Path) -> int:
-    """The pid that a container wrote."""
+    """Wait for the pid that a container writes, and return it."""
     while not path.exists() or not path.read_text().endswith("\n"):
         pass
     return int(path.read_text().split()[-1])

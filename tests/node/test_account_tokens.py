@@ -1,4 +1,4 @@
-"""Pods find the token of their service account where client libraries look for it."""
+"""Service-account tokens in Pods, at the path that client libraries read."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ ROOT_CA = "a certificate"
 async def a_plane(
     folder: Path, *, isolation: bool | None = None, api_url: str = "https://127.0.0.1:1"
 ) -> AsyncIterator[tuple[ControlPlane, Node]]:
-    """A server that issues tokens; its Pods are processes."""
+    """Run a server that issues tokens; its Pods are processes."""
     (folder / "pki").mkdir(mode=0o700)
     options = NodeOptions(pid_namespace="off", pods_end_with_server=True)
 
@@ -165,7 +165,7 @@ def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
 
 
 class CountsRefreshes:
-    """A runtime as far as volumes are refreshed."""
+    """Runtime that only refreshes volumes, and counts it."""
 
     def __init__(self) -> None:
         self.at: list[float] = []

@@ -1,4 +1,4 @@
-"""A container that cannot run says why, in its status and in an event; nothing hangs or falls."""
+"""Containers that cannot run: the reason is in status and event; nothing hangs or crashes."""
 
 import asyncio
 import base64
@@ -81,7 +81,7 @@ def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
 def test_only_a_program_that_was_found_can_be_forbidden(
     tmp_path: Path, name: str, words: str
 ) -> None:
-    # Root may enter every folder, so as root the container is somebody else.
+    # Root may enter every folder, so as root the container runs as another user.
     somebody: dict[str, Any] = (
         {"securityContext": {"runAsUser": 65534}} if os.geteuid() == 0 else {}
     )
@@ -226,7 +226,8 @@ def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
 
 
 def an_allowed_folder(tmp_path: Path) -> Path:
-    """With links that lead out of it, all the way or through a folder, and one that does not."""
+    """Return a folder with links that lead out of it, directly or indirectly, and one that stays.
+    """
     allowed = tmp_path / "allowed"
     (allowed / "real").mkdir(parents=True)
     (allowed / "real" / "file").write_text("mine")
@@ -285,7 +286,7 @@ def test_a_host_path_that_stays_inside_is_mounted(
 def test_a_host_path_that_is_exchanged_after_it_was_checked_is_not_mounted(
     tmp_path: Path, part: str
 ) -> None:
-    """What is mounted is looked for inside the allowed folder at that moment."""
+    """The mount source is resolved inside the allowed folder at that moment."""
     allowed = an_allowed_folder(tmp_path)
     (allowed / "real" / "sub").mkdir()
     plan = mounts_of(tmp_path, allowed / "real", allowed, part)
@@ -310,7 +311,7 @@ def test_a_host_path_that_is_exchanged_after_it_was_checked_is_not_mounted(
 
 
 def mounts_of(tmp_path: Path, path: Path, allowed: Path, part: str) -> MountPlan:
-    """What is planned for a Pod with this volume."""
+    """Return the mount plan of a Pod with this volume."""
     document = a_pod_with(path, "true", **({"subPath": part} if part else {}))
     document["metadata"] |= {"uid": "u", "namespace": "default"}
     pod = msgspec.convert(document, NodePod)

@@ -1,4 +1,4 @@
-"""What may happen to a Pod between the wish to bind it and the answer to that."""
+"""Changes to a Pod between the request to bind it and the response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,14 +18,14 @@ from onejob.wire.errors import InternalError, NotFound
 from tests.node.support import NODE, Document, Node, a_node, a_pod, an_api, with_spec
 
 THE_POD = Key(PODS, "default", "p")
-#: Long enough for the watch to tell of everything.
+#: Long enough for the watch to deliver everything.
 A_WHILE = 1.0
 
 Meddling = Callable[[LocalClient, Sequence[Op]], Awaitable[Sequence[Result]]]
 
 
 class Meddler:
-    """A client whose first binding goes as the test likes."""
+    """Client whose first binding is scripted by the test."""
 
     def __init__(self, client: LocalClient, meddling: Meddling) -> None:
         self._client = client
@@ -76,7 +76,7 @@ async def remove(client: LocalClient, ops: Sequence[Op]) -> Sequence[Result]:
 
 
 def play(path: Path, meddling: Meddling, pod: Document) -> tuple[int, str]:
-    """How many containers were launched, and the Pod's phase in the end, "" if it is gone."""
+    """Return the number of launched containers and the Pod's final phase, "" if it is gone."""
 
     async def main() -> tuple[int, str]:
         clock = virtual_clock()

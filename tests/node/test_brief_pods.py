@@ -1,4 +1,4 @@
-"""Pods that end at once, and where they start: in folders that others may have had before."""
+"""Pods that end at once, and the reuse of their working folders."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,9 +19,9 @@ def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> None:
 
 
 async def place_of(node: Node, pod: Document) -> str:
-    """Run the Pod, which says where it is first, until its folder could serve another."""
+    """Run a Pod that prints its folder first, and wait until another Pod could reuse that."""
     await node.run(pod)
-    # Several times as long as what Pods leave waits to be cleared away.
+    # Several times the delay of the cleanup.
     await asyncio.sleep(0.2)
     return (await node.output(pod["metadata"]["name"])).splitlines()[0]
 
@@ -75,7 +75,7 @@ def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:
 
 def test_a_folder_that_a_daemon_still_holds_is_left_to_it(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
-        # While another Pod runs, a daemon that left its session cannot be told to be one.
+        # While another Pod runs, a daemon that left its session cannot be recognized as one.
         await node.create(a_pod("sleep", "60", name="other"))
         await node.until("other", lambda pod: pod["status"]["phase"] == "Running")
         first = await place_of(node, shell("pwd; setsid sleep 60 >/dev/null 2>&1 &", name="a"))

@@ -1,4 +1,4 @@
-"""The conditions of the Node, and what sets them."""
+"""Conditions of the Node, and their causes."""
 
 import asyncio
 import errno
@@ -85,7 +85,7 @@ def test_since_when_things_are_as_they_are_survives_a_restart() -> None:
     document = {"status": {"conditions": before.conditions.documents()}}
     after.conditions.inherit(json.dumps(document).encode())
     assert after.shown("Ready")["lastTransitionTime"] == "2026-01-01T00:00:00Z"
-    # It is no longer so, as far as we know yet.
+    # No longer true, as far as is known yet.
     assert after.shown(DISK)["status"] == "False"
     assert after.shown(DISK)["lastTransitionTime"] == "2026-01-01T02:00:00Z"
 

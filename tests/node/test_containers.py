@@ -1,4 +1,4 @@
-"""What a container finds when it starts: environment, volumes, neighbours; and how it is ended."""
+"""Environment of a container at its start (variables, volumes, neighbours), and its termination."""
 
 import asyncio
 import base64
@@ -47,7 +47,7 @@ SECRET = {
 
 
 def output_of(path: Path, pod: Document, **settings: Any) -> str:
-    """Run a Pod that must succeed; what it wrote."""
+    """Run a Pod that must succeed; return its output."""
 
     async def main() -> str:
         async with a_process_node(path, **settings) as node:
@@ -327,8 +327,7 @@ def test_a_termination_message_is_read_from_its_file(
 
 @pytest.mark.parametrize("pid_namespace", ["on", "off"])
 def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_namespace: str) -> None:
-    """The default path is one that nobody has to make a /dev for, unless the container has a
-    namespace anyway."""
+    """The default path needs no special /dev, unless the container has a namespace anyway."""
     script = 'readlink /proc/self/ns/mnt; echo -n "$TEXT" > "$RESULT"; [ -s /dev/termination-log ]'
     # The machine may have such a file itself, as every container of a cluster has.
     text = f"goodbye from {tmp_path}"
@@ -380,7 +379,7 @@ def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> No
 
 
 def a_daemon(*clean: str) -> str:
-    """Leaves one behind in a session of its own, which writes down its pid."""
+    """Return a script that leaves a daemon in its own session; the daemon writes its pid."""
     command = " ".join(("setsid", *clean, "sh -c 'echo $$$$ > daemon; exec sleep 300'"))
     return f"({command} &) ; while [[ ! -s daemon ]]; do sleep 0.02; done"
 
@@ -413,7 +412,7 @@ def test_a_daemon_that_left_its_session_ends_with_its_pod_and_not_with_another(
             await node.create(shell("sleep 300", name="q"))
             await node.create(pod)
             await node.until("p", lambda _: (tmp_path / "daemon").exists())
-            # The end of others tells nothing about a daemon whose container lives.
+            # The end of other containers does not affect a daemon whose container lives.
             await node.run(shell("exit 0", name="r"))
             daemon = int((tmp_path / "daemon").read_text())
             assert alive(daemon)
@@ -546,7 +545,7 @@ def test_without_mount_namespaces_what_only_they_can_do_is_refused(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Pods as others")
 def test_without_mount_namespaces_another_user_puts_no_links_on_the_host(tmp_path: Path) -> None:
-    """They would be root's, and lead to what the Pod wants programs of root to believe."""
+    """They would belong to root, and could lead root's programs to files of the Pod."""
     believed = tmp_path / "ld.so.preload"
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The twelve rules that upstream's end-to-end tests hold a node to."""
+"""The twelve rules that upstream's end-to-end tests check on a node."""
 
 import asyncio
 import os
@@ -238,7 +238,7 @@ def test_rule_8_a_deleted_pod_turns_terminal_before_it_goes_and_keeps_its_condit
 
 
 def _keep(name: str) -> Patch:
-    """Hold the object with a finalizer, so that its last state can be read."""
+    """Return a patch that adds a finalizer, so that the object's last state can be read."""
     body = msgspec.json.encode({"metadata": {"finalizers": ["example.com/keep"]}})
     return Patch(Key(PODS, "default", name), body, "merge")
 

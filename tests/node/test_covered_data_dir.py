@@ -14,7 +14,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Pods a
 
 
 def a_pod_with(top: Path, script: str, first: Document, **spec: object) -> Document:
-    """A Pod with `first` over the parent of the data dir and an emptyDir elsewhere."""
+    """Return a Pod with `first` over the parent of the data dir and an emptyDir elsewhere."""
     mounts = [{"name": "top", "mountPath": str(top)}, {"name": "cache", "mountPath": "/cache"}]
     pod = shell(script, volumeMounts=mounts)
     volumes = [{"name": "top", **first}, {"name": "cache", "emptyDir": {}}]

@@ -1,4 +1,4 @@
-"""Pods that are created with their node: what decides it, and what becomes of them."""
+"""Pods that are bound to a node at creation: conditions and consequences."""
 
 import asyncio
 import copy
@@ -66,8 +66,10 @@ def test_the_pods_of_a_job_are_placed_by_the_write_that_creates_them(tmp_path: P
 def test_containers_start_before_others_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that follows from a commit is in line by then: watchers, caches, the next sync. Whoever
-    runs the containers is to have them first, to work meanwhile."""
+    """Watchers, caches and the next sync are queued by then.
+
+    The runtime gets the containers first, so that it works meanwhile.
+    """
     happened: list[str] = []
     launch = SimulatedRuntime.launch
 
@@ -131,7 +133,7 @@ def test_a_disk_that_is_full_at_any_moment_costs_neither_pods_nor_room(
 
 
 class LosesAnswers(LocalClient):
-    """Says of the next `lost` writes that they failed, once the watch has shown them."""
+    """Client that reports the next `lost` writes as failed, once the watch has shown them."""
 
     lost = 0
 
@@ -168,7 +170,7 @@ class Pods:
         self._plane = plane
 
     async def created(self, **spec: Any) -> dict[str, Any]:
-        """A Pod as it is in the answer to its creation."""
+        """Create a Pod and return it as in the response."""
         containers = [{"name": "c", "image": "none"}]
         document = {
             "apiVersion": "v1",
@@ -193,7 +195,7 @@ def with_pods(folder: Path, play: Callable[[ControlPlane, Pods], Awaitable[None]
 
 def test_a_pod_that_is_created_with_its_node_is_as_if_it_had_been_bound(tmp_path: Path) -> None:
     async def play(plane: ControlPlane, pods: Pods) -> None:
-        # The first of a kind takes another way through the API than those after it.
+        # The first Pod of a kind takes another code path in the API than later ones.
         placed = [await pods.created() for _ in range(3)]
         elsewhere = LocalClient(plane.service)
         for pod in placed:
@@ -245,7 +247,7 @@ def test_a_pod_that_may_not_have_the_node_yet_is_created_without(
             assert "nodeName" not in pod["spec"]
             scheduled = [c["status"] for c in pod["status"].get("conditions", ())]
             assert scheduled in ([], ["False"])
-        # Nobody was given a place that the next one lacks.
+        # No Pod holds resources that the next one lacks.
         assert (await pods.created())["spec"]["nodeName"] == "node"
 
     with_pods(tmp_path, play)

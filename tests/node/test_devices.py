@@ -1,4 +1,4 @@
-"""Devices: which of them each container may use."""
+"""Assignment of devices to containers."""
 
 import asyncio
 from collections import Counter
@@ -73,7 +73,7 @@ def test_a_server_that_may_use_some_devices_gives_only_those(
 
 
 def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> None:
-    """Each process takes its device by making a folder, and gives it back: no two may have one."""
+    """Each process claims its device by creating a folder, and returns it: no two may share one."""
     place = tmp_path / "devices"
     place.mkdir()
     script = (

@@ -1,4 +1,4 @@
-"""A few variables that stand for very many characters are refused, not computed."""
+"""Variables whose expansion would be huge: refused rather than computed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ NODE = NodeContext("node", "127.0.0.1")
 
 
 class Settings:
-    """Every ConfigMap holds half a megabyte."""
+    """Source in which every ConfigMap holds half a megabyte."""
 
     def values(self, key: Key) -> Mapping[str, bytes] | None:
         return {"k": b"v" * 500_000}

@@ -1,4 +1,4 @@
-"""Commands beside a running container: streams, terminal, exit code, hanging up."""
+"""exec in a running container: streams, terminal, exit code, hanging up."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Asking a gRPC server for its health. The answers are laid out as a real server's are."""
+"""gRPC health checks. The responses are laid out as a real server's are."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ def message(body: bytes) -> bytes:
 
 
 HELLO = frame(SETTINGS, b"\0\4\0\x40\0\0", stream=0)
-#: `:status 200`, and that the stream goes on.
+#: `:status 200`, without the end of the stream.
 BEGIN = frame(HEADERS, b"\x88", flags=4)
 SERVING = message(b"\x08\x01")
 
 
 class Peer:
-    """Sends its answer, and keeps what it was sent."""
+    """Server that sends a fixed response and records the request."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""Lifecycle hooks: what is done with a container after its start and before its stop."""
+"""Lifecycle hooks: postStart and preStop of a container."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tests.node.support import (
     with_spec,
 )
 
-#: Writes down what happens to it, in order.
+#: Records its events in order.
 STEADY = "trap 'echo stopped >> said; exit 0' TERM; echo up >> said; while :; do sleep 0.02; done"
 KEEP = Patch(
     Key(PODS, "default", "p"), b'{"metadata":{"finalizers":["example.com/keep"]}}', "merge"
@@ -126,7 +126,7 @@ def test_a_pre_stop_hook_counts_against_the_grace_and_is_cut_off_at_its_end(
         await node.until("p", is_running)
         await delete(node, 1)
         ended = await node.finished("p")
-        # It still gets a moment to stop in.
+        # It still gets a moment to stop.
         assert ended["status"]["phase"] == "Succeeded"
         assert (tmp_path / "said").read_text().split() == ["up", "stopped"]
         reason, message = (await node.until_told("p"))[0]
@@ -165,7 +165,7 @@ def test_hooks_may_sleep_and_ask_over_http(tmp_path: Path) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readline())
-        # An error is an answer all the same.
+        # An error is a response all the same.
         writer.write(b"HTTP/1.1 500 no\r\n\r\n")
         writer.close()
 

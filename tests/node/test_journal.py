@@ -1,4 +1,4 @@
-"""What the supervisor writes down is there afterwards, whole or not at all, on any disk."""
+"""The supervisor's journal: records are complete or absent afterwards, on any disk."""
 
 import contextlib
 import errno
@@ -60,7 +60,7 @@ def test_whatever_a_record_holds_it_is_read_back(tmp_path: Path) -> None:
     journal.began(attempt)
     journal.end(attempt, how)
     journal.flush()
-    # The first reading is of single records, the second of a file written anew.
+    # The first reading is of single records, the second of a rewritten file.
     for _ in range(2):
         again = found(tmp_path, claim)
         assert (again.mark, again.folder) == (7, awkward + "/folder")
@@ -94,7 +94,7 @@ def test_a_child_records_its_own_start_and_that_survives_a_rewrite(tmp_path: Pat
     again = found(tmp_path)
     assert (again.pid, again.started_at) == (child, 12.5)
     assert again.start_ticks > 0
-    # The second reading is of the file that the first has written anew.
+    # The second reading is of the file that the first has rewritten.
     assert found(tmp_path).start_ticks == again.start_ticks
     journal.child_settled(attempt)
     assert attempt.start_ticks == again.start_ticks
@@ -147,7 +147,7 @@ def test_a_forgotten_pod_leaves_no_trace_even_after_compaction(tmp_path: Path) -
 def test_of_a_torn_tail_every_cut_leaves_the_records_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Hundreds of files: that they are synced is shown elsewhere.
+    # Hundreds of files: syncing is tested elsewhere.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     journal = a_journal(tmp_path)
     for number in range(3):
@@ -155,7 +155,7 @@ def test_of_a_torn_tail_every_cut_leaves_the_records_before_it(
     whole = contents(tmp_path).rstrip(b"\0")
     last = whole.rindex(MAGIC)
     for cut in range(last, len(whole)):
-        # What follows a torn write is space that was allocated ahead, or nothing.
+        # A torn write is followed by preallocated space or by nothing.
         for rest in (b"", bytes(100)):
             (tmp_path / "claims").write_bytes(whole[:cut] + rest)
             again = a_journal(tmp_path)
@@ -190,11 +190,11 @@ def test_a_damaged_record_takes_no_other_with_it_and_is_told_of(tmp_path: Path) 
     assert again.damaged
 
 
-# --- a disk that takes little or nothing
+# --- short writes and a full disk
 
 
 class no_space:
-    """No new space is to be had: what is allocated can be written, and no file made longer."""
+    """Context without free space: preallocated space can be written, but no file can grow."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -306,7 +306,7 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         journal.record_own_start(attempt.claim, 42, 1.0)
         journal.end(attempt, EXITED)
     assert journal.flush()
-    # Also by the one who writes the file anew.
+    # Also by the one that rewrites the file.
     for _ in range(2):
         attempts = list(a_journal(tmp_path).each())
         assert len(attempts) == 200
@@ -322,7 +322,7 @@ def test_a_write_that_fails_half_way_is_undone_and_later_made_up_for(
     pwrite, failing = os.pwrite, True
 
     def halved(fd: int, data: bytes, offset: int) -> int:
-        # Undoing works: zeros are taken.
+        # The rollback works: zeros are written.
         if not failing or not bytes(data).strip(b"\0"):
             return pwrite(fd, data, offset)
         if len(data) < 60:
@@ -393,11 +393,11 @@ def test_a_rewrite_that_fails_leaves_the_old_file(
     assert not (tmp_path / "claims.new").exists()
 
 
-# --- whose it is
+# --- identity
 
 
 def test_another_boot_is_noticed_until_what_follows_is_settled(tmp_path: Path) -> None:
-    """A server that dies before it has written what was lost asks the next supervisor again."""
+    """If a server dies before it has recorded the losses, the next one must get them again."""
     later = HERE._replace(boot="later")
     assert not a_journal(tmp_path).rebooted
     assert not a_journal(tmp_path).rebooted
@@ -413,7 +413,10 @@ def test_another_boot_is_noticed_until_what_follows_is_settled(tmp_path: Path) -
 def test_another_boot_is_noticed_though_all_that_was_not_synced_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claims are not synced, so all of them may be missing; that some were made must not be."""
+    """Claims are not synced, so all of them may be missing.
+
+    The fact that some existed must not be.
+    """
     synced = b""
 
     def sync(fd: int) -> None:
@@ -513,7 +516,7 @@ def test_an_init_and_its_command_are_both_remembered(tmp_path: Path) -> None:
     journal.began(attempt)
     journal.command_began(attempt, 43)
     journal.flush()
-    # The first reading is of single records, the second of a file written anew.
+    # The first reading is of single records, the second of a rewritten file.
     for _ in range(2):
         again = a_journal(tmp_path).find(CLAIM)
         assert again is not None

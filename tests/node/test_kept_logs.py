@@ -1,4 +1,4 @@
-"""Logs of deleted Pods: what is put aside, and how long it stays."""
+"""Retention of the logs of deleted Pods."""
 
 import asyncio
 import os
@@ -38,8 +38,10 @@ def names(data_dir: Path) -> list[str]:
 
 
 def settle(kept: KeptLogs) -> None:
-    """Wait until its thread has done all that was asked of it so far. Without the loop: time does
-    not pass meanwhile."""
+    """Wait until its thread has finished all tasks, without the loop.
+
+    Time does not pass meanwhile.
+    """
     kept._thread.submit(lambda: None).result()
 
 

@@ -1,4 +1,4 @@
-"""A node whose watch lags behind its own writes still runs every Pod exactly once."""
+"""Node whose watch lags behind its own writes: it still runs every Pod exactly once."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ LAG_SECONDS = 5.0
 
 
 class LateNews:
-    """A client that tells of every change a while after it happened."""
+    """Client whose watches deliver every change after a delay."""
 
     def __init__(self, client: LocalClient) -> None:
         self._client = client
@@ -57,7 +57,7 @@ Way: TypeAlias = Callable[[float], Document]
 
 
 def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> int:
-    """How many containers were launched in the scene."""
+    """Return the number of containers launched in the scene."""
 
     async def main() -> int:
         clock = virtual_clock()

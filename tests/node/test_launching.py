@@ -1,4 +1,4 @@
-"""Between the wish to start a container and its start there may be something to fetch."""
+"""Container starts that wait for ConfigMaps or for a supervisor."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def node_pod(uid: str, *command: str, settings: bool = False) -> NodePod:
 
 
 class Scene:
-    """A runtime whose ConfigMaps arrive when the test likes."""
+    """Runtime whose ConfigMaps arrive when the test releases them."""
 
     def __init__(self, runtime: ProcessRuntime) -> None:
         self.runtime = runtime
@@ -44,20 +44,20 @@ class Scene:
         self._news.set()
 
     async def run_another(self, uid: str = "second") -> None:
-        """What was started before this has been started when this returns."""
+        """Run another Pod; all earlier starts have happened when this returns."""
         pod = node_pod(uid, "true")
         self.runtime.launch(pod, pod.spec.containers[0], 0)
         await self.until(AttemptRef(uid, "c", 0))
 
     async def until(self, ref: AttemptRef) -> None:
-        """Until it has ended."""
+        """Wait until the attempt has ended."""
         while not any(event.ref == ref and type(event) is Ended for event in self.events):
             self._news.clear()
             await self._news.wait()
 
 
 def play(path: Path, meanwhile: Callable[[ProcessRuntime], None]) -> list[RuntimeEvent]:
-    """What is told of a Pod whose settings arrive only after something else happened to it."""
+    """Return the events of a Pod whose settings arrive only after `meanwhile`."""
 
     async def main() -> list[RuntimeEvent]:
         runtime = process_runtime(path)
@@ -128,7 +128,7 @@ def test_a_pod_that_is_over_by_then_is_not_started_by_the_next_supervisor(
 def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
     tmp_path: Path,
 ) -> None:
-    """A stop that is sent ahead of the start finds nothing: the container would run for ever."""
+    """A stop sent before the start finds nothing: the container would run forever."""
     late = AttemptRef("late", "c", 0)
 
     async def main() -> list[RuntimeEvent]:
@@ -162,7 +162,7 @@ def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
 
 
 def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> None:
-    """The next one is asked to start it, and only then to stop it."""
+    """The next supervisor gets the start request, and only then the stop request."""
     late = AttemptRef("late", "c", 0)
 
     async def main() -> RuntimeEvent:
@@ -174,7 +174,7 @@ def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> No
             os.kill(supervisor, signal.SIGKILL)
             pod = node_pod("late", "sleep", "60")
             runtime.launch(pod, pod.spec.containers[0], 0)
-            # Sent to one that is dead, before anybody has noticed.
+            # Sent to a dead supervisor before its death is noticed.
             runtime.send_starts()
             while not runtime._reconnecting:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A node that leaves waits for its Pods, but not for ever."""
+"""Shutdown of a node: it waits for its Pods, but not forever."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Deaf(SimulatedRuntime):
 
 
 class Broken:
-    """A client that at some time stops to answer."""
+    """Client that stops responding at some time."""
 
     works = True
 
@@ -118,7 +118,7 @@ def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_l
                 pod = await node.create(shell("touch here; sleep 60"))
                 await node.until("p", lambda _: list(tmp_path.glob("pods/scratch/*/here")))
             over(runtime, pod["metadata"]["uid"])
-            # Several times as long as what Pods leave waits to be cleared away.
+            # Several times the delay of the cleanup.
             await asyncio.sleep(0.2)
             assert failures == []
             await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))

@@ -1,4 +1,4 @@
-"""`resources.limits` of containers that are processes: kept by control groups or by rlimits."""
+"""`resources.limits` of containers that are processes: enforced by control groups or rlimits."""
 
 import asyncio
 import hashlib
@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REF = AttemptRef("uid", "main", 0)
 LIMITS = ContainerLimits(memory_bytes=64 << 20, cpu_milli=500)
 
-#: Uses more memory bit by bit, and touches all of it; not without end, should nothing stop it.
+#: Allocates memory step by step and touches all of it; not endlessly, in case nothing stops it.
 EATER = "x = []\nfor n in range(300): x.append(bytearray(b'x' * 1048576))"
 
 
@@ -147,7 +147,7 @@ def a_pod(name: str, script: str, **limits: str) -> Create:
 
 
 async def ends_of(folder: Path, *pods: Create, **options: Any) -> tuple[str, list[dict[str, Any]]]:
-    """What is in force, and how the container of each Pod ended."""
+    """Return the limits in force, and the end of each Pod's container."""
     node = NodeOptions(name="node", pods_end_with_server=True, **options)
     plane = await ControlPlane.start(Settings(folder, node))
     try:
@@ -256,7 +256,7 @@ def test_an_end_by_lack_of_memory_is_known_to_a_server_that_was_away(tmp_path: P
 
 @needs_groups
 def test_a_cpu_limit_holds(tmp_path: Path) -> None:
-    """Told by the processor time that a busy container had, not by how long it took."""
+    """Measured by the CPU time of a busy container, not by its duration."""
     script = (
         "import time\nbegin = time.monotonic()\n"
         "while time.monotonic() - begin < 1: pass\n"

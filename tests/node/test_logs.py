@@ -1,4 +1,4 @@
-"""What a container wrote can be read back, in part, in time and while it grows."""
+"""Reading of container logs: in part, by time and while they grow."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ START_NS = int(NOON.timestamp()) * 1_000_000_000
 
 
 def written(path: Path, *chunks: bytes, max_bytes: int = 1 << 20, files: int = 5) -> Path:
-    """A log whose n-th chunk was captured n seconds after noon."""
+    """Write a log whose n-th chunk was captured n seconds after noon."""
     log = LogFile(str(path / "c.log"), max_bytes, files)
     for number, chunk in enumerate(chunks):
         log.write(chunk, START_NS + number * 1_000_000_000)
@@ -70,7 +70,7 @@ def strictly_increasing(stamps: list[bytes]) -> bool:
 def test_no_two_lines_share_a_time_within_a_chunk_or_across_chunks(tmp_path: Path) -> None:
     log = LogFile(str(tmp_path / "c.log"))
     long_lines = (b"x" * 20_000 + b"\n") * 3
-    # The last nanosecond of a second, again and again: the next ones are in the next second.
+    # The last nanosecond of a second, repeatedly: the next ones are in the next second.
     for chunk in (b"a\nb\nc\n", b"d\ne", b"f\n\n\n", long_lines, b"\n" * 5000):
         log.write(chunk, START_NS + 999_999_999)
     log.close()
@@ -201,7 +201,7 @@ def test_timestamps_sort_as_text() -> None:
 
 
 class _Disk:
-    """Takes so many bytes and no more."""
+    """File that takes so many bytes and no more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.room = 0

@@ -1,4 +1,4 @@
-"""emptyDirs in memory, and an /etc/hosts of the Pod's own; what is said where there is neither."""
+"""emptyDirs in memory and the Pod's own /etc/hosts, and the warnings where neither is possible."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
 
 def run(path: Path, pod: Document, **settings: Any) -> tuple[str, list[tuple[str, str]]]:
-    """What a Pod wrote, and the events about it."""
+    """Run a Pod; return its output and its events."""
 
     async def main() -> tuple[str, list[tuple[str, str]]]:
         async with a_process_node(path, **settings) as node:
@@ -60,7 +60,7 @@ def test_an_empty_dir_in_memory_is_a_tmpfs_that_its_containers_share(tmp_path: P
         async with a_process_node(tmp_path) as node:
             await node.run(pod)
             assert await node.output("p") == "first\ntmpfs\n777\n"
-            # Its memory is given back with the Pod.
+            # Its memory is released with the Pod.
             await until_true(lambda: not mounts_below(tmp_path))
 
     asyncio.run(main())
@@ -194,7 +194,7 @@ def test_secrets_are_files_in_memory_and_go_with_the_pod(tmp_path: Path) -> None
             mounted = await _mounted_while_it_runs(node, pod, tmp_path)
             lines = (await node.output("p")).splitlines()
             assert lines[:4] == ["x", "x", "tmpfs", "tmpfs"]
-            # Those that say nothing secret are where the data directory is.
+            # Volumes without secrets are on the disk of the data dir.
             assert len(mounted) == 2
             await until_true(lambda: not mounts_below(tmp_path))
 

@@ -1,4 +1,4 @@
-"""When the supervisor tells of what happened, in a time that the test keeps."""
+"""Batching of the supervisor's reports, with simulated time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ MOMENT = BATCH_DELAY_SECONDS / 4
 
 
 class Scene:
-    """EventBatcher, a clock that may be set, timers that do not mind, and what was sent."""
+    """Reports with a settable clock, timers that are independent of it, and the messages sent."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -24,7 +24,7 @@ class Scene:
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self.news = EventBatcher(self._send, self._after, lambda: self.now)
 
-        #: Whether the journal is on disk: if not, nothing may be told.
+        #: Whether the journal is on disk: if not, no report may be sent.
         self.recorded = True
 
     def _send(self, events: list[list[Any]]) -> bool:

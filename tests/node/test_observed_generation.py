@@ -1,4 +1,4 @@
-"""A status says which generation of the Pod it is about, and so does each of its conditions."""
+"""observedGeneration of a Pod's status and of each of its conditions."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_changed_pod_is_observed_anew(tmp_path: Path) -> None:
             body = b'{"spec":{"activeDeadlineSeconds":1000}}'
             await node.client.write(Patch(Key(PODS, "default", "p"), body, "merge"))
             changed = await node.until("p", lambda p: p["status"]["observedGeneration"] == 2)
-            # That it got its node was so before.
+            # The condition about its node is older.
             assert observed(changed) == {1, 2}
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A container sees and signals its own processes only, and leaves none behind."""
+"""PID namespaces: a container sees and signals its own processes only, and leaves none behind."""
 
 import asyncio
 import itertools
@@ -42,7 +42,7 @@ GUARD = f'[ "$(readlink /proc/self/ns/pid)" != "{OWN_NAMESPACE}" ] || exit 99; '
 
 @contextmanager
 def a_process_of_the_host() -> Iterator[subprocess.Popen[bytes]]:
-    """A shell that waits, and can be found by the name that is its first argument."""
+    """Start a waiting shell that can be found by the name in its first argument."""
     name = f"host-{uuid4()}"
     script = ["sh", "-c", "trap 'exit 1' INT; while :; do sleep 0.1; done", name]
     with subprocess.Popen(script, start_new_session=True) as process:
@@ -58,7 +58,7 @@ def name_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def found(marker: str) -> list[int]:
-    """Processes of this host whose command line holds the marker."""
+    """Return the processes of this host whose command line contains the marker."""
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -88,7 +88,7 @@ async def running(node: Node, pod: Document) -> Document:
 
 
 async def beside(node: Node, script: str) -> tuple[int, str]:
-    """Code and output of a shell's script that is run in the container, as `kubectl exec` does."""
+    """Run a shell script in the container as `kubectl exec` does; return exit code and output."""
     session = await node.agent.open_session(
         "default", "p", "c", ["sh", "-c", script], stdin=False, tty=False
     )
@@ -114,7 +114,7 @@ def test_a_container_reaches_no_process_of_the_host(
     with a_process_of_the_host() as process:
 
         async def play(node: Node) -> None:
-            # Signal 0 is sent to nobody: it only tells whether it could have been.
+            # Signal 0 is not delivered: it only shows whether a signal could be sent.
             marker = name_of(process)
             script = f"kill -0 {process.pid} && grep -q {marker} /proc/{process.pid}/cmdline"
             await node.run(shell(f"if {script}; then echo yes; else echo no; fi"))
@@ -200,8 +200,10 @@ def test_stopping_a_pod_lets_its_command_end_itself(tmp_path: Path) -> None:
 
 
 def a_daemon(marker: str, started: Path, claims: str = "") -> str:
-    """Starts one that has left the session and hides whose it is, or claims to be another Pod's,
-    and waits until it runs."""
+    """Return a script that starts a daemon outside the session and waits until it runs.
+
+    The daemon hides its Pod, or, with `claims`, pretends to belong to another one.
+    """
     script = f"echo yes > {started}; while :; do sleep 1; done"
     daemon = f"env -i {claims} setsid sh -c '{script}' {marker} >/dev/null 2>&1 &"
     return f"{daemon} until [ -s {started} ]; do sleep 0.01; done"
@@ -310,7 +312,7 @@ def test_a_terminal_belongs_to_the_command(tmp_path: Path) -> None:
 
 
 def recorded(path: Path) -> tuple[int, int]:
-    """Init and command of the only attempt in the journal, read from a copy."""
+    """Return init and command of the only attempt in the journal, read from a copy."""
     copy = path / "claims"
     shutil.copy(path / "supervisor" / "claims", copy)
     (attempt,) = Journal(str(copy), Identity("another")).each()
@@ -320,7 +322,7 @@ def recorded(path: Path) -> tuple[int, int]:
 def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         marker = f"workload-{uuid4()}"
-        # It starts nothing: what a shell has forked looks like the shell for a moment.
+        # It starts nothing: a process forked by a shell looks like the shell for a moment.
         followed = tmp_path / marker
         followed.touch()
         await running(node, a_pod("tail", "-f", str(followed)))
@@ -338,7 +340,7 @@ def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) ->
 
 
 def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> None:
-    """In a user namespace of their own, whose limits bind only those in it."""
+    """Runs in a user namespace of its own, whose limits bind only its members."""
     forbid = "echo 0 > /proc/sys/user/max_pid_namespaces && exec"
     script = f'{forbid} {sys.executable} -m tests.node.without_pid_namespaces "$@"'
     ran = subprocess.run(
@@ -359,7 +361,7 @@ def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> No
 
 
 def test_an_init_ends_with_its_command_also_when_its_supervisor_was_killed() -> None:
-    """Nobody is left to be told how the command ended."""
+    """The parent that would receive the exit status is gone."""
     read, write = os.pipe()
     os.close(read)
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""What a container plants in its volumes (links, FIFOs, deep trees) leads the node nowhere else."""
+"""Symlinks, FIFOs and deep trees in volumes: they do not lead the node out of the volume."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ needs_mounts = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder that no Pod was given."""
+    """Return a folder that no Pod may access."""
     path = tmp_path / "outside"
     path.mkdir(mode=0o700)
     (path / "secret").write_text("admin's token")
@@ -53,7 +53,7 @@ def unchanged(outside: Path) -> bool:
 
 
 def after_planting(pod: Document, plant: str, *more_mounts: Document) -> Document:
-    """The Pod's container starts after another one ran `plant` in the volume both have at /data."""
+    """Return the Pod with an init container that runs `plant` in their common volume, /data."""
     mount = {"name": "v", "mountPath": "/data"}
     init = {"name": "i", "image": "x", "command": ["sh", "-c", plant], "volumeMounts": [mount]}
     container = {**pod["spec"]["containers"][0], "volumeMounts": [mount, *more_mounts]}
@@ -76,8 +76,10 @@ def end_of(path: Path, pod: Document, **settings: object) -> Document:
 def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
     tmp_path: Path, outside: Path, over: str
 ) -> None:
-    """A Pod of another user is brought into its folder by root, to whom nothing is closed. With a
-    volume over that, it starts in the volume instead, and finds its own way."""
+    """Root, which may enter everything, changes into the folder of a Pod of another user.
+
+    With a volume over that, the Pod starts in the volume instead and resolves the path itself.
+    """
     (outside / "open").mkdir(mode=0o755)
     (outside / "open" / "letter").write_text("treasure")
     folder = "/data/scratch" if over == "pods" else "/data"
@@ -228,7 +230,7 @@ def test_a_volume_that_became_a_link_is_neither_opened_up_nor_used(
 
 
 async def told(node: Node, reason: str) -> str:
-    """The message of the first event with that reason."""
+    """Return the message of the first event with that reason."""
     async with asyncio.timeout(20):
         while True:
             for found, message in await node.events("p"):
@@ -265,7 +267,7 @@ def test_a_link_that_changes_after_it_was_looked_at_is_not_followed(
     (top / "current").symlink_to("v1")
     assert part_inside(str(top), "current") == "v1"
     os.close(open_inside(str(top), "current"))
-    # What was resolved is replaced by a link before it is opened.
+    # The resolved path is replaced by a link before it is opened.
     (top / "v1").rmdir()
     (top / "v1").symlink_to(outside)
     with folder_of(str(top)) as base, pytest.raises(OSError, match="is in the way"):
@@ -332,7 +334,7 @@ def test_only_our_own_link_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_record_of_links_cannot_name_others(tmp_path: Path) -> None:
-    """A mountPath may hold a line break."""
+    """A mountPath may contain a line break."""
     bystander = tmp_path / "bystander"
     bystander.symlink_to("/somewhere")
     (tmp_path / "pods" / "uid").mkdir(parents=True)
@@ -344,7 +346,7 @@ def test_a_record_of_links_cannot_name_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["[", '["/a"]', "7", "relative", "\xff"])
 def test_a_record_of_links_that_makes_no_sense_is_passed_over(tmp_path: Path, content: str) -> None:
-    """Half a line after a crash, or what a container wrote there."""
+    """Half a line after a crash, or a line that a container wrote there."""
     link = tmp_path / "linked"
     record = tmp_path / "pods" / "uid" / "links"
     record.parent.mkdir(parents=True)
@@ -399,7 +401,7 @@ def test_a_log_that_was_replaced_is_neither_waited_for_nor_followed(
     assert (outside / "secret").read_text() == "admin's token"
 
 
-# --- clearing away ---------------------------------------------------------------------------
+# --- cleanup ---------------------------------------------------------------------------------
 
 
 def test_clearing_away_removes_links_and_not_what_they_lead_to(
@@ -456,7 +458,7 @@ def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
         return last_message(tmp_path, ref, 1, policy="FallbackToLogsOnError", log=log)
 
     assert told() == "hello\n"
-    # Between the look at it and the opening.
+    # Between the check and the opening.
     monkeypatch.setattr("onejob.node.logs.reading._is_regular", lambda file: True)
     log.unlink()
     assert told() == ""

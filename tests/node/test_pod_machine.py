@@ -1,4 +1,4 @@
-"""The state machine of a Pod: every event in every state, and what holds in any order of them."""
+"""State machine of a Pod: every event in every state, and invariants for any order of events."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ def play(
     machine: PodMachine = MACHINE,
     node: NodeNow = NOW,
 ) -> tuple[PodState, list[PodEffect]]:
-    """The state after these events, and the effects of the last one."""
+    """Return the state after these events, and the effects of the last one."""
     effects: list[PodEffect] = []
     for event in events:
         state, effects = machine.step(state, event, node)
@@ -176,8 +176,8 @@ EVENTS: Mapping[str, PodEvent] = {
 }
 
 IGNORED = ""
-#: Next phase and the names of effects, by state and event. Empty: nothing happens at all. An
-#: event for which a state is not listed is impossible there: see `test_impossible_…`.
+#: Next phase and the names of effects, by state and event. Empty: nothing happens at all. An event
+#: for which a state is not listed is impossible there: see `test_impossible_…`.
 TABLE: Mapping[str, Mapping[Phase, str]] = {
     "seen unbound": {
         "unknown": "waiting Enqueue",
@@ -351,7 +351,7 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": IGNORED,  # This container has no hook; those that have are tested below.
+        "running": IGNORED,  # This container has no hook; containers with hooks are tested below.
         "finishing": IGNORED,
         "ended": IGNORED,
     },
@@ -399,7 +399,7 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "ended": IGNORED,
     },
 }
-#: Nothing is being written in this state, so nobody can answer; nor was that requested.
+#: No write is in flight or requested in this state, so no response can arrive.
 IMPOSSIBLE = {
     (event, "running") for event in ("status written", "status refused", "status of nobody")
 } | {("status taken", phase) for phase in ("running", "finishing")}
@@ -440,7 +440,7 @@ def of_kind(effects: Sequence[PodEffect], kind: type) -> list[Any]:
 
 
 def to_write(state: PodState) -> PodReport:
-    """The status that is written when the writer comes to it."""
+    """Return the status that the writer would write."""
     assert isinstance(state, Active)
     assert state.write_requested
     assert state.unwritten is not None
@@ -575,7 +575,7 @@ HOOKED = PlacedHere(
 def test_a_container_runs_once_its_hook_is_done(ok: bool, expected: list[str]) -> None:
     state, effects = play(HOOKED, BindingWritten(BOUND), started())
     assert names(effects) == ["RunPostStart", "ReconcileSoon"]
-    # Heard again, it is not run again.
+    # Repeated, it is not run again.
     state, effects = play(started(), state=state)
     assert names(effects) == ["ReconcileSoon"]
     state, effects = play(HookDone("c", 0, NOON, ok), state=state)
@@ -659,7 +659,7 @@ def test_of_a_reboot_also_the_containers_without_a_record_are_lost() -> None:
 
 
 def restarted_pod(state: Document, last_state: Document) -> Document:
-    """A Pod whose status says that its container was restarted once."""
+    """Return a Pod with a status in which its container was restarted once."""
     pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
     report = {"name": "c", "restartCount": 1, "state": state, "lastState": last_state}
     pod["status"] = {"startTime": "2026-01-01T11:00:00Z", "containerStatuses": [report]}
@@ -682,7 +682,7 @@ def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
     pod = restarted_pod({"waiting": {"reason": "CrashLoopBackOff"}}, _EXIT)
     later = NodeNow(NOON + timedelta(hours=1))
     taken = Adopted((ended(1),), rebooted=True)
-    # The next one was due before the reboot: whether it was begun nobody knows.
+    # The next one was due before the reboot: it may or may not have begun.
     _, effects = play(seen(pod), taken, Reconcile(), node=later)
     assert [start.attempt for start in of_kind(effects, StartContainer)] == [3]
 
@@ -691,7 +691,7 @@ def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
 def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
     rebooted: bool, attempt: int
 ) -> None:
-    """It may have been begun, and its record lost with the machine."""
+    """It may have begun, and its record may have been lost with the machine."""
     pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
     taken = Adopted((ended(1),), rebooted)
     _, effects = play(seen(pod), taken, Reconcile())
@@ -700,7 +700,7 @@ def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
 
 @pytest.mark.parametrize("rebooted", [True, False])
 def test_a_restart_that_is_being_made_is_waited_for(rebooted: bool) -> None:
-    """A server died while it was, before what followed from the reboot was settled."""
+    """A server died during the restart, before the consequences of the reboot were resolved."""
     pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
     taken = Adopted((ended(1), Starting(AttemptRef("u", "c", 1))), rebooted)
     state, effects = play(seen(pod), taken, Reconcile())
@@ -747,7 +747,7 @@ def test_a_pod_that_cannot_be_read_is_left_alone() -> None:
 
 
 class World:
-    """Answers what the machine asks for, in an order that somebody else chooses."""
+    """Environment that responds to the machine's effects, in an order that the test chooses."""
 
     def __init__(self, machine: PodMachine) -> None:
         self.machine = machine
@@ -767,15 +767,15 @@ class World:
         self.state = following
         for effect in effects:
             self._carry_out(effect)
-        # Room is held exactly while the Pod is ours.
+        # Resources are held exactly while the Pod is ours.
         assert self.room == (following.phase in ("binding", "running", "finishing"))
         if isinstance(following, Active):
             assert (following.in_flight is not None) == self.writing
             assert following.write_requested == self.requested
-            # What is not on record is being written, or will be upon a request or a timer.
+            # An unrecorded status is being written, or will be upon a request or a timer.
             assert not (self.requested and self.writing)
         else:
-            # A write of a Pod that is gone may still be answered.
+            # The response to a write of a deleted Pod may still arrive.
             assert not isinstance(following, Binding) or self.binding
 
     def _carry_out(self, effect: PodEffect) -> None:
@@ -933,5 +933,5 @@ def test_the_watch_echoes_the_creation_and_what_this_node_reported() -> None:
     assert not echoes(STATES["binding"], CREATED)
     assert echoes(STATES["running"], BOUND + 1)
     assert not echoes(STATES["running"], BOUND + 2)
-    # What is being written may be this, and may be not.
+    # The write in flight may or may not be this one.
     assert not echoes(STATES["finishing"], WRITTEN)

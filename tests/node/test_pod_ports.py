@@ -1,4 +1,4 @@
-"""Which ports of this machine can be reached through a Pod: its own, and no others."""
+"""Ports of this machine that are reachable through a Pod: its own, and no others."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from onejob.node.simulated import SimulatedRuntime
 from onejob.wire.errors import BadRequest
 from tests.node.support import Node, a_process_node, an_api, shell
 
-#: Listens where it is told, says which port it got, and greets everybody.
+#: Listens on the given address, prints its port, and greets every client.
 PROGRAM = """
 import socket
 family = socket.AF_INET6 if ":" in "{address}" else socket.AF_INET
@@ -28,7 +28,7 @@ while True:
 
 
 async def listening(node: Node, address: str, name: str = "p") -> int:
-    """A Pod whose second process listens; the port that it got."""
+    """Run a Pod whose second process listens; return its port."""
     program = PROGRAM.format(address=address)
     await node.create(shell(f"python3 -c '{program}' & wait", name=name))
     await node.until(name, lambda pod: pod["status"].get("phase") == "Running")

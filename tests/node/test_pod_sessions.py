@@ -1,4 +1,4 @@
-"""exec and attach as the API asks for them: bytes, exit codes, and who waits for whom."""
+"""exec and attach through the API: bytes, exit codes, and backpressure."""
 
 import asyncio
 import gc
@@ -36,10 +36,10 @@ from tests.node.support import (
 
 @dataclass
 class Caller:
-    """The caller's end: types what it was given, and takes output while `takes` is set."""
+    """The caller's end: types the given input, and reads output while `takes` is set."""
 
     typed: deque[bytes] = field(default_factory=deque)
-    #: Typed for ever once `typed` is used up; None means that stdin ends then.
+    #: Typed forever once `typed` is used up; None means that stdin ends then.
     repeats: bytes | None = None
     pieces_read: int = 0
     stdout: bytes = b""
@@ -79,7 +79,7 @@ def request(*command: str, **options: Any) -> ExecRequest:
     return ExecRequest("default", "p", "c", command, **wanted)
 
 
-#: Tells of each new size (bash forgets one that comes while it tells of another), and of lines.
+#: Prints each new size (bash misses one that arrives while it prints another), and each line.
 AT_TERMINAL = (
     sys.executable,
     "-c",
@@ -110,7 +110,7 @@ def beside(
 
 
 def run(path: Path, caller: Caller, *command: str, **options: Any) -> int:
-    """One command beside a container that sleeps; its exit code."""
+    """Run one command in a sleeping container; return its exit code."""
     codes: list[int] = []
 
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -194,7 +194,7 @@ def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None
         session = asyncio.create_task(sessions.exec(command, caller))
         await until_true(lambda: caller.stdout)
         await asyncio.sleep(0.2)
-        # A pipe holds 64 KiB; one more piece is in hand.
+        # A pipe holds 64 KiB; one more piece has been read.
         assert 1 <= caller.pieces_read <= 2
         session.cancel()
         await asyncio.wait([session])
@@ -245,7 +245,7 @@ def test_a_session_ends_with_its_command_though_a_daemon_holds_its_output(tmp_pa
 
 def test_a_command_has_its_streams_and_no_other_descriptors(tmp_path: Path) -> None:
     caller = Caller()
-    # The fourth is how the folder is read.
+    # The fourth is the descriptor for reading the folder.
     assert run(tmp_path, caller, "ls", "/proc/self/fd", stdin=True) == 0
     assert caller.stdout.split() == [b"0", b"1", b"2", b"3"]
 
@@ -300,7 +300,7 @@ def test_no_descriptor_stays_open_after_a_session(tmp_path: Path) -> None:
         await sessions.exec(request("true", stdin=True, tty=True), Caller())
         with pytest.raises(BadRequest):
             await sessions.exec(request("no-such-program"), Caller())
-        # The supervisor's connection is closed by the loop, in its next turn.
+        # The loop closes the supervisor's connection in its next turn.
         await until_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
     beside(tmp_path, play)
@@ -383,7 +383,7 @@ def test_attach_does_not_pretend_that_a_container_listens(tmp_path: Path) -> Non
 
 def test_a_container_has_a_terminal_to_type_at_whose_size_changes(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
-        # Had twice, although once was asked for: what is typed at a terminal has no end.
+        # Twice, although `stdinOnce` was requested: input at a terminal has no end.
         for word in (b"one", b"two"):
             caller = Caller(deque([word + b"\r"]))
             session = asyncio.create_task(sessions.exec(request(stdin=True, tty=True), caller))
@@ -452,7 +452,7 @@ def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> N
 def test_a_session_that_is_given_up_while_it_begins_leaves_no_connection_open(
     tmp_path: Path,
 ) -> None:
-    """What is left open is warned of, and every warning is an error."""
+    """Resources left open cause a warning, and every warning is an error."""
 
     async def play(node: Node, sessions: PodSessions) -> None:
         for number in range(30):

@@ -1,4 +1,4 @@
-"""What the node is short of is its own trouble: Pods wait, and none of them fails for it."""
+"""Resource shortage of the node: Pods wait, and none of them fails because of it."""
 
 import asyncio
 import errno
@@ -53,7 +53,7 @@ def waits_for(pressure: str) -> Callable[[dict[str, object]], object]:
     return holds
 
 
-#: Of a Pod that is started without a fork of the supervisor, and of one that needs it.
+#: One Pod that is started without a fork of the supervisor, and one that needs a fork.
 PLAIN = shell("exit 0")
 FORKED = shell("exit 0")
 FORKED["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
@@ -93,7 +93,7 @@ def test_a_pod_waits_until_what_it_needs_is_there(
 def test_on_a_full_disk_what_runs_ends_as_it_does_and_what_is_new_waits(tmp_path: Path) -> None:
     def filler(number: int) -> dict[str, Any]:
         pod = shell(f"while [[ ! -e {tmp_path}/go ]]; do sleep 0.05; done", name=f"p{number}")
-        # A long record, so that few of them take all the room that was allocated ahead.
+        # A long record, so that few of them fill the preallocated space.
         pod["spec"]["containers"][0]["workingDir"] = "/" + "./" * 1900
         return pod
 
@@ -191,7 +191,7 @@ def test_ends_are_all_noticed_by_a_supervisor_without_free_descriptors(tmp_path:
             await node.create(pod)
         for name in names:
             await node.until(name, lambda p: p["status"].get("phase") == "Running")
-        # Asked for when something of a container may be left behind.
+        # Called when processes of a container may be left behind.
         faults.fail("listdir", errno.EMFILE)
         (tmp_path / "go").touch()
         for name in names:

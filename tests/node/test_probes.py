@@ -1,4 +1,4 @@
-"""Probes over the network, and what a container that fails one has to expect."""
+"""Probes over the network, and the consequences of a failing one."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from onejob.node.supervisor.pressure import PROCESSES
 from tests.node.probes_support import a_free_port
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container
 
-#: Answers 200 below /ok and 503 elsewhere, on the port it is given.
+#: Responds with 200 below /ok and 503 elsewhere, on the given port.
 SERVER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Where a program is looked for: as by a shell, and without a process for each folder."""
+"""Search for a program in PATH: as by a shell, and without a process for each folder."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def _request(name: str, path: str) -> dict[str, Any]:
 
 
 class Starts:
-    """Remembers what was tried to be started, and fails as told."""
+    """Recorder of attempted starts, which fail as configured."""
 
     def __init__(self, **failures: type[OSError]) -> None:
         self._failures = failures

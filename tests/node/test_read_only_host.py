@@ -1,4 +1,4 @@
-"""`--host-fs ro`: containers read the host's files, and find no way to change anything."""
+"""`--host-fs ro`: containers read the host's files, and cannot change anything."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount f
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The node's data dir."""
+    """Return the node's data dir."""
     path = tmp_path / "data"
     path.mkdir()
     return path
@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder of the host's that everybody may write to."""
+    """Return a world-writable folder of the host."""
     path = tmp_path / "outside"
     path.mkdir()
     path.chmod(0o777)
@@ -65,7 +65,7 @@ def output_of(data: Path, pod: Document, **settings: object) -> str:
 
 
 def attempts(data: Path, *scripts: str, pod: Document | None = None, **settings: object) -> str:
-    """A letter for each script, in a container: y if it succeeds."""
+    """Run each script in a container; return a letter for each: y if it succeeds, else n."""
     tried = "".join(f"if ( {script} ); then r=${{r}}y; else r=${{r}}n; fi; " for script in scripts)
     given = pod or shell("")
     given["spec"]["containers"][0]["command"] = ["sh", "-c", f"{tried}echo; echo tried $r"]
@@ -188,7 +188,7 @@ def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
         f"nsenter -t {pid} -m true",
         "unshare -m true",
         "mknod /dev/shm/disk b 8 0",
-        # Opened, never written to: these are the whole machine's.
+        # Opened, never written to: these affect the whole machine.
         ": 3<> /proc/sys/kernel/core_pattern",
         ": 3<> /proc/sysrq-trigger",
         ": 3<> /sys/kernel/uevent_helper",
@@ -261,7 +261,7 @@ def test_rights_that_would_undo_it_are_refused(
 
 
 def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
-    """In a user namespace of their own, whose limits bind only those in it."""
+    """Runs in a user namespace of its own, whose limits bind only its members."""
     forbid = "echo 0 > /proc/sys/user/max_ipc_namespaces && exec"
     script = f'{forbid} {sys.executable} -m onejob serve --host-fs ro --data-dir "$@"'
     arguments = [str(data), "--listen", "127.0.0.1:0"]
@@ -277,7 +277,7 @@ def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
     assert line.startswith("error: --host-fs ro cannot be kept here: volumes: unshare: ")
 
 
-#: Reads a key of the host's session and one of its user, as `keyctl` would; prints what it gets.
+#: Reads a key of the host's session and one of its user, as `keyctl` would; prints the results.
 READ_KEYS = """
 import ctypes, sys
 call = ctypes.CDLL(None).syscall
@@ -293,7 +293,7 @@ print("read", [read(int(key)) for key in sys.argv[1:]])
 
 @pytest.fixture
 def keys_of_the_host() -> Iterator[tuple[int, int]]:
-    """A key in the session keyring and one in that of the user."""
+    """Add a key to the session keyring and one to the user's."""
     machine = os.uname().machine
     if machine not in keyrings._CALLS:
         pytest.skip("the numbers of the system calls are not known")
@@ -315,7 +315,7 @@ def keys_of_the_host() -> Iterator[tuple[int, int]]:
 def test_sealed_container_reads_no_keyrings_of_the_host(
     data: Path, keys_of_the_host: tuple[int, int], sealed: bool
 ) -> None:
-    """Also shows that others can, or the test would prove nothing."""
+    """Also shows that other containers can, or the test would prove nothing."""
     number = keyrings._CALLS[os.uname().machine][0][1][2]
     program = READ_KEYS.replace("{keyctl}", str(number))
     pod = a_pod(sys.executable, "-c", program, *map(str, keys_of_the_host))

@@ -1,4 +1,4 @@
-"""Folders to start in: empty for every Pod, made anew only when they have to be."""
+"""Working folders of Pods: empty for every Pod, recreated only when necessary."""
 
 import os
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def write(folder: Path) -> None:
 
 
 def date(folder: Path) -> None:
-    """Until the kernel's clock, which ticks slowly, has noticed."""
+    """Change the folder's ctime; repeats until the kernel's coarse clock has advanced."""
     before = folder.stat().st_ctime_ns
     while folder.stat().st_ctime_ns == before:
         os.utime(folder)

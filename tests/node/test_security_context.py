@@ -1,4 +1,4 @@
-"""What a securityContext asks for is so, or is refused, or it is said that it is not."""
+"""securityContext: each setting is applied, refused, or reported as not enforced."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def said(path: Path, pod: Document, **settings: Any) -> str:
 
 
 def waiting(path: Path, pod: Document) -> tuple[str, str, list[tuple[str, str]]]:
-    """Reason and message of a container that is not started, and the events about its Pod."""
+    """Return reason and message of a container that is not started, and the events of its Pod."""
 
     async def main() -> tuple[str, str, list[tuple[str, str]]]:
         async with a_process_node(path) as node:
@@ -113,7 +113,7 @@ def test_privileges_cannot_be_gained_unless_allowed(
 @needs_root
 @pytest.mark.parametrize("pids", ["on", "off"])
 def test_pods_of_different_users_do_not_see_each_others_folders(tmp_path: Path, pids: str) -> None:
-    """They start in folders side by side, below one that only root may enter."""
+    """They start in sibling folders, below one that only root may enter."""
 
     async def main() -> str:
         async with a_process_node(tmp_path, pid_namespace=pids) as node:
@@ -131,7 +131,7 @@ def test_pods_of_different_users_do_not_see_each_others_folders(tmp_path: Path, 
     assert text.endswith("65534\n")
 
 
-#: Where `su` looks up whom it may believe, if the Pod puts something there.
+#: Configuration of `su` that decides whom it trusts, if the Pod can replace it.
 PLACED: dict[str, dict[str, Any]] = {
     "volume": {"volumeMounts": [{"name": "v", "mountPath": "/etc/pam.d"}]},
     "message": {"terminationMessagePath": "/etc/pam.d/su"},
@@ -235,7 +235,7 @@ def test_the_supervisor_listens_to_nobody_but_its_user(tmp_path: Path) -> None:
     async def main() -> tuple[bytes, bytes]:
         async with a_process_node(tmp_path):
             address = str(tmp_path / "supervisor" / "socket")
-            # As careless as an administrator could be.
+            # Modes that a careless administrator may have set.
             for folder in (tmp_path, tmp_path / "supervisor"):
                 folder.chmod(0o777)
             os.chmod(address, 0o777)
@@ -249,7 +249,7 @@ def test_the_supervisor_listens_to_nobody_but_its_user(tmp_path: Path) -> None:
 
 
 def _answer(address: str, user: int) -> bytes:
-    """What the supervisor answers to a greeting by that user."""
+    """Return the supervisor's response to a greeting by that user."""
     script = (
         "import os, socket, sys; folder = os.open(os.path.dirname(sys.argv[1]), os.O_PATH); "
         "os.setuid(int(sys.argv[2])); s = socket.socket(socket.AF_UNIX); "

@@ -1,4 +1,4 @@
-"""Pods that only pretend go through the same states as real ones, in virtual time."""
+"""Simulated Pods: they go through the same states as real ones, in virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

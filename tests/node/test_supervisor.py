@@ -1,4 +1,4 @@
-"""The supervisor itself: small and alone."""
+"""The supervisor process: small and independent."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,10 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
-    """It is dead, and the next one was told what there is: a request that is read after that would
-    run a Pod which has run, and was forgotten, by then."""
+    """The old server is dead, and the next one has got the list of attempts.
+
+    A request read after that would run a Pod again that has run and was released by then.
+    """
     ran = tmp_path / "ran"
     request = {
         "claim": ["uid", "c", 0],
@@ -81,7 +83,7 @@ def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
 
 
 def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
-    """The server works on those meanwhile."""
+    """The server processes them meanwhile."""
     count = 100
     request = {"argv": ["/bin/true"], "env": {}, "cwd": str(tmp_path), "grace": 0, "log": "log"}
     requests = [request | {"claim": [str(number), "c", 0]} for number in range(count)]

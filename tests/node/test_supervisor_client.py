@@ -1,4 +1,4 @@
-"""The server's end of the conversation, with somebody else at the other end."""
+"""The server's end of the supervisor protocol, with a fake supervisor."""
 
 import asyncio
 import fcntl
@@ -24,7 +24,7 @@ GREETING = {"known": [], "rebooted": False, "isolates": True}
 
 
 class Impostor:
-    """Says a text to whoever connects, and whatever it is asked, it never ends."""
+    """Fake supervisor that sends a text to each client, and ignores requests to end."""
 
     def __init__(self, path: Path, said: bytes) -> None:
         self._path = path
@@ -46,8 +46,8 @@ class Impostor:
 
     @asynccontextmanager
     async def there(self) -> AsyncIterator[None]:
-        """Until whoever connects has left again."""
-        # Whoever holds it is the supervisor.
+        """Serve until the client has disconnected."""
+        # The holder of this lock is the supervisor.
         lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX)
         async with await asyncio.start_unix_server(self._answer, self._path / "socket"):
@@ -56,7 +56,7 @@ class Impostor:
         os.close(lock)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # In small pieces: lines need not come whole.
+        # In small pieces: lines need not arrive whole.
         for start in range(0, len(self._said), 7):
             writer.write(self._said[start : start + 7])
             await writer.drain()
@@ -123,7 +123,7 @@ def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not
 
 
 def test_an_attempt_that_is_being_made_is_reported_to_the_next_server(tmp_path: Path) -> None:
-    """Whoever does not know of it would take the next number, and run two beside each other."""
+    """A server without this information would use the next number, and run two attempts at once."""
 
     async def main() -> None:
         folder = tmp_path / "supervisor"
@@ -146,7 +146,7 @@ async def no_settings(key: Key) -> bytes:
 
 
 class Telephone:
-    """Reaches supervisors, and remembers the conversations; as many times as told it fails."""
+    """Connects to supervisors and records the conversations; fails a given number of times."""
 
     def __init__(self, failures: int = 0) -> None:
         self._failures = failures
@@ -196,13 +196,13 @@ def test_one_that_could_not_be_reached_early_is_tried_again(tmp_path: Path) -> N
 
 
 def test_one_that_was_reached_early_and_never_greeted_is_hung_up_on(tmp_path: Path) -> None:
-    """Connected, it would stay for ever."""
+    """Otherwise it would stay connected forever."""
 
     async def main() -> None:
         telephone = Telephone()
         client = client_of(tmp_path / "supervisor", telephone)
         client.reach_early()
-        # In the very moment, so that there is no conversation yet.
+        # At this very moment, so that there is no conversation yet.
         await client.close(end=True)
         await telephone.reached.wait()
         await telephone.conversations[0].ended

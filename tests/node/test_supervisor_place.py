@@ -1,4 +1,4 @@
-"""The folder of a supervisor: what may be missing from it, copied from it, or full."""
+"""Folder of a supervisor: missing, copied or full."""
 
 import asyncio
 import errno
@@ -164,7 +164,7 @@ def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_pa
 
 def test_a_supervisor_starts_where_its_own_output_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "supervisor").mkdir(mode=0o700)
-    # As for a file that the disk has no room for.
+    # As for a file for which the disk has no space.
     (tmp_path / "supervisor" / "output").symlink_to("/dev/full")
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing runs twice, whoever is killed."""
+"""Kills of server, supervisor and containers: nothing is lost and nothing runs twice."""
 
 import asyncio
 import os
@@ -136,7 +136,7 @@ def test_after_a_reboot_what_ran_is_failed_and_never_run_again(
     os.kill(supervisor, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     claims = tmp_path / "supervisor" / "claims"
-    # Written in another life of the machine; what was not synced then may be missing.
+    # Written in an earlier boot; unsynced data may be missing.
     another = identity_of(str(claims.parent))._replace(boot="another")
     if not journal_survives:
         claims.unlink()

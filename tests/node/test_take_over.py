@@ -1,4 +1,4 @@
-"""What a new agent does with what an earlier one left in the runtime's books."""
+"""Take-over of an earlier agent's attempts by a new one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tests.node.support import NODE, a_node, a_pod, an_api
 
 
 class HeirlessRuntime(SimulatedRuntime):
-    """Comes with attempts that ended before, and remembers what became of them."""
+    """Runtime with attempts that ended before; it records what is released."""
 
     def __init__(self, uids: list[str]) -> None:
         super().__init__(SystemClock())
@@ -60,7 +60,7 @@ def test_logs_of_a_pod_whose_end_was_written_outlive_the_server(tmp_path: Path) 
 
 
 class Rebooted(SimulatedRuntime):
-    """Of a machine that was down."""
+    """Runtime of a machine that was rebooted."""
 
     traits = RuntimeTraits(runs_programs=True, uses_images=True)
 
@@ -77,7 +77,7 @@ class Rebooted(SimulatedRuntime):
 
 
 class RefusesStatus(LocalClient):
-    """As somebody is refused who lacks a right, or as all are on a full disk."""
+    """Client that refuses status writes, as for lack of permission or on a full disk."""
 
     refusing = True
 
@@ -88,7 +88,7 @@ class RefusesStatus(LocalClient):
 
 
 def test_a_reboot_is_remembered_until_what_it_took_is_on_record(tmp_path: Path) -> None:
-    """The next agent would start it a second time."""
+    """Otherwise the next agent would start it a second time."""
 
     async def main() -> None:
         clock = virtual_clock()

@@ -1,4 +1,4 @@
-"""Pods that wait for a node are told why, once per reason, and not at the cost of others."""
+"""Unschedulable Pods: reported once per reason, and without delaying others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,11 +20,11 @@ ROOM = {"cpu": 2000, "memory": 2**30, "pods": 3}
 
 
 class Counting:
-    """A client that counts what is written to waiting Pods."""
+    """Client that counts the writes to waiting Pods."""
 
     def __init__(self, client: LocalClient) -> None:
         self._client = client
-        #: Names of Pods, once per word of theirs that they are not scheduled.
+        #: Name of the Pod of each PodScheduled=False condition written.
         self.told: list[str] = []
 
     def __getattr__(self, name: str) -> object:
@@ -210,7 +210,7 @@ def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None
 
 
 def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: Path) -> None:
-    """uvloop has no timers for what is due now: what it gives instead does not tell when."""
+    """uvloop has no timers for immediate callbacks: its replacement has no `when`."""
 
     async def main() -> None:
         async with (

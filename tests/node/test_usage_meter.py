@@ -1,4 +1,4 @@
-"""What containers and the machine use, as far as processes tell."""
+"""Resource usage of containers and the machine, measured from processes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def test_neither_an_old_sample_nor_one_of_another_process_counts() -> None:
     tree = [process(7, 1, 10 * SECOND, began=100 * SECOND)]
     usage, window = _usage(tree, _Sample(50.0, {7: 0}), now=200.0)
     assert (usage.cpu_nanocores, window) == (100_000_000, 100.0)
-    # That pid 7 was another one: this one began later.
+    # That pid 7 was another process: this one began later.
     usage, window = _usage(tree, _Sample(99.0, {7: 10**9}), now=110.0)
     assert (usage.cpu_nanocores, window) == (1_000_000_000, 10.0)
 

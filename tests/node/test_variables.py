@@ -1,4 +1,4 @@
-"""Variables that a container finds though no manifest sets them so: of Services, of odd names."""
+"""Variables not set by a manifest in this form: those of Services, and odd names."""
 
 import asyncio
 from pathlib import Path

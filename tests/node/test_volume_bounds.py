@@ -132,7 +132,7 @@ def test_provide_volumes_holds_each_source_once(tmp_path: Path, source: Document
     tracemalloc.start()
     try:
         for _ in range(2):
-            # The second time, files are compared with those that exist.
+            # The second time, files are compared with the existing ones.
             provide(pod, tmp_path / "pod")
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -1,4 +1,4 @@
-"""Files from ConfigMaps, Secrets and Pod fields follow their sources while the Pod runs."""
+"""Refresh of files from ConfigMaps, Secrets and Pod fields while the Pod runs."""
 
 import asyncio
 import base64
@@ -43,7 +43,7 @@ async def change(node: Node, key: Key, body: Document) -> None:
 
 
 def waiting_for(condition: str, volume: Document) -> Document:
-    """A Pod that says `ready`, and ends once the condition holds in /data."""
+    """Return a Pod that prints `ready`, and ends once the condition holds in /data."""
     script = f"cd /data; echo ready; until {condition}; do sleep 0.05; done; ls"
     pod = shell(script, volumeMounts=[{"name": "v", "mountPath": "/data"}])
     return with_spec(pod, volumes=[{"name": "v", **volume}])
@@ -55,7 +55,7 @@ async def until_ready(node: Node) -> None:
 
 
 async def ends(node: Node, pod: Document, act: Callable[[Node], Any]) -> str:
-    """Do something once the Pod waits; what is in the volume when it has ended."""
+    """Do something once the Pod waits; return the contents of the volume when it has ended."""
     await node.create(pod)
     await until_ready(node)
     await act(node)
@@ -81,7 +81,7 @@ def test_a_config_map_changes_in_a_running_pod(tmp_path: Path) -> None:
     async def act(node: Node) -> None:
         await change(node, CONFIG, {"data": {"a": None, "b": "new", "d": "more"}})
 
-    # A key that is gone is no longer there, a new one is.
+    # A removed key is gone, a new one is present.
     assert refreshed(tmp_path, pod, config_map(a="1", b="2"), act=act) == "b\nd\n"
 
 
@@ -224,7 +224,7 @@ def test_what_changed_while_no_server_ran_is_seen_by_the_pods_that_ran_on(tmp_pa
     assert asyncio.run(main()) == "ready\na\n"
 
 
-# --- files that change all at once -----------------------------------------------------------
+# --- atomic replacement of files -------------------------------------------------------------
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def folder(tmp_path: Path) -> int:
 
 
 def shown(path: Path) -> dict[str, str]:
-    """What a user of the volume sees."""
+    """Return the files that a user of the volume sees, by path."""
     return {
         str(file.relative_to(path)): file.read_text()
         for file in sorted(path.rglob("*"))

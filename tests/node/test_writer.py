@@ -1,4 +1,4 @@
-"""The agent's writes: in small batches, from all owners in turn, until they are answered."""
+"""The agent's status writes: in small batches, fair between owners, retried until answered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from onejob.wire.errors import ApiError, Forbidden, InternalError, TooManyReques
 
 
 class SlowApi:
-    """Notes each batch by the names in it. Fails as often as it is told to."""
+    """API that records the names in each batch, and fails a given number of times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.batches: list[list[str]] = []
@@ -36,7 +36,7 @@ def bind(writer: Writer, name: str, owner: str, answered: list[str]) -> None:
 
 
 async def written(api: SlowApi, pods: Sequence[tuple[str, str]]) -> list[str]:
-    """Which Pods were answered, in order; all are submitted at once."""
+    """Submit all Pods at once; return them in the order of their responses."""
     writer = Writer(cast("Client", api))
     answered: list[str] = []
     running = asyncio.create_task(writer.run())
@@ -78,7 +78,7 @@ def test_an_api_that_does_not_answer_is_asked_again() -> None:
 
 
 class ForgetfulApi:
-    """Does what it is asked to, and once does not say so. Keeps the texts it was given."""
+    """API that carries out a write, but once loses the response. It records the documents."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -110,7 +110,7 @@ def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_a
 
 
 class RefusingApi:
-    """Answers each write by itself, the first ones with an error of its own."""
+    """API that answers each write separately, the first ones with an error."""
 
     def __init__(self, *refusals: ApiError) -> None:
         self.refusals = list(refusals)
@@ -126,7 +126,7 @@ class RefusingApi:
     [InternalError("not this one"), Forbidden("a right is missing"), TooManyRequests("later")],
 )
 def test_the_last_deletion_of_a_pod_is_asked_for_until_it_is_done(refusal: ApiError) -> None:
-    """Nobody else would ever ask for it again."""
+    """No other component would repeat it."""
 
     async def main() -> list[Result]:
         answers: list[Result] = []

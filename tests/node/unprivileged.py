@@ -1,4 +1,4 @@
-"""Run by a test as a user without rights: prints what a Pod with volumes wrote."""
+"""Program run by a test as an unprivileged user: prints the output of a Pod with volumes."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Run by a test where PID namespaces are forbidden: prints what a node there says."""
+"""Program run by a test where PID namespaces are forbidden: prints the node's messages."""
 
 import asyncio
 import json

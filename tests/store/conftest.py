@@ -1,4 +1,4 @@
-"""Store tests work in memory where they can."""
+"""Fixtures: store tests work in memory where they can."""
 
 import shutil
 import tempfile
@@ -12,8 +12,11 @@ from tests.store.support import memory_directory
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Thousands of real syncs would only make the tests wait: what power loss would leave is
-    worked out from the journal of a FaultyDisk, and a kill -9 leaves what the kernel has."""
+    """Return a folder in memory, if possible.
+
+    Thousands of real syncs would only make the tests slow: the state after a power loss is computed
+    from the journal of a FaultyDisk, and a kill -9 leaves the state of the kernel.
+    """
     path = Path(tempfile.mkdtemp(dir=memory_directory()))
     yield path
     shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""A process that writes to a store until it is killed. Used by test_kill.py; imports little."""
+"""Process that writes to a store until it is killed. Used by test_kill.py; imports little."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def _live(path: str, life: int, pipe: int) -> None:
             _tell(pipe, f"{name} {stored.revision}")
 
     async def churn() -> None:
-        """Updates and deletions, to give compaction something to do."""
+        """Update and delete objects, as work for compaction."""
         while True:
             for turn in range(40):
                 key = pod(f"churn-{turn % 10}")
@@ -53,5 +53,5 @@ async def _live(path: str, life: int, pipe: int) -> None:
 
 
 def _tell(pipe: int, line: str) -> None:
-    # One write of less than PIPE_BUF bytes: a line is told whole or not at all.
+    # One write of less than PIPE_BUF bytes: a line is written whole or not at all.
     os.write(pipe, f"{line}\n".encode())

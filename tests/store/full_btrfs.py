@@ -1,7 +1,7 @@
-"""`python -m tests.store.full_btrfs IMAGE FOLDER`: a store on a btrfs that is full.
+"""Store on a full btrfs: `python -m tests.store.full_btrfs IMAGE FOLDER`.
 
-In a process of its own, because what it looks for is that the process is killed, and with a mount
-that nobody else sees. Ends with 0 if all went well, with 77 if btrfs cannot be mounted here.
+In a process of its own, because the bug would kill the process, and with a private mount. Exits
+with 0 if all went well, with 77 if btrfs cannot be mounted here.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def main(image: Path, folder: Path) -> int:
         if subprocess.run(command, capture_output=True, check=False).returncode:
             return CANNOT_MOUNT
     asyncio.run(_use(folder))
-    # In use until nobody has it open: this process ends, and its mounts with it.
+    # The mount is busy while the files are open: it ends with this process.
     return 0
 
 
@@ -47,7 +47,7 @@ async def _use(folder: Path) -> None:
     _fill(folder / "others")
     failed = 0
     for number in range(50):
-        # What is mapped is written to disk, so that its next change would be copied.
+        # Mapped pages are written to disk, so that their next change would be copied.
         os.sync()
         try:
             await store.durable(put(store, pod(f"{number}"), "y" * 2_000))
@@ -66,7 +66,7 @@ async def _open(path: Path) -> LogStore:
 
 
 def _fill(path: Path) -> None:
-    """To the last block."""
+    """Fill the file system to the last block."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 16, 1 << 12, 1 << 9):
             try:

@@ -21,7 +21,7 @@ from onejob.virtual_time import virtual_clock
 
 
 def memory_directory() -> str | None:
-    """A file system in memory with room to spare, or None for the usual place."""
+    """Return a file system in memory with enough space, or None for the default."""
     shared = "/dev/shm"
     return (
         shared if os.path.isdir(shared) and shutil.disk_usage(shared).free > 200_000_000 else None
@@ -29,7 +29,7 @@ def memory_directory() -> str | None:
 
 
 def no_room_for(name: str, *, pages: int) -> Callable[[apsw.Connection], None]:
-    """A hook for connections: of the databases with this name none gets larger."""
+    """Return a connection hook that keeps databases with this name from growing."""
 
     def limit(connection: apsw.Connection) -> None:
         if Path(connection.filename).name == name:
@@ -51,7 +51,7 @@ async def a_store(
     vfs: str | None = None,
     cipher: Cipher | None = None,
 ) -> AsyncIterator[LogStore]:
-    """A store without threads, in virtual time."""
+    """Open a store without threads, in virtual time."""
     store = await LogStore.open(
         path,
         clock=virtual_clock(),
@@ -67,7 +67,7 @@ async def a_store(
 
 
 def put(store: LogStore, key: Key, text: str, *, cold: bool = False) -> int:
-    """Stage a document over whatever is there; its revision."""
+    """Stage a document over the present one; return its revision."""
     before = store.newest(key)
     stored = store.stage(key, before.revision if before else 0, lambda _: text.encode(), cold=cold)
     assert stored is not None
@@ -98,7 +98,7 @@ def names(store: LogStore, resource: str = "pods", namespace: str = "") -> list[
 
 
 async def collect(watch: LogWatch, count: int) -> list[Change]:
-    """The next `count` changes, which must come in whole batches."""
+    """Return the next `count` changes, which must come in whole batches."""
     changes: list[Change] = []
     while len(changes) < count:
         changes += await anext(watch)
@@ -107,7 +107,7 @@ async def collect(watch: LogWatch, count: int) -> list[Change]:
 
 
 async def settle(turns: int = 20) -> None:
-    """Let callbacks that are ready run, without moving time."""
+    """Run ready callbacks, without advancing time."""
     for _ in range(turns):
         await asyncio.sleep(0)
 
@@ -117,7 +117,7 @@ def summary(changes: Sequence[Change]) -> list[tuple[str, int, bytes | None, byt
 
 
 def checked_document(name: str, filler: int) -> bytes:
-    """A document that tells by itself whether it is whole and whose it is."""
+    """Return a document with a checksum and its own name."""
     body = f"{name}:{'x' * filler}".encode()
     return b"%08x" % zlib.crc32(body) + body
 

@@ -1,5 +1,7 @@
-"""Files that are damaged wherever it may be: what is served is what was written, what is not served
-is named, and nothing ends in a traceback."""
+"""Randomly damaged files: only written data is served, and every missing object is reported.
+
+Nothing ends in a traceback.
+"""
 
 import asyncio
 import os
@@ -33,7 +35,7 @@ from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.store.support import no_room_for
 
-#: Most of what was written is history that is gone: rows are spread over pages with free space.
+#: Most of the history is compacted: rows are spread over pages with free space.
 LIMITS = Limits(history_changes=30)
 OBJECTS = 40
 
@@ -93,7 +95,7 @@ async def fill(path: Path, *, tidy: bool) -> Contents:
 
 
 def copied(source: Path, folder: Path) -> Path:
-    """Into a folder of its own: a check of the last copy may still be under way."""
+    """Copy the files into a folder of their own: a check of the last copy may still be running."""
     folder.mkdir()
     for path in source.parent.glob(f"{source.name}*"):
         if not path.name.endswith("-shm"):
@@ -107,7 +109,7 @@ class Served(msgspec.Struct):
 
 
 async def serve(path: Path, keys: Contents) -> Served | str:
-    """All that a server would serve of these files, or its last words."""
+    """Return all that a server would serve of these files, or its error message."""
     try:
         store = await opened(path)
     except CannotOpen as error:
@@ -131,7 +133,7 @@ async def serve(path: Path, keys: Contents) -> Served | str:
 
 
 def check(path: Path, expected: Contents) -> str:
-    """How it went. Neither server nor doctor may raise anything else, or be silent."""
+    """Return the outcome. Neither server nor doctor may raise anything else or hide a loss."""
     try:
         examined: Examination | None = examine(path, is_readable)
     except CannotOpen as error:
@@ -148,7 +150,7 @@ def check(path: Path, expected: Contents) -> str:
     for key, value in served.contents.items():
         assert expected.get(key) == value, f"{key} is not as it was written"
     missing = expected.keys() - served.contents.keys()
-    # Where the name itself is damaged, it is a garbled one that is left out.
+    # If the name itself is damaged, a garbled name is reported instead.
     assert missing <= served.damaged or len(missing) <= len(served.damaged - expected.keys())
     if missing:
         assert examined is not None
@@ -237,7 +239,10 @@ def test_the_log_of_another_database_is_refused_untouched(tmp_path: Path) -> Non
 
 
 class KilledBeforeEachStep(LoopCommitter):
-    """Keeps the files as a kill would leave them before each commit, checkpoint and compaction."""
+    """Committer that copies the files before each step, as a kill would leave them.
+
+    Steps are commits, checkpoints and compactions.
+    """
 
     def __init__(self, path: Path, kept: Path) -> None:
         super().__init__()
@@ -257,8 +262,10 @@ class KilledBeforeEachStep(LoopCommitter):
 def test_a_log_that_begins_anew_with_every_commit_is_still_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a disk that is nearly full. It took hours until such a log was taken for a foreign one;
-    here it is a few commits."""
+    """As on a nearly full disk.
+
+    It took hours until the log was refused as foreign; here it takes a few commits.
+    """
     monkeypatch.setattr(lock_file, "_MOST_RESTARTS", 4)
     path, kept = tmp_path / "db", tmp_path / "kept"
     kept.mkdir()
@@ -288,7 +295,10 @@ def test_a_log_that_begins_anew_with_every_commit_is_still_known(
 def test_a_log_that_somebody_else_has_emptied_is_still_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compacts_first: bool
 ) -> None:
-    """A person with a SQLite shell, while the server runs. The next salt is then a random one."""
+    """By an administrator with a SQLite shell, while the server runs.
+
+    The next salt is then random.
+    """
     (tmp_path / "live").mkdir()
     path = tmp_path / "live" / "db"
     failures = PowerFailures(path, monkeypatch)
@@ -330,8 +340,10 @@ def test_a_log_that_somebody_else_has_emptied_is_still_known(
 
 
 class PowerFailures:
-    """Of the lock file and of the deletion of the log only what was synced is left; of all that
-    SQLite writes, everything."""
+    """Simulated power loss: lock file and deletion of the log survive only if synced.
+
+    All writes of SQLite survive.
+    """
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._path = path
@@ -349,14 +361,17 @@ class PowerFailures:
             self._old_log = b""
 
     def write_mark(self) -> None:
-        """As the kernel does every now and then."""
+        """Write the mark to disk, as the kernel does periodically."""
         self._mark = self._lock.read_bytes()
 
     def note_log(self) -> None:
         self._old_log = self._log.read_bytes()
 
     def leave(self, folder: Path, *, newest_mark: bool) -> Path:
-        """What a power failure leaves now. The kernel may have written the mark at any time."""
+        """Return a copy as a power loss leaves it.
+
+        The kernel may have written the mark at any time.
+        """
         path = copied(self._path, folder)
         if not newest_mark:
             (folder / "db.lock").write_bytes(self._mark)
@@ -368,7 +383,7 @@ class PowerFailures:
 def test_a_power_failure_leaves_no_mark_that_has_the_log_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither that of an earlier process, which had no log any more, nor one that is ahead."""
+    """Neither the mark of an earlier process, which had no log any more, nor one that is ahead."""
     (tmp_path / "live").mkdir()
     path = tmp_path / "live" / "db"
     keys = [Key("configmaps", "default", name) for name in ("a", "b")]
@@ -427,7 +442,7 @@ def test_a_repaired_database_has_all_that_is_whole_and_goes_on(tmp_path: Path) -
     for attempt in range(12):
         path = copied(tmp_path / "db", tmp_path / f"copy-{attempt}")
         data = bytearray(path.read_bytes())
-        # Not the first pages: without them nothing is left to read.
+        # Not the first pages: without them nothing can be read.
         noise(data, rng.randrange(3 * 8_192, len(data)), rng)
         path.write_bytes(data)
         found = examine(path, is_readable)
@@ -470,11 +485,11 @@ def test_a_repair_without_room_changes_nothing(
 
 
 class Killed(BaseException):
-    """Not an error: nothing handles it."""
+    """Not an Exception: nothing handles it."""
 
 
 class KilledBefore:
-    """A process that ends before the nth of these calls."""
+    """Process that is killed before the nth of these calls."""
 
     def __init__(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self._left = number
@@ -495,7 +510,7 @@ class KilledBefore:
 def test_a_repair_that_is_killed_anywhere_loses_no_more_than_one_that_is_not(
     tmp_path: Path, has_mark: bool
 ) -> None:
-    """Most of what there is, is in the log. Without a mark nobody would know that it is missing."""
+    """Most of the data is in the log. Without a mark its absence would go unnoticed."""
     original = tmp_path / "db"
     run_virtual(fill(original, tidy=False))
     interrupted = completed = 0

@@ -1,4 +1,4 @@
-"""What the store holds in memory, and what is left of what is gone."""
+"""Contents of the store in memory, and leftovers of deleted objects."""
 
 from onejob.store.base import Stored
 from onejob.store.contents import Contents

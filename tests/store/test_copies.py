@@ -1,4 +1,4 @@
-"""A copy of a database that is in use is whole, and of one moment."""
+"""Copies of a database in use: complete and consistent."""
 
 import asyncio
 import shutil
@@ -81,7 +81,7 @@ def test_damaged_pages_are_found(tmp_path: Path) -> None:
 
 
 def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
-    """SQLite would remove it, and with it all that may still be saved."""
+    """SQLite would remove it, and with it all recoverable data."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
 
     async def main() -> None:
@@ -144,7 +144,7 @@ def test_a_torn_copy_is_refused(tmp_path: Path) -> None:
             run_virtual(_opened(copy / "store.db"))
         except CannotOpen:
             assert broken
-            # Nor when it is tried again.
+            # Nor on another attempt.
             with pytest.raises(CannotOpen):
                 run_virtual(_opened(copy / "store.db"))
         else:
@@ -162,7 +162,7 @@ async def _opened(path: Path) -> None:
 def test_only_the_first_start_of_a_copy_looks_at_all_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
-    """A start after a kill, or in a folder that was moved, reads only what it needs."""
+    """A start after a kill, or in a folder that was moved, reads only the necessary pages."""
     server, elsewhere = tmp_path / "server", tmp_path / "elsewhere"
     server.mkdir()
 

@@ -1,4 +1,4 @@
-"""Documents that come from disk are judged; those that fail are set apart, and found again."""
+"""Validation of documents from disk: invalid ones are set aside, and found again."""
 
 import os
 import threading

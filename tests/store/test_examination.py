@@ -1,4 +1,4 @@
-"""Nothing is found wrong with a database that is whole, whoever wrote it or writes to it."""
+"""Examination of intact databases: no problems, whoever wrote or writes them."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tests.upgrade.support import database, unpack
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_database_of_each_schema_is_whole(tmp_path: Path, version: int) -> None:
-    """Somebody who upgrades may ask before the first start."""
+    """Users may run the doctor before the first start after an upgrade."""
     path = tmp_path / "db"
     unpack(database(version), path)
     found = examine(path, all_readable)
@@ -44,7 +44,7 @@ def test_a_file_that_is_still_empty_is_no_damage(tmp_path: Path) -> None:
 
 
 class BusyServer:
-    """Writes a new version, and compacts, before each statement of those who only read."""
+    """Writes a new version, and compacts, before each statement of a reader."""
 
     def __init__(self, path: Path) -> None:
         self._writer = apsw.Connection(str(path))
@@ -89,7 +89,7 @@ def test_a_server_that_writes_meanwhile_is_not_taken_for_damage(
 
 
 def _leaves(path: Path) -> list[int]:
-    """Where the pages with the rows begin, in the order of their revisions."""
+    """Return the offsets of the pages with rows, in revision order."""
     connection = apsw.Connection(str(path))
     rows: Any = connection.execute(
         "SELECT pgoffset FROM dbstat WHERE name = 'log' AND pagetype = 'leaf' ORDER BY path"
@@ -99,7 +99,7 @@ def _leaves(path: Path) -> list[int]:
 
 
 def _filled(path: Path) -> int:
-    """How many objects there are."""
+    """Fill a database; return the number of objects."""
 
     async def live() -> None:
         async with a_store(path) as store:
@@ -111,8 +111,10 @@ def _filled(path: Path) -> int:
 
 
 def test_examination_ends_with_pages_in_the_wrong_places(tmp_path: Path) -> None:
-    """As in a copy that was made file by file while a server wrote. The doctor went back with each
-    of them, and did not come to an end."""
+    """As in a copy made file by file while a server wrote.
+
+    Regression: the doctor went back at each of them, and did not end.
+    """
     path = tmp_path / "db"
     count = _filled(path)
     leaves = _leaves(path)

@@ -1,4 +1,4 @@
-"""Acknowledged means durable: whatever the disk fails at, and wherever power is lost."""
+"""Durability of acknowledged writes: under any disk error, and at any loss of power."""
 
 import asyncio
 import errno
@@ -47,10 +47,10 @@ BUSY = Limits(
 
 
 async def _work(store: LogStore, disk: FaultyDisk, turns: int, seed: int = 1) -> None:
-    """Groups of creations, updates and deletions; tells the disk what was acknowledged.
+    """Create, update and delete in groups; report acknowledgements to the disk.
 
-    What is told reads "name state revision ack", the state being `at` or `gone`, and "name state
-    revision try" as soon as it is staged.
+    A report reads "name state revision ack", the state being `at` or `gone`, and "name state
+    revision try" as soon as the write is staged.
     """
     rng = random.Random(seed)
 
@@ -78,8 +78,10 @@ async def _work(store: LogStore, disk: FaultyDisk, turns: int, seed: int = 1) ->
 
 
 async def _check(path: Path, journal: list[Entry]) -> None:
-    """The store opens, is whole, and each object is as it was last acknowledged, or as a later
-    write would have left it that was under way."""
+    """Check that the store opens, is intact, and has each object as last acknowledged.
+
+    An object may also be in the state of a later write that was in flight.
+    """
     allowed: dict[str, set[tuple[str, int]]] = {}
     for entry in journal:
         if entry.what == "told":
@@ -137,7 +139,7 @@ def test_the_check_for_syncs_finds_a_store_that_does_not_sync(tmp_path: Path) ->
 
 
 def _told_before_synced(journal: list[Entry]) -> list[str]:
-    """Acknowledgements at which the log in front of the database had unsynced writes."""
+    """Return acknowledgements given while the write-ahead log had unsynced writes."""
     early: list[str] = []
     unsynced = False
     for entry in journal:
@@ -174,7 +176,7 @@ def test_power_lost_anywhere_with_any_unsynced_part_kept_loses_nothing_acknowled
 
 
 class _FailsOnce:
-    """Fails at the n-th write, truncation or sync; like a real disk, perhaps for ever after."""
+    """Fails at the n-th write, truncation or sync; like a real disk, perhaps forever after."""
 
     def __init__(self, at: int, error: type[apsw.Error], *, for_ever: bool) -> None:
         self._left = at
@@ -195,7 +197,7 @@ class _FailsOnce:
 def test_no_failing_write_or_sync_loses_what_was_acknowledged(
     tmp_path: Path, error: type[apsw.Error], for_ever: bool, when: str
 ) -> None:
-    """`after`: the disk did it and still says that it failed."""
+    """`after`: the disk succeeded and still reports a failure."""
 
     async def attempt(path: Path, disk: FaultyDisk, at: int) -> bool:
         async with a_store(path, limits=BUSY, vfs=disk.name) as store:
@@ -367,7 +369,7 @@ def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(
 
 
 def test_a_failing_checkpoint_leaves_no_writer_waiting(tmp_path: Path) -> None:
-    """A commit that is under way ends as it ends; what is staged behind it fails."""
+    """A commit in progress ends with its own result; later staged writes fail."""
 
     def broken_database(entry: Entry) -> None:
         if entry.name == "db":

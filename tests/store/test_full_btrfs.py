@@ -1,4 +1,4 @@
-"""Where files are copied as they are written, a full disk does not end the process."""
+"""Full copy-on-write file system: it does not kill the process."""
 
 import os
 import shutil

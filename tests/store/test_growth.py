@@ -1,4 +1,4 @@
-"""The file, the log in front of it and the memory stay bounded under churn."""
+"""Bounded size of database, write-ahead log and memory under churn."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def _rows(path: Path) -> int:
 
 
 async def _churn(store: LogStore, changes: int) -> None:
-    """50 objects that are updated, deleted and created again."""
+    """Update, delete and recreate 50 objects."""
     for number in range(changes):
         key = pod(f"{number % 50}")
         if number % 500 >= 450:
@@ -49,8 +49,8 @@ def test_files_stop_growing_under_churn(tmp_path: Path) -> None:
                 await _churn(store, 2_500)
                 await settle()
                 sizes.append(_bytes_on_disk(tmp_path / "db"))
-            # 1,000 dead versions and 50 live ones of 2 kB, pages in part empty, and the log in
-            # front; 20,000 versions would be 40 MB.
+            # 1,000 dead versions and 50 live ones of 2 kB, partly empty pages, and the write-ahead
+            # log; 20,000 versions would be 40 MB.
             assert max(sizes) < 12 * MIB, sizes
             assert max(sizes[4:]) <= 1.1 * max(sizes[:4]), sizes
             assert _rows(tmp_path / "db") < 1_500

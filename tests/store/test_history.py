@@ -1,4 +1,4 @@
-"""When history goes: by age, by count, by bytes, for want of room."""
+"""Compaction of history: by age, by count, by bytes, for lack of space."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what was acknowledged is there after the next start."""
+"""kill -9 at random moments: acknowledged writes exist after the next start."""
 
 import multiprocessing
 import random
@@ -29,7 +29,8 @@ def test_thousands_of_acknowledged_creates_survive_dozens_of_kills(tmp_path: Pat
         )
         child.start()
         writing.close()
-        # Most lives get to their share of creates; some end while the store is being opened.
+        # Most processes reach their share of creates; some are killed while the store is being
+        # opened.
         share = 0 if rng.random() < 0.15 else rng.randrange(60, 220)
         told = b""
         with open(reading.fileno(), "rb", buffering=0, closefd=False) as pipe:

@@ -1,4 +1,4 @@
-"""Lists in key order, whole and in pages of one moment."""
+"""Lists in key order, whole and in pages of one revision."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ async def _fill(store: LogStore, *, cold: bool = False) -> None:
 def _walk(
     store: LogStore, limit: int, *, namespace: str = "", after: Key | None = None, at: int = 0
 ) -> list[tuple[str, str, bytes]]:
-    """The rest of a list in pages."""
+    """Return the rest of a list, read in pages."""
     found = []
     while True:
         page = store.list("pods", namespace, limit=limit, after=after, at=at)

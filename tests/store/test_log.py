@@ -1,4 +1,4 @@
-"""Staging, committing, reading back."""
+"""Staging, committing and reading back."""
 
 import asyncio
 import os
@@ -321,7 +321,7 @@ def test_a_thousand_concurrent_writes_need_few_commits_with_a_real_thread(tmp_pa
         store = await LogStore.open(tmp_path / "db", clock=SystemClock(), committer=committer)
         await asyncio.gather(*(write(store, pod(f"{n}"), "x" * 1_000) for n in range(1_000)))
         assert store.count("pods") == 1_000
-        # The first commit takes what was staged in one turn of the loop: all of it.
+        # The first commit takes the writes staged in one turn of the loop: all of them.
         assert committer.jobs <= 5
         await store.close()
 
@@ -368,7 +368,7 @@ def test_the_writing_thread_ends_with_the_store(tmp_path: Path) -> None:
 
 
 def test_an_idle_store_sets_no_timer(tmp_path: Path) -> None:
-    """Else a program that waits for ever would not be found out in virtual time."""
+    """Otherwise virtual time could not detect a program that waits forever."""
 
     async def main() -> None:
         async with a_store(tmp_path / "db") as store:

@@ -1,7 +1,7 @@
-"""The store against a small model of it: random histories with crashes, full disks, compaction.
+"""Model-based test of the store: random histories with crashes, full disks, compaction.
 
-The model is a list: every durable change, in order. A store is right if each answer follows from
-that list: gets and lists from its end or from an earlier point, watches from any part of it.
+The model is a list of every durable change, in order. A store is correct if each result follows
+from that list: gets and lists from its end or from an earlier point, watches from any part of it.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Event:
 
 @dataclass(slots=True)
 class Model:
-    """Everything that ever became durable."""
+    """All durable changes."""
 
     log: list[Event] = field(default_factory=list)
 
@@ -82,7 +82,7 @@ class Model:
         )
 
     def changes(self, after: int, resource: str, namespace: str) -> list[tuple[Any, ...]]:
-        """As a watch shows them: key, revision, value, and what was there before."""
+        """Return changes as a watch shows them: key, revision, value, and previous value."""
         before = self.state(after)
         seen: list[tuple[Any, ...]] = []
         for event in self.log:
@@ -122,7 +122,7 @@ class PagedList:
 
 
 class SteppedCommitter:
-    """Runs each job when the test says so, or says that the disk is full, or dies half-way."""
+    """Committer that runs each job on command, or reports a full disk, or dies half-way."""
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[Job, Done]] = deque()
@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.run(main())
 
     def note_progress(self) -> None:
-        """What is durable now?"""
+        """Move the staged writes that are now durable into the model."""
         while self.staged and self.staged[0].revision <= self.store.revision:
             event = self.staged.pop(0)
             self.model.log.append(Event(event.revision, event.key, event.value, self.now()))
@@ -295,7 +295,7 @@ class StoreMachine(RuleBasedStateMachine):
         durable = self.model.log[-1].revision if self.model.log else 1
         assert self.store.revision == self.store.staged_revision == durable
         self.staged = []
-        # What nobody was told of, compaction or revision, is not remembered.
+        # Unreported compactions and revisions are lost.
         self.highest = durable
         self.compacted = self.inherited = self.store.compacted
 
@@ -331,7 +331,7 @@ class StoreMachine(RuleBasedStateMachine):
         for resource in ("pods", "jobs"):
             for _, _, value, previous, _ in self.model.changes(compacted, resource, ""):
                 dead += (previous is not None) + (value is None)
-        # History goes in pieces of up to one commit: three deletions, two dead rows each.
+        # History is compacted in pieces of up to one commit: three deletions, two dead rows each.
         too_much = dead >= LIMITS.history_changes - 6
         too_old = self.now() - max(gone[-1].at, self.opened_at) >= LIMITS.history_seconds
         assert too_old or too_much or self.inherited >= compacted

@@ -1,4 +1,4 @@
-"""What may be opened: an old file, a new file, never a damaged or foreign one."""
+"""Opening of databases: old and new ones, never a damaged or foreign one."""
 
 import shutil
 import subprocess
@@ -55,7 +55,7 @@ def test_a_new_file_gets_the_newest_schema(tmp_path: Path) -> None:
     assert connection.pragma("journal_mode") == "wal"
 
 
-#: Holds the locks that SQLite takes while it reads a log into its index, until it is told to stop.
+#: Holds the locks that SQLite takes while it reads a log into its index, until it is stopped.
 _RECOVERING = """
 import fcntl, sys
 file = open(sys.argv[1] + "-shm", "w+b")
@@ -202,7 +202,7 @@ def test_a_directory_is_refused_by_the_operating_system(tmp_path: Path) -> None:
 def test_only_documents_that_are_needed_are_read_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither those of versions that were replaced, nor those of what has ended."""
+    """Neither replaced versions nor finished objects are read."""
 
     async def fill() -> set[int]:
         async with a_store(tmp_path / "db") as store:

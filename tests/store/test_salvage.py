@@ -1,4 +1,4 @@
-"""Reading around damaged pages: all that is whole is kept, and the loss is never understated."""
+"""Salvage from damaged pages: all intact rows are kept, and the loss is never understated."""
 
 import os
 import random
@@ -77,8 +77,11 @@ async def _fill(path: Path, objects: int, rounds: int, limits: Limits) -> Conten
 
 @pytest.fixture(scope="module", params=["new", "compacted"])
 def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of a stopped server: one with its whole history, one where most of it is gone,
-    with free pages and gaps between revisions."""
+    """Return a database of a stopped server.
+
+    One has its whole history; in the other, most of it is compacted, with free pages and gaps
+    between revisions.
+    """
     path = tmp_path_factory.mktemp(request.param) / "db"
     if request.param == "new":
         contents = run_virtual(_fill(path, 550, 1, Limits()))
@@ -104,7 +107,7 @@ def _copied(original: Path, folder: Path) -> Path:
 
 
 def _check(found: Examination, expected: Contents) -> None:
-    """Nothing that was never written, and no more lost than is reported."""
+    """Check that only written data is found, and that no more is lost than is reported."""
     outdated = 0
     for key, saved in found.saved.items():
         if saved.stored != expected.get(key):
@@ -181,7 +184,10 @@ def test_examination_reports_at_least_the_loss_for_random_damage(
 def test_repair_keeps_all_objects_outside_three_damaged_pages(
     tmp_path: Path, original: Path
 ) -> None:
-    """Of 550 objects 304 were kept, and 2 reported as lost: an interior page was damaged."""
+    """Regression: an interior page was damaged, and most objects below it were lost.
+
+    Of 550 objects 304 were kept, and 2 reported as lost: an interior page was damaged.
+    """
     expected = _expected(original)
     path = _copied(original, tmp_path / "copy")
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Secrets on disk: gone from the files once deleted, and encrypted where there are keys."""
+"""Secrets on disk: erased from the files once deleted, and encrypted where there are keys."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ def _secret(name: str = "s") -> Key:
 
 
 def _files(path: Path) -> bytes:
-    """All bytes of the database, its log included."""
+    """Return all bytes of the database, including its log."""
     return b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
 
 
@@ -159,7 +159,7 @@ def test_a_full_disk_while_secrets_are_rewritten_is_not_called_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "db"
-    # Of the length that fills a page: encrypted, it needs another one.
+    # Of a length that fills a page: encrypted, it needs another one.
     text = "x" * 8_080
 
     async def in_the_clear() -> None:
@@ -174,7 +174,7 @@ def test_a_full_disk_while_secrets_are_rewritten_is_not_called_damage(
     run_virtual(in_the_clear())
     before = path.read_bytes()
     with monkeypatch.context() as patched:
-        # Fewer than there are stands for as many as there are.
+        # A limit below the present number of pages keeps that number.
         patched.setattr(apsw, "connection_hooks", [no_room_for("db", pages=1)])
         with pytest.raises(CannotOpen, match="the disk is full") as refused:
             run_virtual(encrypted())
@@ -220,7 +220,7 @@ def test_a_lost_key_is_one_clear_line(tmp_path: Path, given: bool) -> None:
             "the file of --encryption-key-file"
         )
         assert path.read_bytes() == before
-        # Nothing is left behind that keeps the next start away.
+        # Nothing is left behind that prevents the next start.
         async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
             assert names(store, "secrets") == ["s"]
 

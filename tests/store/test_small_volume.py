@@ -1,4 +1,4 @@
-"""A volume that is large enough for the data is large enough for the store."""
+"""Small volumes: enough space for the data is enough for the store."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ LIMITS = Limits(recent_changes=100)
 
 
 class Volume:
-    """A FaultyDisk with room for so many bytes."""
+    """FaultyDisk with a capacity in bytes."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ async def _churn(store: LogStore, changes: int) -> None:
 
 
 def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
-    """20 versions of 2 kB are all that must be kept; what was written is 3 MB, and in pages 40."""
+    """20 versions of 2 kB are all that must be kept; 3 MB are written, and 40 MB in pages."""
     volume = Volume(tmp_path, 4_000 * KIB)
 
     async def main() -> None:
@@ -73,7 +73,7 @@ def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
 
 
 def test_where_there_is_room_it_is_rarely_asked_how_much(tmp_path: Path) -> None:
-    """Each time costs about as much as a commit when the loop is busy."""
+    """Each query costs about as much as a commit when the loop is busy."""
     asked = 0
 
     def free_bytes() -> int:
@@ -121,7 +121,7 @@ def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path)
     run_virtual(fill())
     length = os.stat(tmp_path / "db-wal").st_size
     assert length > 4_000 * KIB
-    # As much again as the log takes is not there, but the data itself has room.
+    # There is no space for another copy of the log, but enough for the data itself.
     small = Volume(tmp_path, length + 1_500 * KIB)
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path)
 
 
 def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path: Path) -> None:
-    """The store is not open yet, so this is not the failure of one that is."""
+    """The store is not open yet, so this is not a failure of an open store."""
     large = Volume(tmp_path, 100_000 * KIB)
 
     async def fill() -> None:

@@ -1,4 +1,4 @@
-"""Names in order, however they come and go."""
+"""Sorted set of names under insertions and removals."""
 
 import random
 
@@ -9,13 +9,13 @@ from onejob.store.sorted_names import SortedNames
 
 
 def assert_pages(names: SortedNames, expected: set[str], start: str) -> None:
-    """Pages of any size say what they have, and how many more there are."""
+    """Check that pages of any size return their names and the number of the remaining ones."""
     for place in (None, start):
         wanted = sorted(name for name in expected if place is None or name > place)
         for most in (0, 1, 2, 3, 500, 10_000):
             assert names.page(place, most) == (wanted[:most], len(wanted[most:]))
         assert names.page(place, None) == (wanted, 0)
-        # What is handed out is nobody's own.
+        # Callers may change the returned list.
         names.page(place, None)[0].clear()
         assert names.page(place, None) == (wanted, 0)
 

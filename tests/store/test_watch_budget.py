@@ -1,4 +1,4 @@
-"""What waits for all watchers together is limited; the slowest goes first, and may come back."""
+"""Shared limit on the queues of all watchers; the slowest is dropped first, and may resume."""
 
 import asyncio
 from collections import Counter
@@ -47,7 +47,7 @@ def test_the_slowest_is_dropped_first(tmp_path: Path) -> None:
 
 
 def test_many_queues_of_small_changes_count_too(tmp_path: Path) -> None:
-    """The documents are nothing, but each of the watchers has a place for each of them."""
+    """The documents are tiny, but each watcher has a queue entry for each of them."""
 
     async def main() -> None:
         async with a_store(tmp_path / "db", limits=LIMITS) as store:

@@ -1,4 +1,4 @@
-"""Watch x compaction x restart: the shapes of bugs that etcd had, each named by its issue."""
+"""Watch x compaction x restart: patterns of bugs that etcd had, each named by its issue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -68,7 +68,7 @@ def test_etcd_15220_the_revision_is_never_ahead_of_what_watchers_were_given(
                 while store.revision < 200:
                     bookmark = store.revision
                     while seen < bookmark:
-                        # Already there: the loop need not turn for it.
+                        # Already available: the loop need not turn for it.
                         step = watch.__anext__()
                         with pytest.raises(StopIteration) as result:
                             step.send(None)
@@ -153,7 +153,7 @@ def test_etcd_17529_a_starved_watcher_is_told_and_never_skips_events(tmp_path: P
 def test_etcd_17780_no_revision_decreases_after_a_crash_during_compaction(
     tmp_path: Path, keep: Callable[[Entry], bytes | None]
 ) -> None:
-    """The newest entry is a deletion, which compaction removes with all it ends."""
+    """The newest entry is a deletion, which compaction removes with all versions before it."""
 
     async def main() -> None:
         with FaultyDisk() as disk:

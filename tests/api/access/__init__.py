@@ -1,1 +1,1 @@
-"""Who somebody is: tokens, keys and the objects that they depend on."""
+"""Tests of authentication: tokens, keys and the objects that they depend on."""

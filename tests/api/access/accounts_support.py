@@ -1,4 +1,4 @@
-"""A service with service accounts, and tokens of them."""
+"""Service with service accounts, and their tokens."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ SECRET = BY_RESOURCE["secrets"]
 
 
 class Accounts:
-    """Everything that a test needs to ask for tokens and to show them."""
+    """Service, accounts and token helpers of one test."""
 
     def __init__(self, folder: Path, service: Service) -> None:
         self.keys_file = folder / "keys.json"

@@ -1,4 +1,4 @@
-"""Decisions that were made before are made again without looking at all roles."""
+"""Authorization cache: repeated decisions do not evaluate all roles."""
 
 import msgspec
 
@@ -78,7 +78,7 @@ def test_long_questions_are_not_kept() -> None:
 
 
 def test_what_another_thread_found_out_before_a_change_does_not_outlast_it() -> None:
-    """Large roles are judged beside the loop, which follows changes meanwhile."""
+    """Large roles are evaluated in another thread while the loop follows changes."""
 
     class ChangedMeanwhile(Policy):
         changes: int = 1

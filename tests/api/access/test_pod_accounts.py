@@ -1,4 +1,4 @@
-"""Pods and their service accounts: which get a token, and which are refused."""
+"""Service accounts of Pods: injected tokens, and Pods that are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def test_pods_get_a_token_if_they_can_use_it(
 ) -> None:
     async def test(service: Service) -> None:
         assert has_token(await create(service, pod_with(**spec), POD)) is mounts
-        # Once more by a controller, whose Pods take a shorter way.
+        # Again by a controller, whose Pods take the fast path.
         client = LocalClient(service)
         for _ in range(3):
             document = pod_with("", **spec)

@@ -1,4 +1,4 @@
-"""Service-account tokens: what they say, and until when they are believed."""
+"""Service-account tokens: their claims and their validity."""
 
 import asyncio
 from datetime import timedelta

@@ -1,1 +1,1 @@
-"""What comes into a namespace, beyond the rules of its kind."""
+"""Tests of admission control: policy of a namespace beyond the rules of a kind."""

@@ -1,4 +1,4 @@
-"""What admission refuses is counted by the part that refused it."""
+"""Metric of admission refusals, by the plugin that refused."""
 
 from pathlib import Path
 

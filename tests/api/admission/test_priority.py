@@ -1,4 +1,4 @@
-"""Pods get their priority from PriorityClasses."""
+"""Priority of Pods from PriorityClasses."""
 
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def test_a_pod_keeps_its_priority_when_an_update_leaves_it_out(tmp_path: Path) -
 
 
 def test_pods_of_our_own_controllers_follow_a_class_that_changes(tmp_path: Path) -> None:
-    """Equal Pods are created from what was remembered of the first, but for their priority."""
+    """Equal Pods are created from a cached first one, except for their priority."""
 
     async def test(service: Service) -> None:
         client = LocalClient(service, WriteOptions(User("jobs"), trusted=True))

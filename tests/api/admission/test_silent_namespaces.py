@@ -1,5 +1,7 @@
-"""What a namespace says about Pods counts from when it says it, however many were created before
-without a word."""
+"""Invalidation of cached admission decisions in namespaces without policy.
+
+A new policy applies at once, however many Pods were created before without one.
+"""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -40,7 +42,7 @@ def labelled(level: str | None) -> Patch:
     return Patch(NAMESPACE, msgspec.json.encode({"metadata": {"labels": labels}}), "merge")
 
 
-#: What speaks about Pods, and what takes it back.
+#: Writes that set a policy for Pods, and the writes that remove it.
 SPEAKERS: list[tuple[Op, Op]] = [
     (labelled("restricted"), labelled(None)),
     (
@@ -79,7 +81,7 @@ SPEAKERS: list[tuple[Op, Op]] = [
 
 
 def outcome(client: LocalClient) -> str | Doc:
-    """What becomes of a Pod that says nothing special."""
+    """Create a Pod without special fields; return its document or the refusal."""
     try:
         pod: Doc = msgspec.json.decode(client.stage(a_pod()).document)
     except ApiError as error:

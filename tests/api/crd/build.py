@@ -18,7 +18,7 @@ def thing(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
 def a_version(
     spec: dict[str, Any] | None = None, *, name: str = "v1", storage: bool = True, **more: Any
 ) -> dict[str, Any]:
-    """`spec` is the schema of the field of that name."""
+    """Return one version of a definition; `spec` is the schema of the field of that name."""
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     properties = {"spec": spec if spec is not None else {"type": "object"}, "status": status}
     schema = thing(properties, **more.pop("root", {}))

@@ -20,7 +20,7 @@ DEFINITION = BY_RESOURCE["customresourcedefinitions.apiextensions.k8s.io"]
 
 
 def listing(default: Any) -> dict[str, Any]:
-    """A spec whose list items each get `default`."""
+    """Return the schema of a spec whose list items each get `default`."""
     item = thing({"filler": {**text(), "default": default}})
     return thing({"items": {"type": "array", "items": item}})
 
@@ -51,7 +51,7 @@ def test_added_bytes_bounds_what_defaults_add(value: dict[str, Any]) -> None:
     predicted = added_bytes(value, Node(schema))
     apply_defaults(value, Node(schema))
     added = len(msgspec.json.encode(value)) - before
-    # A comma that the first member needs not.
+    # The first member needs no comma.
     assert added <= predicted <= added + 8
 
 

@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions that cannot be: upstream's code and text, in bounded time."""
+"""Invalid CustomResourceDefinitions: upstream's error codes and messages, in bounded time."""
 
-# Texts are upstream's, a row each.
+# Messages are upstream's, one row each.
 # ruff: noqa: E501
 
 from typing import Any
@@ -78,7 +78,7 @@ def test_schemas_that_cannot_be_are_refused(spec: dict[str, Any], expected: str)
 
 
 def test_what_all_versions_say_is_named_once_and_apart_from_them() -> None:
-    """Upstream keeps it there."""
+    """Upstream reports errors of all versions there."""
     version = {
         **a_version(thing({"x": {"type": "sting"}})),
         "subresources": {"scale": {"specReplicasPath": ".x", "statusReplicasPath": ".status.x"}},

@@ -1,4 +1,4 @@
-"""Definitions and objects with anything in place of anything: refused or served, never a bug."""
+"""Randomly mutated definitions and objects: refused or served, never an internal error."""
 
 import asyncio
 from contextlib import suppress
@@ -89,7 +89,7 @@ def test_no_definition_and_no_object_is_a_bug(tmp_path: Path, seed: int) -> None
 
 
 def _tried(service: Service, rng: Random) -> bool:
-    """Whether a mutated definition was accepted; then objects are tried on it."""
+    """Create a mutated definition and try objects on it. Return whether it was accepted."""
     try:
         made = service.writes.create(CRD, "", mutated(DEFINITION, rng), DRY)
     except ApiError:

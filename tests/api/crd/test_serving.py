@@ -1,4 +1,4 @@
-"""Definitions that a server finds when it starts."""
+"""CustomResourceDefinitions found in the store at start."""
 
 from pathlib import Path
 

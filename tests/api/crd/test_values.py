@@ -1,4 +1,4 @@
-"""Values against a schema: the texts, the paths, and what an update leaves alone."""
+"""Validation of values against a schema: messages, paths, and ratcheting on updates."""
 
 from typing import Any
 
@@ -195,7 +195,7 @@ def test_defaults_are_filled_in_from_the_outside_inwards() -> None:
 
 
 def test_a_null_is_left_out_where_the_schema_allows_none() -> None:
-    """As Go clients send maps and lists that are not set."""
+    """Go clients send unset maps and lists as null."""
     schema = thing(
         {
             "map": {"type": "object", "additionalProperties": text()},

@@ -1,4 +1,4 @@
-"""A client certificate that the server's own authority has signed."""
+"""Client certificate signed by the server's own authority."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ def make_client_certificate(
     *,
     group: str = "team-a",
 ) -> Path:
-    """One PEM file with certificate and key, for alice of a group."""
+    """Write one PEM file with certificate and key, for alice of a group."""
 
     authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
     signer = serialization.load_pem_private_key(certificates.authority_key.read_bytes(), None)

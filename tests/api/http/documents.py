@@ -1,4 +1,4 @@
-"""One server with the real service behind its socket, spoken to in documents."""
+"""HTTP client for decoded documents, with a server and the real service."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Api:
-    """One server, spoken to in documents."""
+    """One server with a client for decoded documents."""
 
     def __init__(self, plane: HttpPlane) -> None:
         self.plane = plane

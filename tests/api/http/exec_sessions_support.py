@@ -1,4 +1,4 @@
-"""Exec sessions with programs that answer in a known way."""
+"""Exec sessions with programs of known behaviour."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ V5 = "v5.channel.k8s.io"
 
 
 class Programs:
-    """Stands in for the node: a few commands that use their streams."""
+    """Fake node with a few commands that use their streams."""
 
     def __init__(self) -> None:
         self.requests: list[ExecRequest] = []

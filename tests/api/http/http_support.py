@@ -1,4 +1,4 @@
-"""Requests and events that several HTTP tests use."""
+"""Requests and events shared by HTTP tests."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Ports that answer in a known way."""
+"""Forwarded ports with known behaviour."""
 
 import asyncio
 
@@ -8,13 +8,12 @@ from tests.api.http.wire import closed
 
 FORWARD = "/api/v1/namespaces/default/pods/p/portforward"
 
-#: The Pod's port, whatever port of this machine that is.
+#: Port of the Pod, whatever the port on this machine is.
 PORT = 8080
 
 
 class Ports:
-    """A Pod that listens on one port. What it is told it says again, in capitals, and it hangs up
-    after what the client has said last."""
+    """Fake Pod that listens on one port, echoes in capitals, and closes after the client has."""
 
     def __init__(self) -> None:
         self.connections = 0

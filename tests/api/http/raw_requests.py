@@ -1,4 +1,4 @@
-"""Plain requests to a whole server of the test, whatever kinds it serves."""
+"""Plain HTTP requests to a whole server, for any kind."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 class Requests:
     def __init__(self, server: HttpsServer, session: aiohttp.ClientSession) -> None:
         self.server = server
-        #: As the admin.
+        #: Authenticated as the admin.
         self.session = session
-        #: Of the last answer.
+        #: Headers of the last response.
         self.headers: Mapping[str, str] = {}
         self.warnings: list[str] = []
 
@@ -33,7 +33,7 @@ class Requests:
         self, method: str, path: str, body: Any = None, *, accept: str = "application/json",
         content_type: str = "application/json", headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:  # fmt: skip
-        """Code and decoded answer."""
+        """Send a request; return status code and decoded response."""
         headers = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
         data = None if body is None else msgspec.json.encode(body)
         async with self.session.request(method, path, data=data, headers=headers) as answer:
@@ -48,7 +48,7 @@ class Requests:
         return (await self("GET", path, **options))[1]
 
     async def until(self, path: str, settled: Callable[[Any], bool]) -> Any:
-        """Ask until the answer is the one that is waited for."""
+        """Poll a path until `settled` accepts the response; return it."""
         while True:
             answer = await self.get(path)
             if settled(answer):
@@ -61,7 +61,7 @@ class Requests:
         return answer
 
     async def events(self, path: str, count: int) -> list[dict[str, Any]]:
-        """The first events of a watch."""
+        """Return the first `count` events of a watch."""
         found = []
         target = f"{path}{'&' if '?' in path else '?'}watch=true"
         async with self.session.get(target) as answer:
@@ -74,7 +74,7 @@ class Requests:
 
 @asynccontextmanager
 async def a_server(folder: Path, **settings: Any) -> AsyncIterator[Requests]:
-    """Whole, with all controllers; its Pods end at once."""
+    """Run a whole server with all controllers; its Pods end at once."""
     server = await HttpsServer.start(
         Settings(folder / "data", NodeOptions(runtime="simulated", name="node"), **settings),
         host="127.0.0.1",
@@ -103,7 +103,7 @@ def with_requests(folder: Path, test: Callable[[Requests], Awaitable[None]]) -> 
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Controllers need a moment."""
+    """Wait for a condition that controllers establish; fail after a while."""
     for _ in range(200):
         if await look():
             return

@@ -1,4 +1,4 @@
-"""A stand-in for the verbs, for what only transport decides: it says what it is told to say."""
+"""Scripted replacement of the service, for tests of the transport alone."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -37,7 +37,7 @@ class ScriptedStrategy:
 
 
 class ScriptedService:
-    """Knows one collection of documents, whatever kind is asked for."""
+    """Service with one collection of documents, whatever the requested kind is."""
 
     def __init__(self, documents: Mapping[str, bytes] | None = None) -> None:
         self.documents = dict(documents or {})

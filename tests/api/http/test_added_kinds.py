@@ -1,4 +1,4 @@
-"""A kind that is added to the registry of a running server is served at once, and everywhere."""
+"""Kinds added to the registry of a running server: served at once, and everywhere."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The audit log: what a whole server writes down of requests, and what its file survives."""
+"""Audit log: events of a whole server's requests, and robustness of the log file."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ _SECRET = "c2VjcmV0LXRleHQ="
 def _recorded(
     folder: Path, test: Callable[[Requests], Any], *rules: dict[str, Any], **policy: Any
 ) -> list[dict[str, Any]]:
-    """The events of what `test` does; what the server does by itself is left out."""
+    """Return the events of the requests of `test`, without the server's own."""
     own = {"level": "None", "users": sorted(_OWN_USERS)}
     return _all_recorded(folder, test, own, *rules, **policy)
 
@@ -115,7 +115,7 @@ def test_levels_say_how_much(
 
 @pytest.mark.parametrize("path", ["/ui/api/codes", "/version"])
 def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> None:
-    """As Kubernetes does; and a code is as good as a token while nobody has used it."""
+    """As Kubernetes does. Moreover a login code is as good as a token until it is used."""
     sent = {"word": _SECRET}
 
     async def test(requests: Requests) -> None:
@@ -165,7 +165,7 @@ def _reference(event: dict[str, Any]) -> tuple[str, ...]:
 def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
     tmp_path: Path, path: str, reads: list[tuple[str, ...]]
 ) -> None:
-    """A policy about logs, or about Secrets, also holds for those who read them in a browser."""
+    """A policy about logs or Secrets also holds for reads by the dashboard on a user's behalf."""
     stages = ["RequestReceived", "ResponseStarted", "ResponseComplete"]
     job = a_job("j", "true", suspend=True)
     job["metadata"]["annotations"] = {"onejob.dev/params": "rows"}
@@ -182,7 +182,7 @@ def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
         assert [_reference(event) for event in found] == reads
     assert {event["requestURI"] for event in events} == {f"/ui/api/{path}"}
     assert len({event["auditID"] for event in events}) == 1
-    # The answer is made of several objects, and is none of them.
+    # The response combines several objects, and is none of them.
     assert not any("responseObject" in event for event in events)
 
 
@@ -216,7 +216,7 @@ def test_a_session_that_is_refused_is_recorded_like_any_request(tmp_path: Path, 
 def test_large_bodies_are_read_by_the_thread_that_writes_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the loop, a megabyte of YAML would keep everybody waiting."""
+    """On the loop, a megabyte of YAML would block all other requests."""
     threads: list[tuple[int, str]] = []
 
     def spied(body: bytes, content_type: str) -> Any:
@@ -341,7 +341,7 @@ def _job(name: str, **pod: Any) -> dict[str, Any]:
 
 
 async def _use_all_controllers(requests: Requests) -> None:
-    """A Job that waits in the queue, a budget for its Pod, and a Pod with a deadline."""
+    """Create a Job that waits in the queue, a budget for its Pod, and a Pod with a deadline."""
     limits = {"metadata": {"name": LIMITS_NAME}, "data": {LIMITS_KEY: "*=0"}}
     config_maps = f"/api/v1/namespaces/{LIMITS_NAMESPACE}/configmaps"
     await requests.ok("POST", config_maps, limits)
@@ -363,7 +363,7 @@ async def _use_all_controllers(requests: Requests) -> None:
 
 
 def test_the_servers_own_parts_are_recorded_under_their_names(tmp_path: Path) -> None:
-    """And all that they do is within their roles."""
+    """All their requests are within their roles."""
     events = _all_recorded(
         tmp_path, _use_all_controllers, {"level": "RequestResponse"}, omitStages=["RequestReceived"]
     )
@@ -390,7 +390,7 @@ def test_the_servers_own_parts_are_recorded_under_their_names(tmp_path: Path) ->
         ("kube-controller-manager", "watch", "pods"),
         ("apiserver", "create", "namespaces"),
     }
-    # Who writes nothing under a name of its own writes nothing at all.
+    # No component writes under another name.
     assert {event["user"]["username"] for event in events} - _OWN_USERS == {"onejob-admin"}
     created = next(
         event

@@ -1,4 +1,4 @@
-"""Credentials become users; wrong ones do not become anonymous."""
+"""Authentication: credentials become users; wrong ones do not become anonymous."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_no_certificate_is_nobody() -> None:
 
 
 def test_a_certificate_that_has_expired_is_nobody() -> None:
-    """TLS looked at it when the connection began."""
+    """TLS validated it only when the connection began."""
     end = peer_end({"notAfter": "Jan  1 12:00:00 2030 GMT"})
     alice = Credentials("", (("commonName", "alice"),), end)
     clock = MovedClock(datetime(2030, 1, 1, 11, tzinfo=UTC) - SystemClock().now())
@@ -103,7 +103,7 @@ def test_a_certificate_that_has_expired_is_nobody() -> None:
 def test_only_somebody_is_authenticated(
     user: str, asked: tuple[str, ...], groups: tuple[str, ...]
 ) -> None:
-    """As upstream has it for impersonation, and so for the names in certificates."""
+    """As upstream does for impersonation, and hence for the names in certificates."""
     assert Impersonation(user, groups=asked).as_user() == User(user, groups=groups)
     if "serviceaccount" not in user:
         subject = [*(("organizationName", group) for group in asked), ("commonName", user)]

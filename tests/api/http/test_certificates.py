@@ -1,4 +1,4 @@
-"""The server's own authority and certificate: made once, private, renewed in time."""
+"""The server's own authority and certificate: created once, private, renewed in time."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ def test_an_old_authority_is_replaced_with_its_certificate(tmp_path: Path) -> No
 
 
 def kill_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the process ended before that file was written."""
+    """Raise before that file is written, as if the process had been killed."""
 
     def write(path: Path, content: bytes) -> None:
         if path.name == name:

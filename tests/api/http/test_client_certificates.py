@@ -1,4 +1,4 @@
-"""A certificate that the server's authority signed is a login, for kubectl as for others."""
+"""Login with a certificate signed by the server's authority, by kubectl and other clients."""
 
 import base64
 import os
@@ -48,7 +48,7 @@ def list_jobs(server: OnejobServer, certificate: Path | None) -> int:
 
 
 def make_admins(server: OnejobServer, group: str) -> None:
-    """Nobody may do anything just because their certificate is good."""
+    """Bind a group to the admin role: a valid certificate alone grants no permissions."""
     config = msgspec.json.decode(server.kubeconfig.read_bytes())
     binding = {
         "metadata": {"name": group},

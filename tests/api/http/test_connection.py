@@ -1,4 +1,4 @@
-"""One connection without TLS and with small applications: every byte is chosen by the test."""
+"""HTTP/1.1 connection without TLS and with small applications: tests choose every byte."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,7 +19,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 
-#: Only what hangs takes so long, on however busy a machine.
+#: Timeout that only a hang reaches, on however busy a machine.
 _LONGEST_TALK_SECONDS = 300
 
 Talk = Callable[["Line"], Coroutine[Any, Any, None]]
@@ -52,7 +52,7 @@ class Line:
 
 @pytest.fixture(params=LOOPS)
 def connected(request: pytest.FixtureRequest) -> Connected:
-    """Runs an application behind a listening socket, and a test that talks to it."""
+    """Run an application behind a listening socket, and a test that talks to it."""
 
     def run(app: App, talk: Talk) -> None:
         async def main() -> None:
@@ -91,7 +91,7 @@ async def _answer(send: Send, body: bytes, *headers: tuple[bytes, bytes], code: 
 
 
 async def echo(scope: Any, receive: Receive, send: Send) -> None:
-    """Says what was asked and sent."""
+    """Respond with the request line and the body."""
     body = await _body(receive)
     where = f"{scope['method']} {scope['path']}?{scope['query_string'].decode()} ".encode()
     await _answer(send, where + body)
@@ -139,7 +139,7 @@ def test_many_requests_at_once_wait_for_each_other(connected: Connected) -> None
 
 
 def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) -> None:
-    """A client that nobody knows can send them, and read no answer."""
+    """An unauthenticated client can send them and read no response."""
     go_on = asyncio.Event()
     count = 30_000
 
@@ -209,7 +209,7 @@ def test_who_waits_to_send_a_body_is_told_to_go_on_when_it_is_wanted(connected: 
 
 
 def test_an_old_client_is_not_told_to_go_on(connected: Connected) -> None:
-    """It would take that for the answer."""
+    """An HTTP/1.0 client would take the interim response for the final one."""
 
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.0", "content-length: 2", "expect: 100-continue")
@@ -234,8 +234,10 @@ def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Co
 def test_what_follows_a_body_that_was_not_asked_for_is_not_taken_for_it(
     connected: Connected,
 ) -> None:
-    """A client that is refused may send its next request instead of the body, one of another user
-    perhaps if it is a proxy."""
+    """A refused client may send its next request instead of the body.
+
+    Through a proxy, one of another user.
+    """
 
     async def refuse(scope: Any, receive: Receive, send: Send) -> None:
         await _answer(send, b"no", code=403)
@@ -265,7 +267,7 @@ def test_trailers_are_no_headers(connected: Connected) -> None:
     connected(app, talk)
 
 
-#: The beginning of a body, and what may follow without an end.
+#: Beginning of a body, and bytes that may follow endlessly.
 ENDLESS = {
     "trailer": (b"0\r\nx: ", b"y"),
     "name of a trailer": (b"0\r\n", b"y"),
@@ -289,7 +291,7 @@ def test_what_is_no_body_but_does_not_end_is_refused(connected: Connected, what:
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_does_not_end_after_the_answer_is_hung_up_on(connected: Connected, what: str) -> None:
-    """Without a second answer, which would be taken for that to the next request."""
+    """Without a second response, which would be taken for that to the next request."""
     start, more = ENDLESS[what]
 
     async def hasty(scope: Any, receive: Receive, send: Send) -> None:
@@ -445,7 +447,7 @@ def test_the_head_of_a_stream_does_not_wait_for_its_first_piece(connected: Conne
 
 
 def test_a_client_that_does_not_read_is_waited_for(connected: Connected) -> None:
-    """What waits for it is bounded, and all of it comes when it reads."""
+    """The buffer is bounded, and the client gets all of it when it reads."""
     sent = 0
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -477,7 +479,7 @@ def test_an_idle_connection_is_closed_in_time(
     async def talk(line: Line) -> None:
         (connection,) = line.shared.connections
         for _ in range(4):
-            # Longer than it may be idle, all in all.
+            # Longer than the idle timeout in total.
             assert (await line.ask("GET / HTTP/1.1")).code == 200
             assert connection.is_idle
             await asyncio.sleep(0.1)
@@ -502,7 +504,7 @@ def test_an_old_client_gets_a_stream_without_chunks(connected: Connected) -> Non
 
 
 def test_garbage_behind_a_request_does_not_break_into_its_answer(connected: Connected) -> None:
-    """It is the last one."""
+    """The request before it is the last one answered."""
     go_on = asyncio.Event()
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -568,7 +570,7 @@ UPGRADES = {
 
 @pytest.mark.parametrize("upgrade", UPGRADES)
 def test_an_upgrade_behind_another_request_is_none(connected: Connected, upgrade: str) -> None:
-    """The connection is taken by an answer that may go on for hours."""
+    """The connection is occupied by a response that may go on for hours."""
     go_on = asyncio.Event()
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -601,7 +603,7 @@ def test_an_upgrade_behind_another_request_is_none(connected: Connected, upgrade
 def test_an_upgrade_has_no_body(
     connected: Connected, upgrade: str, header: str, body: bytes
 ) -> None:
-    """Nothing is done without looking at it."""
+    """Such a request is refused rather than executed without its body."""
 
     async def talk(line: Line) -> None:
         lines = UPGRADES.get(upgrade, ("connection: upgrade", "upgrade: h2c"))
@@ -616,7 +618,7 @@ def test_an_upgrade_has_no_body(
 
 
 def frame(opcode: int, data: bytes, *, last: bool = True) -> bytes:
-    """Of a client; its mask is zero."""
+    """Return a client's frame with a zero mask."""
     assert len(data) < 126
     return bytes((opcode | 0x80 * last, 0x80 | len(data), 0, 0, 0, 0)) + data
 

@@ -430,7 +430,7 @@ def _of_the_servers_name() -> dict[str, Any]:
 
 
 def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: Path) -> None:
-    """As in a data dir from before the server had such a kind."""
+    """As in a data dir from before the server had that kind."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     path = f"{DEFINITIONS}/priorityclasses.scheduling.k8s.io"
 
@@ -455,7 +455,7 @@ def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: 
                 ],
             }
             await ask.ok("PUT", f"{path}/status", {**definition, "status": status})
-            # As long as the controller has not looked, and after a restart, too.
+            # Also before the controller has synced, and after a restart.
             assert (await ask.get(f"{classes}/high"))["value"] == 5
             await eventually(is_refused, "the names are lost")
         async with a_server(tmp_path) as ask:
@@ -470,7 +470,7 @@ def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: 
                 return (await ask("GET", path))[0] == 404
 
             await eventually(is_gone, "the definition is gone")
-            # The objects of that name are not the definition's.
+            # Objects of that name are not instances of the definition.
             assert (await ask.get(f"{classes}/high"))["value"] == 5
 
     asyncio.run(main())
@@ -537,7 +537,7 @@ def test_openapi_describes_the_fields_that_all_objects_have_as_upstream_does(
 
 
 def test_openapi_v2_shows_what_keeps_unknown_fields_as_a_bare_object(tmp_path: Path) -> None:
-    """kubectl takes all fields but those that are listed for mistakes."""
+    """kubectl reports all fields that are not listed as mistakes."""
     keeps = {"x-kubernetes-preserve-unknown-fields": True}
 
     async def test(ask: Requests) -> None:
@@ -586,7 +586,7 @@ def test_the_status_of_a_definition_is_written_apart(tmp_path: Path) -> None:
         changed = await ask.ok("PUT", f"{path}/status", found)
         assert changed["status"]["storedVersions"] == ["v1", "v0"]
         assert "shortNames" not in changed["spec"]["names"]
-        # Storage was migrated: the old version is struck off.
+        # Storage was migrated: the old version is removed.
         strike = {"status": {"storedVersions": ["v1"]}}
         changed = await ask.ok("PATCH", f"{path}/status", strike, content_type=MERGE)
         assert changed["status"]["storedVersions"] == ["v1"]

@@ -1,4 +1,4 @@
-"""Discovery documents list the kinds that are served."""
+"""Discovery documents: they list the served kinds."""
 
 from onejob.api.http.discovery import (
     aggregated,

@@ -20,7 +20,7 @@ from tests.api.http.wire import TOKEN, Wire, with_server
 
 
 async def to_the_end(socket: aiohttp.ClientWebSocketResponse) -> tuple[dict[int, bytes], Any]:
-    """All output by channel, and the status."""
+    """Read until the end; return all output by channel, and the status."""
     output: dict[int, bytes] = {}
     status = None
     async for message in socket:
@@ -59,7 +59,7 @@ FIRST = ["channel.k8s.io", None]
 
 @pytest.mark.parametrize("protocol", FIRST)
 def test_the_first_protocol_ends_without_a_status(tmp_path: Path, protocol: str | None) -> None:
-    """Clients of it take everything that is not empty for output."""
+    """Its clients take everything that is not empty for output."""
 
     async def test(wire: Wire) -> None:
         target = f"{EXEC}?command=cat&stdin=true&stdout=true"
@@ -252,8 +252,10 @@ async def session_entry(
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "https://test"])
 def test_session_opens_with_a_token_whatever_its_origin(tmp_path: Path, origin: str) -> None:
-    """Go's x/net/websocket sends one of the caller's choice. Browsers add no tokens; requests with
-    a certificate alone are in tests/hostile."""
+    """Go's x/net/websocket sends an Origin of the caller's choice.
+
+    Browsers add no tokens; requests with a certificate alone are in tests/hostile.
+    """
 
     async def test(wire: Wire) -> None:
         reply = await wire.call(
@@ -283,7 +285,7 @@ def test_only_a_running_pod_has_sessions(tmp_path: Path, node: str, phase: str) 
 
 
 class _LateReader:
-    """A command that looks at its input only after a long while."""
+    """Command that reads its input only after a long while."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -299,7 +301,7 @@ _MEGABYTE = bytes(1024 * 1024)
 
 
 def far_ahead(command: _LateReader, *rest: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a caller is sent who types more than is kept, sends the rest, and falls silent."""
+    """Return the messages to a caller who types more than the buffer, sends `rest` and stops."""
     typed: dict[str, Any] = {"type": "websocket.receive", "bytes": b"\0" + _MEGABYTE}
     arriving: list[dict[str, Any]] = [*[typed] * 17, *rest]
     sent: list[dict[str, Any]] = []
@@ -333,7 +335,7 @@ def test_a_caller_far_ahead_may_wait_for_the_command() -> None:
 
 
 class Written:
-    """A log of two pieces, which goes on for ever when followed."""
+    """Log of two pieces, which never ends when followed."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -388,7 +390,7 @@ def test_a_followed_log_ends_when_its_reader_goes(tmp_path: Path) -> None:
 
 
 class Silent(Written):
-    """A log that nobody writes to."""
+    """Log without output."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Turns between users: nobody waits behind another's flood."""
+"""Fair queuing between users: no user waits behind another's flood."""
 
 import asyncio
 import ssl
@@ -87,7 +87,7 @@ def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind
         task = asyncio.create_task(seats.enter("a"))
         await asyncio.sleep(0.01)
         assert seats.waiting == 1
-        # The turn is given away before the task is told that it is cancelled.
+        # The seat is handed over before the task sees its cancellation.
         seats.leave("a")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -140,7 +140,7 @@ def test_whoever_gives_up_leaves_no_seat_taken() -> None:
         first = asyncio.ensure_future(seats.enter("a"))
         second = asyncio.ensure_future(seats.enter("a"))
         await asyncio.sleep(0)
-        # Its turn comes in the same moment as it gives up.
+        # It gets its seat at the same moment as it gives up.
         seats.leave("a")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
@@ -184,7 +184,7 @@ def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: P
         assert code == 429
         assert status["reason"] == "TooManyRequests"
         assert requests.headers["Retry-After"] == "1"
-        # What the dashboard reads for them is no way around it.
+        # Reads by the dashboard on the user's behalf count as well.
         assert (await requests("GET", "/ui/api/queue"))[0] == 429
         assert (await requests("GET", "/ui/api/queue", headers=other))[0] == 200
         assert (await requests("GET", "/healthz"))[0] == 200
@@ -206,8 +206,10 @@ class _NoSeats(FairQueue):
 async def _passed_by(
     requests: Requests, flood: int, mine: int, *, masks: bool = False
 ) -> list[int]:
-    """How many requests of a flood are answered while each of another user's is. `masks`: each
-    connection of the flood acts as another service account."""
+    """Return the number of a flood's requests answered during each request of another user.
+
+    `masks`: each connection of the flood impersonates another service account.
+    """
     answered = 0
     over = False
 
@@ -232,7 +234,7 @@ async def _passed_by(
 
 
 def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
-    """Counted, not timed: what another user waits for is requests of the flood."""
+    """Counted, not timed: another user waits for a number of requests of the flood."""
 
     async def test(requests: Requests) -> None:
         app = requests.server.listener.app
@@ -249,7 +251,7 @@ def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
 
 
 def test_a_flood_under_many_names_is_one_flood(tmp_path: Path) -> None:
-    """Whoever may edit a namespace may act as any service account of it."""
+    """A user who may edit a namespace may impersonate all its service accounts."""
 
     async def test(requests: Requests) -> None:
         connections = 48

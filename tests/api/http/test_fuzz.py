@@ -1,4 +1,4 @@
-"""Random requests, well-formed and not: never a 500, never a traceback, never a hang."""
+"""Fuzzing with random requests, well-formed and not: never a 500, a traceback or a hang."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ def value(rng: Random, depth: int = 0) -> Any:
 
 
 def document(rng: Random, kind: Kind, mistakes: int) -> Any:
-    """Something that looks like an object of that kind, perhaps with a few things wrong."""
+    """Return a document like an object of that kind, with up to `mistakes` errors."""
     container = {"name": "c", "image": "i", "command": ["true"]}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     job = {"template": template, "parallelism": 1}
@@ -168,8 +168,8 @@ def path(rng: Random, kind: Kind, *, collection: bool) -> str:
 
 
 def random_request(rng: Random, token: str) -> bytes:
-    """A request that makes sense more often than not."""
-    # Few kinds, so that names meet again.
+    """Return a random request, more often valid than not."""
+    # Few kinds, so that names collide.
     kind = rng.choice(COMMON) if rng.random() < 0.8 else rng.choice(KINDS)
     method = rng.choice(METHODS)
     collection = method == "POST" or (method in ("GET", "DELETE") and rng.random() < 0.3)
@@ -196,7 +196,7 @@ def random_request(rng: Random, token: str) -> bytes:
 
 
 async def fill(plane: HttpPlane) -> None:
-    """Something to read, change and delete."""
+    """Create objects to read, change and delete."""
     for kind in COMMON:
         for name in NAMES[:2]:
             made = document(Random(1), kind, 0)

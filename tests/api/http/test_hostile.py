@@ -1,4 +1,4 @@
-"""Requests that nobody should send: refused in words, and nothing is half done."""
+"""Invalid requests: refused with a message, and without partial effects."""
 
 import asyncio
 import base64
@@ -84,7 +84,7 @@ def odd_bindings_and_evictions() -> Iterator[tuple[str, Any]]:
         if not isinstance(odd, list):
             yield f"{PODS}/p/eviction", {"deleteOptions": {"dryRun": odd}}
         if not isinstance(odd, dict):
-            # Fields that nobody knows are dropped, here as everywhere.
+            # Unknown fields are dropped, as everywhere.
             yield f"{PODS}/p/binding", {**to_node, "metadata": odd}
             yield f"{PODS}/p/eviction", {"metadata": odd}
             yield f"{PODS}/p/eviction", {"deleteOptions": odd}
@@ -149,7 +149,7 @@ def test_made_up_tokens_and_revisions_are_bad_requests(tmp_path: Path, query: st
 
 @pytest.mark.parametrize("target", [f"{CONFIGS}?watch=true&", f"{CONFIGS}?", f"{CONFIGS}/a?"])
 def test_a_revision_from_another_life_is_refused(tmp_path: Path, target: str) -> None:
-    """A client of a store that was thrown away would wait for ever otherwise."""
+    """A client of a discarded store would wait forever otherwise."""
 
     async def test(api: Api) -> None:
         await api.ok("POST", CONFIGS, config("a"))
@@ -162,7 +162,7 @@ def test_a_revision_from_another_life_is_refused(tmp_path: Path, target: str) ->
 
 
 class CountedLogs:
-    """Logs without an end, and how many of them are open."""
+    """Endless logs, with a count of the open ones."""
 
     def __init__(self) -> None:
         self.opened = 0

@@ -1,4 +1,4 @@
-"""The API on a real TLS socket: what transport decides, whatever the verbs say."""
+"""The API on a real TLS socket: behaviour of the transport, independent of the verbs."""
 
 import asyncio
 import gzip
@@ -33,7 +33,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
-# --- who is asking ------------------------------------------------------------------------
+# --- authentication -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz", "/livez", "/readyz", "/readyz/ping"])
@@ -332,7 +332,7 @@ def test_warnings_are_headers(tmp_path: Path) -> None:
     with_server(service, tmp_path, test)
 
 
-# --- answers ------------------------------------------------------------------------------
+# --- responses ----------------------------------------------------------------------------
 
 
 def test_objects_are_served_as_json_yaml_table_and_metadata(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_others_are_served_while_a_long_list_is_written(tmp_path: Path) -> None:
         writer.write(request_bytes("GET", JOBS, accept=TABLE + ";q=0.9"))
         first = await read_head(reader)
         assert first[0] == 200
-        # The list is far larger than any buffer and nobody reads it; the server goes on.
+        # The list is far larger than any buffer and remains unread; the server goes on.
         assert (await wire.call("GET", "/healthz")).body == b"ok"
         writer.close()
         await closed(writer)
@@ -654,7 +654,7 @@ def test_the_older_openapi_document_has_two_forms(
 
 @pytest.mark.parametrize("path", ["/openapi/v3", "/openapi/v3/apis/batch/v1"])
 def test_openapi_v3_is_refused_to_clients_that_do_not_take_json(tmp_path: Path, path: str) -> None:
-    """client-go parses what it is sent as the protobuf that it asked for."""
+    """client-go parses any response as the protobuf that it requested."""
 
     async def test(wire: Wire) -> None:
         only_protobuf = OPENAPI_PROTOBUF.replace("v2", "v3")
@@ -776,7 +776,7 @@ def test_logs_are_text(tmp_path: Path) -> None:
 
 
 class RefusedLogs:
-    """Learns only after a while that there is no log."""
+    """Log source that reports only after a while that there is no log."""
 
     async def logs(self, *_: Any) -> AsyncIterator[bytes]:
         return self._pieces()

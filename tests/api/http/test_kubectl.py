@@ -1,4 +1,4 @@
-"""The real kubectl against the real server: every verb that people type."""
+"""The real kubectl against the real server: every common verb."""
 
 import asyncio
 import json
@@ -224,7 +224,7 @@ def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
         assert "condition met" in await waiting
         async with asyncio.timeout(30):
             assert (await watch.stdout.readline()).split()[0] == b"hello"
-        # `wait` says nothing about an object that was gone before it looked.
+        # `wait` prints nothing about an object that was deleted before its watch began.
         async with asyncio.timeout(30):
             while watches() < 2:  # noqa: ASYNC110 - a watch does not tell
                 await asyncio.sleep(0.05)
@@ -237,7 +237,7 @@ def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
 
 
 class Echo:
-    """Answers a session with what it was asked and what was typed."""
+    """Session that echoes its command and its input."""
 
     async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
         await streams.write_stdout(" ".join(request.command).encode() + b"\n")

@@ -93,7 +93,7 @@ def test_the_pods_end_is_closed_when_the_client_goes(
         await ports.ended.wait()
 
     forwarding(tmp_path, test)
-    # Tasks and futures whose outcome nobody took complain when they are thrown away.
+    # Tasks and futures with an unretrieved exception log it when they are collected.
     gc.collect()
     assert "never retrieved" not in caplog.text
 

@@ -1,4 +1,4 @@
-"""Options in queries and DELETE bodies, and the words in which bad ones are refused."""
+"""Options in queries and DELETE bodies, and the error messages for invalid ones."""
 
 from typing import Any
 

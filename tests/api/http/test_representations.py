@@ -1,4 +1,4 @@
-"""Bytes in, bytes out: items, metadata, pieces of lists, warnings."""
+"""Encoding of responses: items, metadata, chunks of lists, warnings."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What goes wrong in the server is logged under the id that the answer has."""
+"""Request IDs: internal errors are logged under the ID of the response."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reviews answer from the authorizer and store nothing."""
+"""Access reviews: answered by the authorizer, never stored."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ WHO = BY_RESOURCE["selfsubjectreviews.authentication.k8s.io"]
 
 
 class OnlyReading:
-    """Everybody may read Jobs."""
+    """Authorizer that lets all users read Jobs."""
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         allowed = attributes.verb == "get" and attributes.resource == "jobs"

@@ -29,7 +29,7 @@ OTHER = "other-token"
 
 
 class Rights:
-    """An authorizer whose users may do everything until they are revoked."""
+    """Authorizer whose users may do everything until they are revoked."""
 
     def __init__(self) -> None:
         self.revoked: set[str] = set()

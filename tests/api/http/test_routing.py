@@ -1,4 +1,4 @@
-"""Paths and methods, one row each."""
+"""Routing of paths and methods, one row each."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The socket: limits, address errors, and an end within a second."""
+"""Listening socket: limits, address errors, and shutdown within a second."""
 
 import asyncio
 import socket
@@ -77,7 +77,7 @@ def test_stopping_ends_open_watches_cleanly(tmp_path: Path) -> None:
 
 
 class Slow(ScriptedService):
-    """Answers one request when it is told to, or never."""
+    """Service that answers one request when the test releases it, or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ def test_a_client_that_does_not_shake_hands_is_not_waited_for(
 
 
 class _SigningIn:
-    """A dashboard that reads a body before anybody is known."""
+    """Dashboard that reads a body before authentication."""
 
     def session(self, headers: Mapping[bytes, bytes]) -> None:
         return None
@@ -378,7 +378,7 @@ def _session(target: str = "", **headers: str) -> bytes:
 
 
 def test_sessions_that_end_give_their_places_back(tmp_path: Path) -> None:
-    """A WebSocket's end is told to another protocol than its beginning."""
+    """The end of a WebSocket is delivered to another protocol than its beginning."""
 
     async def test(wire: Wire) -> None:
         for _ in range(3):
@@ -447,7 +447,7 @@ def test_a_watch_ends_with_its_connection_also_if_an_upgrade_was_asked_for_behin
 
 
 class Torrent(ScriptedService):
-    """A watch that never ends."""
+    """Service with a watch that never ends."""
 
     async def watch(self, *_: object) -> AsyncGenerator[Sequence[WatchEvent], None]:
         while True:
@@ -470,7 +470,7 @@ def test_of_very_many_clients_that_do_not_read_the_first_are_hung_up_on(
             watches.append((reader, writer))
         while len(wire.server._open.connections) > 1:  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.02)
-        # Which one stopped reading last is for the machine to say.
+        # The connection that stopped reading last depends on the machine.
         (last,) = wire.server._open.connections
         peer = last.transport.get_extra_info("peername")
         (reader,) = [r for r, w in watches if w.get_extra_info("sockname") == peer]
@@ -569,7 +569,7 @@ def test_plain_http_gets_no_answer(tmp_path: Path) -> None:
 
 
 class SlowReader:
-    """A client that reads only when it is told to, and asks for no next answer."""
+    """Client that reads only on command and sends no further request."""
 
     def __init__(self, wire: Wire) -> None:
         context = ssl.create_default_context(cafile=str(wire.certificates.authority))
@@ -582,7 +582,10 @@ class SlowReader:
         self.received = 0
 
     def read(self, upto: int) -> int:
-        """How much there was until then, or until the end."""
+        """Read up to `upto` bytes in total or to the end.
+
+        Return the number of bytes received so far.
+        """
         while self.received < upto and (piece := self.socket.recv(16 * 1024)):
             self.received += len(piece)
         return self.received
@@ -602,7 +605,7 @@ def test_a_slow_reader_gets_the_end_of_the_last_answer(
     monkeypatch: pytest.MonkeyPatch,
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Also if it takes longer than what a client has for saying goodbye."""
+    """Also if that takes longer than a client's time to close."""
     _in_short_time(monkeypatch, unread=20)
 
     async def test(wire: Wire) -> None:
@@ -624,7 +627,7 @@ def test_who_does_not_leave_after_the_last_answer_makes_room(
     reads: int,
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Whether it has read all of it or not: there is one place, and others wait for it."""
+    """Whether or not it has read everything: there is one place, and others wait for it."""
     _in_short_time(monkeypatch, unread=600)
 
     async def test(wire: Wire) -> None:

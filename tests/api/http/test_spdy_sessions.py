@@ -1,4 +1,4 @@
-"""exec and port forwarding by SPDY on the bare connection, as clients before WebSockets did."""
+"""exec and port forwarding over SPDY on the bare connection, as clients before WebSockets did."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ def upgraded(
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_command_gets_its_input_and_its_end(tmp_path: Path, early: bool) -> None:
-    """Also what was typed before all streams were open."""
+    """Including input typed before all streams were open."""
 
     async def test(client: Client) -> None:
         client.open(1, streamtype="error")

@@ -1,4 +1,4 @@
-"""managedFields of a status that our own controllers and node write, which are made on read."""
+"""managedFields of a status that our own controllers and node write, computed on read."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ def managers(found: dict[str, Any]) -> set[str]:
 
 
 async def stored(requests: Requests, name: str) -> dict[str, Any]:
-    """As it is in the store, which lists show."""
+    """Return the stored object, which lists show."""
     found: dict[str, Any]
     (found,) = (await requests.get(f"{JOBS}?fieldSelector=metadata.name={name}"))["items"]
     return found
@@ -54,7 +54,7 @@ def test_a_job_says_who_writes_its_status_and_when(tmp_path: Path) -> None:
         assert ours["fieldsV1"]["f:status"].keys() == {f"f:{name}" for name in found["status"]}
         assert ours["time"] >= found["status"]["startTime"]
         assert managers(found) == {"me", OURS}
-        # It is made for whoever reads, not stored.
+        # The entry is computed on read, not stored.
         kept = await stored(requests, "j")
         assert managers(kept) == {"me"}
 
@@ -73,7 +73,7 @@ def test_pods_and_nodes_are_the_kubelets(tmp_path: Path) -> None:
         assert "f:qosClass" not in fields
         node = await requests.get("/api/v1/nodes/node")
         assert "f:capacity" in entry(node, "kubelet")["fieldsV1"]["f:status"]
-        # Of a Pod that nobody looked at yet there is nothing to say.
+        # A Pod without any status has no entry.
         waiting = {"metadata": {"name": "w"}, "spec": {**TEMPLATE["spec"], "schedulerName": "x"}}
         await requests.ok("POST", PODS, waiting)
         assert "kubelet" not in managers(await requests.get(f"{PODS}/w"))
@@ -138,7 +138,7 @@ def test_write_is_answered_with_the_object_that_get_returns_afterwards(tmp_path:
         tried = await requests.ok("PATCH", f"{path}&dryRun=All", label, content_type=merge)
         assert tried["metadata"]["labels"]["a"] == "b"
         assert managers(tried) == {"me", OURS}
-        # A dry run is not what others read.
+        # A dry run does not change the stored object.
         assert await requests.get(f"{JOBS}/j") == found
         answer = await requests.ok("PATCH", path, label, content_type=merge)
         assert managers(answer) == {"me", OURS}
@@ -147,7 +147,7 @@ def test_write_is_answered_with_the_object_that_get_returns_afterwards(tmp_path:
         place = f"{PODS}/{pod['metadata']['name']}"
         answer = await requests.ok("PATCH", place, label, content_type=merge)
         assert answer == await requests.get(place)
-        # The answer to a deletion is the object that is gone.
+        # The response to a deletion is the deleted object.
         deleted = await requests.ok("DELETE", place)
         assert "kubelet" in managers(deleted)
 
@@ -157,7 +157,7 @@ def test_write_is_answered_with_the_object_that_get_returns_afterwards(tmp_path:
 def test_somebody_else_who_writes_a_status_shows_and_so_does_the_taking_back(
     tmp_path: Path,
 ) -> None:
-    """Two controllers for one Job: whoever wrote a field last owns it."""
+    """With two controllers for one Job, the last writer of a field owns it."""
 
     async def test(requests: Requests) -> None:
         spec = {"suspend": True, "completions": 1}
@@ -177,8 +177,7 @@ def test_somebody_else_who_writes_a_status_shows_and_so_does_the_taking_back(
 
 
 def test_of_a_job_without_managed_fields_the_other_writer_is_known(tmp_path: Path) -> None:
-    """One that was made in this process, as the CronJob controller does, and that another
-    controller runs."""
+    """Created in this process, as by the CronJob controller, and run by another controller."""
 
     async def test(requests: Requests) -> None:
         document = job("j", managedBy="example.com/other")
@@ -191,7 +190,7 @@ def test_of_a_job_without_managed_fields_the_other_writer_is_known(tmp_path: Pat
         await requests.ok("PATCH", path, body, content_type="application/merge-patch+json")
         found = await requests.get(f"{JOBS}/j")
         assert managers(found) == {"other"}
-        # The first apply still finds that the rest belonged to somebody before.
+        # The first apply still finds that other managers owned the rest before.
         applied = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -214,7 +213,7 @@ def test_the_time_of_a_revision_is_known_to_the_second() -> None:
     times.committed(12, now)
     times.committed(15, now + timedelta(seconds=0.5))
     times.committed(16, now + timedelta(seconds=3))
-    # A clock that was set back.
+    # The clock was set back.
     times.committed(20, now - timedelta(hours=1))
     assert [times.at(revision) for revision in (10, 11, 15, 16, 17, 20, 21)] == [
         None, now, now, now + timedelta(seconds=3), now - timedelta(hours=1),

@@ -1,4 +1,4 @@
-"""Kinds that are only stored, over HTTP."""
+"""Kinds without a controller, over HTTP."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ MUTATING_POLICY: dict[str, Any] = {
     "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
     "reinvocationPolicy": "Never",
 }
-#: What an object needs to be accepted.
+#: Minimal content with which an object is accepted.
 CONTENT: dict[str, dict[str, Any]] = {
     "deployments.apps": WORKLOAD,
     "replicasets.apps": WORKLOAD,

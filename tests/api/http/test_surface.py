@@ -1,4 +1,4 @@
-"""What clients observe, verb by verb, with the real service behind the socket."""
+"""Client-visible behaviour, verb by verb, with the real service behind the socket."""
 
 import asyncio
 import json

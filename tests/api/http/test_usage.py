@@ -1,4 +1,4 @@
-"""metrics.k8s.io: what `kubectl top` asks for."""
+"""metrics.k8s.io, the API of `kubectl top`."""
 
 import json
 from collections.abc import Mapping

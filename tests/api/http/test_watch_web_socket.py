@@ -39,7 +39,7 @@ async def watching(
         subprotocols=[Subprotocol(name) for name in protocols] or None,
         additional_headers={"authorization": f"Bearer {TOKEN}", **headers},
         max_size=None,
-        # Proxies of the environment are not meant for us.
+        # Ignore proxies of the environment.
         proxy=None,
     ) as socket:
         yield socket
@@ -173,7 +173,7 @@ def test_watch_web_socket_ends_the_watch_when_its_client_leaves(
 
 
 class Finite(ScriptedService):
-    """Watches that end, by their time or by an error."""
+    """Service whose watches end by timeout or by an error."""
 
     error: Exception | None = None
 

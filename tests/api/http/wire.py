@@ -1,4 +1,4 @@
-"""A server on a real TLS socket, and a raw connection to it."""
+"""Server on a real TLS socket, and a raw connection to it."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass
 class MovedClock:
-    """The time, and so much more."""
+    """Clock with a fixed offset to the real time."""
 
     ahead: timedelta = timedelta()
 
@@ -43,7 +43,7 @@ class MovedClock:
 
 class NoOpenApi:
     async def prepare(self) -> None:
-        """There is nothing to be made."""
+        """Do nothing."""
 
     def root(self) -> bytes:
         return b'{"paths":{}}'
@@ -74,7 +74,7 @@ class Reply:
 
 @dataclass
 class Wire:
-    """Everything a test needs to talk to one running server."""
+    """One running server with helpers to connect to it."""
 
     server: ApiServer
     metrics: Metrics
@@ -96,7 +96,7 @@ class Wire:
         token: str = TOKEN,
         **headers: str,
     ) -> Reply:
-        """One request on its own connection."""
+        """Send one request on its own connection."""
         reader, writer = await self.connect()
         try:
             writer.write(request_bytes(method, target, body, token=token, **headers))

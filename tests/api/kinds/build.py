@@ -1,4 +1,4 @@
-"""Small documents for the tests of this folder, and the steps the service takes with them."""
+"""Small documents for the tests of this folder, and the service's steps on them."""
 
 import copy
 from typing import Any
@@ -55,7 +55,7 @@ def a_pod(name: str = "p", **spec: Any) -> Document:
 
 
 def create(kind: Strategy, doc: Document) -> tuple[Document, list[str]]:
-    """The document as it would be stored, and what is wrong with it."""
+    """Return the document as it would be stored, and its validation errors."""
     doc = copy.deepcopy(doc)
     kind.default(doc)
     kind.prepare_create(doc)
@@ -71,7 +71,7 @@ def created(kind: Strategy, doc: Document) -> Document:
 
 
 def update(kind: Strategy, old: Document, **changes: Any) -> tuple[Document, list[str]]:
-    """Change fields of the spec (None removes one); the new document and what is wrong."""
+    """Change fields of the spec (None removes one); return the new document and its errors."""
     new = copy.deepcopy(old)
     for field, value in changes.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""The small kinds: namespaces, config maps, secrets, services, nodes, leases, events."""
+"""Strategies of small kinds: namespaces, config maps, secrets, services, nodes, leases, events."""
 
 import copy
 from typing import Any

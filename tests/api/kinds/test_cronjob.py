@@ -1,4 +1,4 @@
-"""CronJobs: what is accepted, defaulted, changed and warned about."""
+"""Strategy of CronJobs: validation, defaults, updates and warnings."""
 
 from typing import Any
 

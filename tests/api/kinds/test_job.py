@@ -1,4 +1,4 @@
-"""Jobs: what may be created and changed, what the server sets, what it warns about."""
+"""Strategy of Jobs: validation on create and update, fields set by the server, warnings."""
 
 import copy
 from typing import Any
@@ -249,7 +249,7 @@ TTL_REFUSED = (
 def test_the_annotation_that_stands_for_a_pods_ttl_is_refused_in_a_template_as_the_field_is() -> (
     None
 ):
-    """Its Pods would go before they are counted, where that is not kept by finalizers."""
+    """Its Pods would be deleted before they are counted, where finalizers do not prevent that."""
     template = {**a_template(), **TTL_ANNOTATION}
     assert create(JOB, a_job(template=template))[1] == [f"spec.{TTL_REFUSED}"]
     cronjob = a_cronjob(job={"template": template})
@@ -270,7 +270,7 @@ def test_that_annotation_cannot_be_added_later() -> None:
 
 
 def test_a_stored_job_or_cronjob_with_that_annotation_may_still_be_changed() -> None:
-    """Earlier versions took it."""
+    """Earlier versions accepted it."""
     job = created(JOB, a_job())
     job["spec"]["template"]["metadata"]["annotations"] = TTL_ANNOTATION["metadata"]["annotations"]
     assert update(JOB, job, parallelism=2)[1] == []

@@ -1,4 +1,4 @@
-"""The edge cases of SEMANTICS section 11 that are decided by the Job's and CronJob's strategy."""
+"""Edge cases of SEMANTICS section 11 that the strategies of Jobs and CronJobs decide."""
 
 from typing import Any
 

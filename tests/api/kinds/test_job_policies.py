@@ -1,4 +1,4 @@
-"""podFailurePolicy, successPolicy and the rules of Indexed Jobs, one row each."""
+"""Validation of podFailurePolicy, successPolicy and Indexed Jobs, one row each."""
 
 from typing import Any
 

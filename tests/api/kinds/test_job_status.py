@@ -1,4 +1,4 @@
-"""Statuses of Jobs: exemptions and freedoms that upstream's recorded cases do not show."""
+"""Validation of Job statuses: exemptions that upstream's recorded cases do not show."""
 
 from typing import Any
 

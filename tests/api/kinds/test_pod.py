@@ -1,4 +1,4 @@
-"""Pods: what the server sets, what may change, how they are deleted."""
+"""Strategy of Pods: fields set by the server, permitted updates, deletion."""
 
 from typing import Any
 

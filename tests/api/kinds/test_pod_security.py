@@ -1,5 +1,7 @@
-"""Security contexts and other enumerations of pod specs: the texts are those that
-`ValidatePodCreate` of Kubernetes 1.37 gives for the same Pods."""
+"""Validation of security contexts and other enumerations of pod specs.
+
+The messages are those that `ValidatePodCreate` of Kubernetes 1.37 returns for the same Pods.
+"""
 
 from typing import Any
 
@@ -19,7 +21,7 @@ def sysctl(name: str) -> dict[str, str]:
     return {"name": name, "value": "1"}
 
 
-#: Of the security context of a Pod, and of each container.
+#: For the security context of a Pod, and of each container.
 PROFILES: list[tuple[dict[str, Any], str]] = [
     ({"seccompProfile": {"type": "Foo"}},
      f'seccompProfile.type: Unsupported value: "Foo": {TYPES}'),
@@ -79,7 +81,7 @@ OF_CONTAINERS: list[tuple[dict[str, Any], str]] = [
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 MOUNT = {"name": "v", "mountPath": "/x"}
-#: Whole specs, and all that is wrong with them.
+#: Whole specs, and all their errors.
 SPECS: list[tuple[dict[str, Any], list[str]]] = [
     ({"hostNetwork": True, "securityContext": {"sysctls": [sysctl("net.core.somaxconn")]}},
      ['securityContext.sysctls[0].name: Invalid value: "net.core.somaxconn": may not be '

@@ -1,4 +1,4 @@
-"""The rules of pod specs, one row each: what is wrong and what is said about it."""
+"""Validation of pod specs, one row each: an invalid spec and its error message."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The image, and data dirs whose containers must all be gone in the end."""
+"""Fixtures: the image, and data dirs that must have no containers left at the end."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,10 +11,13 @@ from tests.node.podman.support import IMAGE, containers_of, engine, make_image
 
 @pytest.fixture(autouse=True)
 def engine_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One test at a time: the engine's own locks make clients of two tests wait for each other,
-    longer than the tests wait for their containers."""
+    """Run one test at a time.
+
+    The engine's own locks make clients of two tests wait for each other, longer than the tests wait
+    for their containers.
+    """
     base = tmp_path_factory.getbasetemp()
-    # Of all processes that run tests, not of this one.
+    # Shared by all processes that run tests.
     shared = base.parent if base.name.startswith("popen-") else base
     with open(shared / "podman.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -30,7 +33,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, image: str) -> Iterator[Path]:
-    """The data dir of a node; the test fails if a container is left behind."""
+    """Yield the data dir of a node; fail the test if a container is left behind."""
     yield tmp_path
     left = containers_of(tmp_path)
     if left:

@@ -1,7 +1,7 @@
-"""A server that is there to be killed:
-`python -m tests.node.podman.doomed_server FOLDER ENGINE [owner]`.
+"""Server for tests that kill it, with a podman node.
 
-Runs the API and a podman node on FOLDER, creates the Pod it reads and says `ready`.
+`python -m tests.node.podman.doomed_server FOLDER ENGINE [owner]` runs the API and a podman node on
+FOLDER, creates the Pod that it reads and prints `ready`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Images that are absent, and why a Pod waits for one."""
+"""Absent images, and the reason why a Pod waits for one."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Nodes whose containers are real ones, of a small image made here: no registry is needed."""
+"""Nodes with real containers, of a small image built here: no registry is needed."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ from onejob.node.podman.runtime import PodmanRuntime
 from onejob.node.setup.environment import NodeContext
 from tests.node.support import NODE, ROOM, Document, Node, a_node, a_pod, an_api
 
-#: What containers need on machines that are containers themselves.
+#: Options that containers need on machines that are containers themselves.
 OPTIONS = (
     "--runtime=runc", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000",
 )  # fmt: skip
@@ -27,7 +27,7 @@ OPTIONS = (
 ENGINE = tuple(shlex.split(os.environ.get("ONEJOB_TEST_ENGINE", "podman")))
 IMAGE = os.environ.get("ONEJOB_TEST_IMAGE", f"registry.invalid/onejob-test:{os.getpid()}")
 MISSING = [name for name in (ENGINE[0], "runc", "busybox") if shutil.which(name) is None]
-#: Of every module that starts containers.
+#: Marks of every module that starts containers.
 NEEDS_PODMAN = [
     pytest.mark.podman,
     pytest.mark.skipif(bool(MISSING), reason=f"make podman: {', '.join(MISSING)} not installed"),
@@ -49,7 +49,7 @@ APPLETS = (
 
 
 def make_image(folder: Path) -> None:
-    """IMAGE: busybox and nothing else; its entrypoint is `echo`, its arguments `by default`."""
+    """Build IMAGE: only busybox, with entrypoint `echo` and arguments `by default`."""
     busybox = shutil.which("busybox")
     assert busybox is not None, "the package busybox-static is not installed"
     programs = folder / "bin"
@@ -71,7 +71,7 @@ def engine(*arguments: str) -> str:
 
 
 def containers_of(path: Path) -> list[str]:
-    """The names of a data dir's containers, ended or not."""
+    """Return the names of a data dir's containers, ended or not."""
     wanted = f"label={DATA_DIR}={path.resolve()}"
     return engine("ps", "--all", "--filter", wanted, "--format", "{{.Names}}").split()
 

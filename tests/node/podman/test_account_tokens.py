@@ -1,4 +1,4 @@
-"""Tokens of service accounts in real containers, where client libraries look for them."""
+"""Service-account tokens in real containers, at the path that client libraries read."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What the engine is asked for, field by field; no engine is needed to say so."""
+"""Arguments of the engine's command line, field by field; no engine is needed."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def request_for(
 
 
 def command_line(pod: dict[str, Any], env: dict[str, str] | None = None) -> tuple[str, ...]:
-    """From the entrypoint on."""
+    """Return the command line from the entrypoint on."""
     arguments = request_for(pod, env=env).arguments
     at = arguments.index("example")
     overrides = [a for a in arguments[:at] if a.startswith("--entrypoint")]

@@ -1,4 +1,4 @@
-"""`--runtime podman` as a user meets it."""
+"""`--runtime podman` on the command line."""
 
 import shlex
 import time
@@ -70,7 +70,7 @@ class TestWithAnEngine:
     def test_resume_of_a_killed_run_repeats_only_what_did_not_exit_with_0(
         self, place: Path
     ) -> None:
-        # As the first process of its container it ignores SIGTERM unless it handles it.
+        # As pid 1 of its container it ignores SIGTERM unless it handles it.
         stops = "[ $JOB_COMPLETION_INDEX = 0 ] || trap 'exit 143' TERM"
         script = f"{stops}; echo begun; sleep 5 & wait; echo ended"
         words = f'command: [sh, -c, "{script}"]'

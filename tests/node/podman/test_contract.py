@@ -1,4 +1,4 @@
-"""What a Pod may expect of real containers: the same as of processes, and its image's files."""
+"""Guarantees of real containers: those of processes, plus the files of the image."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def exit_of(pod: Document) -> Document:
 
 
 async def keep(node: Node, name: str) -> None:
-    """A finalizer, so that a deleted Pod can still be looked at."""
+    """Add a finalizer, so that a deleted Pod can still be read."""
     body = b'{"metadata":{"finalizers":["example.com/keep"]}}'
     await node.client.write(Patch(Key(PODS, "default", name), body))
 

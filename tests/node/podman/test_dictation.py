@@ -1,4 +1,4 @@
-"""The output of containers as the engine's client prints it."""
+"""Output of containers as the engine's client prints it."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_dictation_writes_the_lines_of_the_client(tmp_path: Path) -> None:
 def test_dictation_ends_when_the_client_cannot_be_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As at the limit of processes: the end of the container was not reported."""
+    """Regression: at the limit of processes, the end of the container was not reported."""
     missing = (str(tmp_path / "no-such-client"), "logs")
 
     async def main() -> None:

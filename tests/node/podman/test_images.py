@@ -1,4 +1,4 @@
-"""An image that cannot be had keeps a Pod waiting, and says why; it never fails it."""
+"""Unavailable images: the Pod waits and reports the reason; it never fails."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = NEEDS_PODMAN
         (ABSENT, "Never", "ErrImageNeverPull", f'"{ABSENT}" is not present with pull policy'),
         ("Not//An:Image", "IfNotPresent", "InvalidImageName", "invalid reference format"),
     ],
-    # The names of the images hold a pid, and tests have the same names in every process.
+    # Image names contain a pid, and test IDs must be equal in every process.
     ids=["absent", "absent-always", "present-always", "absent-never", "invalid"],
 )
 def test_why_there_is_no_image(

@@ -1,4 +1,4 @@
-"""Pulls: who asks for one, who shares one, and how long a failure holds the next one off."""
+"""Image pulls: triggers, sharing between Pods, and backoff after a failure."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ ABSENT = Answer(125, b"", "Error: x: image not known")
 
 
 class Registry:
-    """An engine's images, and a registry that has or lacks what is missing."""
+    """Images of an engine, and a registry that has or lacks the missing ones."""
 
     def __init__(self, *present: str, reachable: bool = True) -> None:
         self.present = set(present)

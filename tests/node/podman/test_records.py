@@ -1,4 +1,4 @@
-"""What the engine's records mean for attempts, also after the machine itself went down."""
+"""Attempts as derived from the engine's records, also after a reboot."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

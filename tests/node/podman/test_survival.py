@@ -1,4 +1,4 @@
-"""Containers outlive a killed server, are found again, and no attempt is made twice."""
+"""Containers after a killed server: they live on, are found again, and no attempt is repeated."""
 
 import asyncio
 import json
@@ -30,13 +30,13 @@ from tests.node.support import Document, an_api, condition, the_container, with_
 
 pytestmark = NEEDS_PODMAN
 
-#: Every start of a container leaves a line.
+#: Every start of a container appends a line.
 COUNTED = "echo started >> /shared/starts; "
 UNTIL_GO = "while ! test -e /shared/go; do sleep 0.05; done; "
 
 
 def sharing(place: Path, text: str, **rest: Any) -> Document:
-    """A Pod that sees a folder of the test at /shared."""
+    """Return a Pod with a folder of the test at /shared."""
     shared = place / "shared"
     shared.mkdir(exist_ok=True)
     pod = script(text, volumeMounts=[{"name": "shared", "mountPath": "/shared"}], **rest)

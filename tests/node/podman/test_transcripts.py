@@ -1,4 +1,4 @@
-"""The engine's records become our own log, once, in order, whatever rotates or restarts."""
+"""Copying of the engine's logs into our own: once and in order, despite rotation and restarts."""
 
 import asyncio
 from datetime import UTC, datetime
