@@ -1,4 +1,4 @@
-"""The loop that measures how long it is held."""
+"""Event loop that measures how long callbacks block it."""
 
 import asyncio
 import time

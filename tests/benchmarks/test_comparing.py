@@ -1,4 +1,4 @@
-"""`onejob bench --against`: the trees that are compared, and what is said of them."""
+"""`onejob bench --against`: compared source trees, and the report."""
 
 import subprocess
 from pathlib import Path
@@ -51,7 +51,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of two revisions; what its build writes is not in git."""
+    """Create a package with two revisions; its build output is not in git."""
     package = tmp_path / "src" / "onejob"
     data = package / "api" / "data"
     data.mkdir(parents=True)

@@ -1,18 +1,18 @@
-"""What a Pod may cost, counted in virtual time: regressions show here, not on a clock."""
+"""Upper bounds on the cost of a Pod, counted in virtual time instead of measured on a clock."""
 
 import pytest
 
 from onejob.benchmarks.operation_counts import per_finished_job, per_pod
 
-#: Most allowed per Pod: about 5 % above what was measured when the bound was set. Of an Indexed Job
-#: each Pod is made of a body of its own, which has to be judged.
+#: Maximum per Pod: about 5 % above the count when the bound was set. Each Pod of an Indexed Job has
+#: a body of its own, which has to be validated.
 BOUNDS = {
     "writes per pod": (3.3, 3.3),
     "commits per pod": (0.12, 0.12),
     "syncs per pod": (0.06, 0.06),
     "decodes per pod": (8.1, 11.0),
     "encodes per pod": (5.6, 7.6),
-    # Of functions, by one thread: what has no other count shows here.
+    # Calls of functions, by one thread: shows costs without a counter of their own.
     "calls per pod": (965, 1200),
 }
 
@@ -29,7 +29,7 @@ def test_operations_per_pod_stay_bounded(indexed: int) -> None:
 
 
 def test_counts_repeat() -> None:
-    # What is remembered by the whole process is filled by the first.
+    # Process-wide caches are filled by the first.
     _, one, other = (dict(per_pod(completions=60, parallelism=20).figures) for _ in range(3))
     # A finalizer that the garbage collector runs is a call, too.
     calls, again = one.pop("calls per pod"), other.pop("calls per pod")
@@ -45,8 +45,8 @@ def test_a_pod_of_a_larger_job_takes_no_more_operations() -> None:
     } == {}
 
 
-#: Of a restart, for each Job that is over and has its one Pod: both are judged, the caches take
-#: what was decoded for that, and there is nothing to do for them.
+#: Bounds of a restart, per finished Job with its one Pod: both are validated, the caches take the
+#: decoded objects, and no sync is needed.
 RESTART_BOUNDS = {
     "syncs per finished job": 0.0,
     "decodes per finished job": 4.2,

@@ -1,4 +1,4 @@
-"""Published figures come from recorded runs."""
+"""Published figures: they come from recorded runs."""
 
 import subprocess
 import sys

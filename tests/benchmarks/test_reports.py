@@ -1,4 +1,4 @@
-"""What people and programs get to see of an outcome."""
+"""Reports of an outcome, for people and for programs."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_the_plot_is_a_picture_of_the_curve() -> None:
     ]
     assert len(points) == 3
     assert points[1][0] - points[0][0] == pytest.approx(points[2][0] - points[1][0], abs=0.2)
-    # Up is small in pictures.
+    # The y axis of SVG points down.
     assert points[1][1] > points[2][1] > points[0][1]
     words = [text.text for text in picture.findall("svg:text", space)]
     assert {"330 µs", "10,000", "within 1.3×"} <= set(words)

@@ -1,5 +1,8 @@
-"""What one request may cost the server, counted in calls of onejob's functions: everything that is
-asked of every request (who, may it, is it their turn, count it) shows here."""
+"""Upper bounds on the cost of one request, counted in calls of onejob's functions.
+
+They show the cost of the steps that every request goes through (authentication, authorization, fair
+queuing, metrics).
+"""
 
 import asyncio
 import sys
@@ -29,7 +32,7 @@ _NODE = "/api/v1/nodes/here"
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default", _NODE])
 def test_calls_per_get(tmp_path: Path, path: str) -> None:
-    """Of a Node, whose document is completed for readers, but once for each version."""
+    """Including a Node, whose document is completed on read, but once per version."""
     calls = asyncio.run(_calls_per_get(tmp_path, path))
     assert 20 <= calls <= MOST_CALLS_PER_GET
 
@@ -41,7 +44,7 @@ def test_calls_per_get_from_bytes_to_bytes(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def _a_server(tmp_path: Path) -> AsyncIterator[tuple[ApiApp, bytes]]:
-    """And the token of its admin."""
+    """Run a server; yield its application and the token of its admin."""
     settings = Settings(tmp_path / "data", NodeOptions(runtime="simulated", name="here"))
     kubeconfig = tmp_path / "kubeconfig"
     server = await HttpsServer.start(settings, host="127.0.0.1", port=0, kubeconfig=kubeconfig)
@@ -80,7 +83,7 @@ async def _calls_per_get(tmp_path: Path, path: str) -> float:
 
 
 class _Written(asyncio.Transport):
-    """Of a client that reads everything at once."""
+    """Transport of a client that reads everything at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,13 +93,13 @@ class _Written(asyncio.Transport):
         self.last = bytes(data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Do nothing: there is no buffer."""
 
     def is_closing(self) -> bool:
         return False
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 async def _calls_with_connection(tmp_path: Path) -> float:

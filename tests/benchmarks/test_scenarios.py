@@ -1,4 +1,4 @@
-"""Every scenario runs at quick size and says everything its targets and peers speak of."""
+"""All scenarios at quick size: each reports the figures that its targets and peers name."""
 
 import pytest
 

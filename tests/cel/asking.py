@@ -1,4 +1,4 @@
-"""The same question for our evaluator and for the oracle."""
+"""Evaluation of one expression by our evaluator and by the oracle."""
 
 from collections.abc import Mapping
 from typing import Any

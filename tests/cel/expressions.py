@@ -1,4 +1,4 @@
-"""Expressions to ask both evaluators, by hypothesis: of one type each, over a fixed value."""
+"""Hypothesis strategies for expressions of one type each, over a fixed value."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Prints how much processor time the rules of the conformance folder take, here and in the oracle.
+"""Benchmark of the conformance rules: CPU time here and in the oracle.
 
-By hand: `python -m tests.cel.measure_rules`. Nothing asserts these figures.
+Run by hand: `python -m tests.cel.measure_rules`. Nothing asserts these figures.
 """
 
 import time

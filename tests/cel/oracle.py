@@ -1,4 +1,4 @@
-"""Google's own evaluator (cel-cpp), asked the same questions."""
+"""Oracle: Google's own evaluator (cel-cpp)."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,7 +9,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 
 class Failure:
-    """An expression that has no value; errors are not compared by their words."""
+    """An expression without a value; error messages are not compared."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Failure)

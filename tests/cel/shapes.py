@@ -1,4 +1,4 @@
-"""Values that a rule can tell apart: made from the fields and constants that the rule names."""
+"""Test values for a rule, made from the fields and constants that the rule names."""
 
 import random
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def _visit_call(node: Call, scope: dict[str, Shape]) -> None:
 
 
 def values_of(rule: str, count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """The variables of a rule, `count` times; the same ones each time they are asked for."""
+    """Yield the variables of a rule, `count` times; the same ones for equal seeds."""
     shape = shape_of(rule)
     source = random.Random(f"{seed} {rule}")
     for _ in range(count):

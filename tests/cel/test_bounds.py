@@ -1,4 +1,4 @@
-"""Rules and values that mean harm end soon, with one clear error."""
+"""Malicious rules and values: evaluation ends soon, with one clear error."""
 
 import inspect
 import sys

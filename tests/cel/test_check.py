@@ -1,4 +1,4 @@
-"""What is refused when a rule is written, and in which words."""
+"""Compile errors of rules, with their messages."""
 
 from typing import Any
 

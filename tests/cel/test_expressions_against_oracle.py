@@ -1,4 +1,4 @@
-"""Generated expressions mean the same here and in Google's own evaluator."""
+"""Generated expressions: same result here and in Google's own evaluator."""
 
 from typing import Any
 

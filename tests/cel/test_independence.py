@@ -1,4 +1,4 @@
-"""The package stands alone, so that it can be read, tested and used without the rest."""
+"""Independence of the CEL package: it imports nothing else of onejob."""
 
 import ast
 from pathlib import Path

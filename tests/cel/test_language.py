@@ -1,4 +1,4 @@
-"""What the language means, case by case; each one is asked of the oracle, too."""
+"""Semantics of the language, case by case; each one is also evaluated by the oracle."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ FAILURE = Failure()
 SELF = {"a": 1, "list": [1, 2, 3], "words": ["x", "yy"], "map": {"k": "v"}, "text": "héllo"}
 
 CASES: list[tuple[str, Any]] = [
-    # Errors are absorbed by what decides without them.
+    # Errors are absorbed if the other operand decides.
     ("false && self.missing", False),
     ("self.missing && false", False),
     ("true && self.missing", FAILURE),
@@ -127,7 +127,7 @@ CASES: list[tuple[str, Any]] = [
 def test_an_expression_means_what_the_language_says(expression: str, expected: Any) -> None:
     values = {"self": SELF, "oldSelf": SELF}
     if type(expected) is Failure:
-        # Some faults are found before anything is evaluated.
+        # Some errors are found before anything is evaluated.
         with pytest.raises((CompileError, EvaluationError)):
             compile_any(expression).evaluate(values)
     else:

@@ -1,4 +1,4 @@
-"""The rules that real projects ship, on values made for them."""
+"""Rules of real projects, on generated values, compared with the oracle."""
 
 from collections import Counter
 from typing import Any
@@ -32,7 +32,7 @@ def test_every_rule_agrees_with_the_oracle_on_generated_values() -> None:
             if not _same(expected, found):
                 differences.append(f"{rule} with {values}: {expected!r}, not {found!r}")
     assert not differences, f"{len(differences)} differ:\n" + "\n".join(differences[:5])
-    # The values must be able to tell a right evaluator from a wrong one.
+    # The values must be able to distinguish a right evaluator from a wrong one.
     assert seen["True"] > 500
     assert seen["False"] > 500
     assert seen["Failure()"] > 100

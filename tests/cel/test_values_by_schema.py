@@ -1,4 +1,4 @@
-"""JSON says less than CEL: the schema tells what a value is."""
+"""Conversion of JSON to CEL values by schema, as JSON alone has fewer types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The real command, as a user types it."""
+"""The real command, as users run it."""
 
 import io
 import os
@@ -16,7 +16,7 @@ EXAMPLES = ROOT / "examples"
 
 
 class CommandLine:
-    """Runs `onejob` in an environment of its own: nothing of this user's is seen or touched."""
+    """`onejob` in an environment of its own: nothing of this user's is read or changed."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -58,7 +58,7 @@ class CommandLine:
 
 
 class QuickCommandLine(CommandLine):
-    """The same without a new process for each command: for what is only asked of a server."""
+    """Command line without a new process per command, for commands that only query a server."""
 
     def run(
         self, *words: str, stdin: str = "", timeout: float = 60, **environment: str
@@ -68,7 +68,7 @@ class QuickCommandLine(CommandLine):
         return self._run_here(words, io.StringIO(), environment)
 
     def on_terminal(self, *words: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
-        """What a terminal of that width is given to show."""
+        """Return the output for a terminal of that width."""
         return self._run_here(words, _Screen(), {"COLUMNS": str(columns), "TERM": "xterm"})
 
     def _run_here(
@@ -95,7 +95,7 @@ class _Screen(io.StringIO):
 
 
 def job_yaml(name: str, script: str, *, spec: str = "", template: str = "") -> str:
-    """A Job that runs a shell script; `spec` and `template` are further lines of YAML."""
+    """Return a Job that runs a shell script; `spec` and `template` are further lines of YAML."""
     return (
         f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n"
         + "".join(f"  {line}\n" for line in spec.splitlines())

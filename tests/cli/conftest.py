@@ -1,4 +1,4 @@
-"""A command line of one's own, and a server for those tests that need one."""
+"""Fixtures: a separate command line, and a server for the tests that need one."""
 
 import signal
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def onejob(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """The command line of a user whose server is up."""
+    """Yield the command line of a user whose server is running."""
     command_line = QuickCommandLine(tmp_path_factory.mktemp("home"))
     server = command_line.start("serve", "--listen", "127.0.0.1:0")
     assert server.stdout is not None

@@ -1,4 +1,4 @@
-"""envtest's part: certificates, flags and health checks as controller-runtime has them."""
+"""Python equivalent of envtest: certificates, flags and health checks of controller-runtime."""
 
 import ipaddress
 import json
@@ -94,7 +94,7 @@ def _builder(
 
 
 def free_port() -> int:
-    """As envtest suggests one: bound, and given back."""
+    """Return a free port as envtest suggests one: bound, and released."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
@@ -159,7 +159,7 @@ class Environment:
         (self.cert_dir / "client-cert-auth-ca.crt").write_bytes(self.client_ca.certificate_pem)
 
     def _launch(self, name: str, *flags: str) -> None:
-        # A group of its own, which gets the signals, as envtest has it.
+        # A process group of its own, which gets the signals, as in envtest.
         self._processes.append(
             subprocess.Popen(
                 [self._assets / name, *flags],
@@ -188,7 +188,7 @@ class Environment:
                 time.sleep(0.05)
 
     def api(self, user: str, *groups: str) -> "Api":
-        """Whoever has a certificate of the client authority, made as envtest's AddUser does."""
+        """Return a client with a certificate that is made as envtest's AddUser does."""
         pair = client(self.client_ca, user, *groups)
         file = self.cert_dir / f"{user}.pem"
         file.write_bytes(pair.certificate_pem + pair.key_pem())
@@ -197,7 +197,7 @@ class Environment:
         return Api(self.url, context)
 
     def stop(self) -> list[tuple[int, str]]:
-        """SIGTERM, the API server first; exit codes and what was written to stderr."""
+        """Send SIGTERM, to the API server first; return exit codes and stderr."""
         ends = []
         for process in reversed(self._processes):
             process.terminate()

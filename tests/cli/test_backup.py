@@ -1,4 +1,4 @@
-"""A server's state goes into a file while it runs, and comes back from it."""
+"""Backup of a running server into a file, and restore."""
 
 import base64
 import io
@@ -34,7 +34,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
         found = tar.getnames()
     assert {"backup.json", DATABASE, "admin.token", "pki/ca.key"} <= set(found)
     assert not [name for name in found if name.startswith(("supervisor", "pods"))]
-    # Nothing else is left beside it.
+    # No other file is left there.
     assert list(tmp_path.iterdir()) == [state]
 
     assert "exists" in served.run("backup", str(state)).stderr
@@ -56,7 +56,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
 
 
 def test_keys_of_encrypted_secrets_are_never_in_it(served: CommandLine, tmp_path: Path) -> None:
-    """Also if somebody keeps them where all else is: it would be of no use to encrypt."""
+    """Even if they are stored in the data dir: the encryption would be useless."""
     state = tmp_path / "state.tar"
     folder = served.data_dir / "server" / "mine"
     folder.mkdir(mode=0o700)
@@ -98,7 +98,7 @@ def test_what_was_there_before_is_kept(served: CommandLine, tmp_path: Path) -> N
 def test_what_is_replaced_is_never_away(
     served: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    """A server that is started after a kill would begin anew, and say nothing."""
+    """Otherwise a server started after a kill would begin with an empty database, silently."""
     state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
     assert served.run("backup", str(state)).returncode == 0
     server = elsewhere / "server"
@@ -120,7 +120,7 @@ def test_what_is_replaced_is_never_away(
     _, before = restore(state, server, replace=True)
     assert renames > 0
     assert before == elsewhere / "server.replaced-1"
-    # The one that was there has been locked.
+    # The replaced database has been locked.
     assert (before / f"{DATABASE}.lock").exists()
     assert not (server / f"{DATABASE}.lock").exists()
 
@@ -152,7 +152,7 @@ def test_a_server_that_cannot_be_replaced_stays(
 def test_what_a_kill_left_behind_is_removed(
     served: CommandLine, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """And nothing else: what is in use, and what is not ours to remove."""
+    """Only leftovers: not files in use, nor files of other origin."""
     state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
     assert served.run("backup", str(state)).returncode == 0
     assert served.run("restore", str(state), "--data-dir", str(elsewhere)).returncode == 0

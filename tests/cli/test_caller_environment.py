@@ -1,4 +1,4 @@
-"""What the commands of a run get of the environment of its caller, and where it is kept."""
+"""Environment variables that a run takes from its caller, and where they are stored."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ from tests.cli.command_line import CommandLine, job_yaml
 
 
 def kept_files(onejob: CommandLine, word: str) -> list[Path]:
-    """The files below the data dir that contain a word, apart from logs of Pods."""
+    """Return the files below the data dir that contain a word, except logs of Pods."""
     return [
         path
         for path in onejob.data_dir.rglob("*")

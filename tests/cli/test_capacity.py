@@ -1,4 +1,4 @@
-"""`--capacity`: what the node has to give."""
+"""`--capacity`: resources of the node."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The kubectl-shaped commands against a real server."""
+"""kubectl-like commands against a real server."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from tests.cli.command_line import CommandLine, job_yaml
 
 @pytest.fixture(scope="module")
 def finished(served: CommandLine) -> CommandLine:
-    """A server with a Complete Job of two Pods, `pair`, and a Failed one, `bad`."""
+    """Return a server with a Complete Job of two Pods, `pair`, and a Failed one, `bad`."""
     (served.home / "pair.yaml").write_text(
         job_yaml(
             "pair",
@@ -65,7 +65,7 @@ def test_get_as_documents(finished: CommandLine) -> None:
 
 
 def test_describe_leaves_out_what_kubectl_applied(finished: CommandLine) -> None:
-    """As kubectl does: it is the whole manifest once more, in one line."""
+    """As kubectl does: the annotation repeats the whole manifest in one line."""
     path = finished.home / "noted.yaml"
     for others, shown in (({}, ["<none>"]), ({"team": "a"}, ["team:", "a"])):
         annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", **others}
@@ -325,7 +325,7 @@ def test_completion_scripts_name_the_command(onejob: CommandLine, shell: str) ->
 
 
 def test_no_line_in_a_pipe_ends_with_spaces(finished: CommandLine) -> None:
-    """What is empty is so at the end of a row, too, and in the middle of a text of many lines."""
+    """Empty cells occur at the end of a row, too, and in the middle of a text of many lines."""
     (finished.home / "cron.yaml").write_text(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata:\n  name: gappy\n  annotations:\n"
         '    notes: "first\\n\\nlast"\nspec:\n  schedule: "0 0 1 1 *"\n  jobTemplate:\n    spec:\n'

@@ -1,4 +1,4 @@
-"""What Tab offers, asked as the scripts of `onejob completion` ask."""
+"""Shell completion, requested as the scripts of `onejob completion` do."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def filled(served: CommandLine) -> CommandLine:
 
 
 def offered(command_line: CommandLine, *words: str, shell: str = "bash") -> list[str]:
-    """The last word is the one that is being typed."""
+    """Return the completions of the last word."""
     # A process of its own: click reads these variables when it starts.
     done = CommandLine.run(
         command_line,

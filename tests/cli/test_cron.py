@@ -1,4 +1,4 @@
-"""`onejob cron`: times of a schedule, and a Job by hand."""
+"""`onejob cron`: times of a schedule, and Jobs started by hand."""
 
 import json
 from datetime import UTC, datetime

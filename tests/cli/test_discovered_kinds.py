@@ -1,4 +1,4 @@
-"""Commands learn from the server of kinds that they do not know."""
+"""Discovery of unknown kinds from the server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a run looks like: in lines, on a live terminal, and at its end."""
+"""Display of a run: in lines, on a live terminal, and at its end."""
 
 import io
 from typing import Any
@@ -254,20 +254,20 @@ def test_tables_are_cut_to_the_terminal_widest_column_first() -> None:
 
 
 def test_tables_cut_no_names() -> None:
-    """Somebody wants to copy them."""
+    """Users copy them."""
     headers = ["NAMESPACE", "NAME", "STATUS"]
     rows = [["team-of-some-people", "a-very-long-name-of-a-pod", "Running"]]
     (_, line) = render_table(headers, rows, 30, whole=2)
     assert line == "team-of-some-people   a-very-long-name-of-a-pod   Running"
     (_, line) = render_table(headers[1:], [row[1:] for row in rows], 20)
     assert line == "a-very-long-name-of-a-pod   Running"
-    # What is drawn over and over must not wrap.
+    # A table that is redrawn must not wrap.
     (_, line) = render_table(headers[1:], [row[1:] for row in rows], 20, whole=0)
     assert line == "a-very-lo…   Running"
 
 
 def test_tables_that_wrap_anyway_are_not_cut() -> None:
-    """As kubectl has them: half of the cells on a line of their own help nobody."""
+    """As kubectl prints them: cutting cells of a table that wraps anyway does not help."""
     headers = ["NAMESPACE", "NAME", "STATUS", "IP", "NODE"]
     rows = [["team-of-some-people", "a-very-long-name", "Completed", "127.0.0.1", "machine-12"]]
     (_, line) = render_table(headers, rows, 50, whole=2)

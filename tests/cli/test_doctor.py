@@ -1,4 +1,4 @@
-"""The doctor says what is wrong with the state of a server, and saves what is whole."""
+"""`onejob doctor`: reports damage of a server's state, and saves the intact part."""
 
 import json
 import re
@@ -20,7 +20,7 @@ JOB_COUNT = 40
 
 @pytest.fixture
 def server(onejob: CommandLine) -> Path:
-    """The folder of a server that has stopped."""
+    """Return the folder of a stopped server."""
     folder = onejob.data_dir / "server"
 
     async def live() -> None:
@@ -42,7 +42,7 @@ def change(server: Path, statement: str) -> None:
 
 
 def damage_a_page(database: Path) -> int:
-    """One of those that hold documents; its number."""
+    """Damage one of the pages with documents; return its number."""
     connection = apsw.Connection(str(database))
     connection.execute("VACUUM")
     size = int(str(connection.pragma("page_size")))

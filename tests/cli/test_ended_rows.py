@@ -1,4 +1,4 @@
-"""Rows of runs that are over."""
+"""Rows of finished runs."""
 
 from typing import Any
 

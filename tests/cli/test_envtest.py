@@ -1,4 +1,4 @@
-"""`onejob envtest-assets`: the launchers, started as controller-runtime's envtest starts them."""
+"""`onejob envtest-assets`: launchers, started as controller-runtime's envtest starts them."""
 
 import re
 import subprocess
@@ -78,7 +78,7 @@ def add_definition(api: Api) -> None:
         "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION
     )
     assert code == 201, answer
-    # envtest too waits until discovery has it.
+    # envtest, too, waits until discovery lists it.
     while "example.com" not in str(api.send("GET", "/apis")):
         time.sleep(0.02)
 

@@ -1,11 +1,11 @@
-"""Every example does what it says."""
+"""All examples: exit code and output."""
 
 import pytest
 import yaml
 
 from tests.cli.command_line import EXAMPLES, CommandLine
 
-#: Example -> (exit code of `onejob run`, what it prints).
+#: Example -> (exit code of `onejob run`, parts of its output).
 RUN = {
     "hello": (0, ["] Hello from hello-", "job/hello: Complete"]),
     "pi": (0, ["] 3.14159265358979323846", "job/pi: Complete"]),

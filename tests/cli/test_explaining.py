@@ -1,4 +1,4 @@
-"""Why a Job is in its state: one row per situation."""
+"""Explanation of a Job's state: one row per situation."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Why a CronJob starts a Job or none: one row per situation."""
+"""Explanation why a CronJob starts a Job or none: one row per situation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Why a Pod is in its state: one row per situation."""
+"""Explanation of a Pod's state: one row per situation."""
 
 from typing import Any
 

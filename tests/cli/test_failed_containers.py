@@ -1,4 +1,4 @@
-"""The container that made a Pod fail is reported, not one that was stopped because of it."""
+"""Report of the container that made a Pod fail, not of one stopped because of it."""
 
 import json
 from datetime import UTC, datetime

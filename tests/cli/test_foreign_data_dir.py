@@ -1,4 +1,4 @@
-"""A data dir that somebody else prepared gets nobody any rights."""
+"""Data dirs prepared by another user: refused, so that they grant no permissions."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def quick(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """As a stranger would lay it out, to be admin of whoever is given it."""
+    """Create a folder as an attacker would, to become admin of a server that uses it."""
     folder = tmp_path / "ci"
     (folder / "server").mkdir(parents=True)
     (folder / "server" / "admin.token").write_text("a-token-that-a-stranger-knows\n")

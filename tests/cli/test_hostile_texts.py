@@ -1,4 +1,4 @@
-"""What others wrote cannot take over the terminal of whoever reads about it."""
+"""Escape sequences in others' texts: they cannot take over the reader's terminal."""
 
 import json
 
@@ -14,7 +14,7 @@ SHOWN = "^[[2J^[]0;title^G\\x9b31m^?"
 
 @pytest.fixture(scope="module")
 def hostile(served: CommandLine) -> CommandLine:
-    """A failed Job that writes escape sequences wherever it can."""
+    """Create a failed Job that writes escape sequences wherever it can."""
     script = r"printf '\033[2J\033]0;title\007\n'; printf 'over\rwritten \033[2J' > m; exit 3"
     document = {
         "apiVersion": "batch/v1",

@@ -1,4 +1,4 @@
-"""`--pid-namespace`, `--host-fs ro` and `--writable`, as a user types them."""
+"""`--pid-namespace`, `--host-fs ro` and `--writable` on the command line."""
 
 import os
 

@@ -7,7 +7,7 @@ from tests.cli.command_line import CommandLine, job_yaml
 
 @pytest.fixture(scope="module")
 def gone(served: CommandLine) -> CommandLine:
-    """A server whose Job `pair`, in a namespace of its own, was deleted with that namespace."""
+    """Return a server whose Job `pair` was deleted together with its namespace."""
     text = job_yaml(
         "pair",
         "echo index $JOB_COMPLETION_INDEX; echo second line",

@@ -1,4 +1,4 @@
-"""Choosing, listing and deleting kept runs on the command line."""
+"""Selecting, listing and deleting kept runs on the command line."""
 
 import json
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.cli.command_line import CommandLine, QuickCommandLine, job_yaml
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[QuickCommandLine, list[str]]:
-    """A user who ran the same Job twice: it failed first. With the ids, oldest first."""
+    """Run the same Job twice, first failing; return the command line and the ids, oldest first."""
     onejob = QuickCommandLine(tmp_path_factory.mktemp("home"))
     (onejob.home / "bad.yaml").write_text(
         job_yaml("pi", "echo first; exit 3", spec="backoffLimit: 0")
@@ -45,7 +45,7 @@ def test_runs_lists_what_is_kept(two_runs: tuple[CommandLine, list[str]]) -> Non
 def test_ids_and_names_are_whole_on_a_terminal(
     two_runs: tuple[QuickCommandLine, list[str]],
 ) -> None:
-    """Somebody wants to copy them: other columns are cut, and those that say nothing left out."""
+    """Users copy them: other columns are cut, and uninformative ones omitted."""
     onejob, ids = two_runs
     shown = onejob.on_terminal("runs", columns=60).stdout
     assert all(run in shown for run in ids)

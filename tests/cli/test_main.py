@@ -1,4 +1,4 @@
-"""Whatever goes wrong ends as one line and an exit code."""
+"""Errors of commands: one line and an exit code."""
 
 import errno
 import io
@@ -23,7 +23,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
-    """Runs a command that fails with the given error; returns the exit code."""
+    """Run a command that fails with the given error; return the exit code."""
 
     def run(error: BaseException) -> int:
         command = click.Command("get", callback=raising(error))

@@ -1,4 +1,4 @@
-"""Manifests as people write them, and what they are told when something is wrong."""
+"""Users' manifests, and the error messages for mistakes."""
 
 import io
 import json
@@ -31,7 +31,7 @@ spec:
 
 
 def problems_of(folder: Path, text: str) -> list[str]:
-    """What `onejob run` says about a file, without the file's own folder."""
+    """Return the messages of `onejob run` about a file, without the file's own folder."""
     file = folder / "job.yaml"
     file.write_text(dedent(text))
     with pytest.raises(CommandError) as caught:
@@ -153,7 +153,7 @@ def test_items_of_a_list_are_objects_with_lines_of_their_own(tmp_path: Path) -> 
 
 
 def test_what_an_api_server_lists_is_a_list_of_objects(tmp_path: Path) -> None:
-    """Items of a JobList, as `kubectl get --raw` prints it, do not say what they are."""
+    """Items of a JobList, as `kubectl get --raw` prints it, have no apiVersion and kind."""
     file = tmp_path / "jobs.json"
     named = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "b"}}
     file.write_text(

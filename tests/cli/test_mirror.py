@@ -1,5 +1,7 @@
-"""`onejob mirror`, and what other commands say of mirrored Jobs. The target is the same server, in
-another namespace."""
+"""`onejob mirror`, and the output of other commands for mirrored Jobs.
+
+The target is the same server, in another namespace.
+"""
 
 import json
 from pathlib import Path

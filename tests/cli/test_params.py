@@ -1,4 +1,4 @@
-"""Parameter sweeps: rows of a table become indexes of a Job, and results come back."""
+"""Parameter sweeps: rows of a table become indexes of a Job, and results are collected."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def swept(rows: list[Any], *command: str) -> tuple[dict[str, Any], dict[str, Any
 
 
 def run_index(job: dict[str, Any], config_map: dict[str, Any], index: int, shell: str) -> str:
-    """What the container of an index prints, run by hand."""
+    """Run the container of an index by hand; return its output."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
     environment = {"JOB_COMPLETION_INDEX": str(index), "PATH": "/usr/bin:/bin"}
     for variable in container["env"]:
@@ -179,7 +179,7 @@ def test_bad_usage_is_one_line(onejob: CommandLine, words: tuple[str, ...]) -> N
 
 
 def test_an_index_that_is_none_is_left_out() -> None:
-    """Whoever may write Pods writes their annotations."""
+    """Any user who may write Pods may write their annotations."""
     pods = [
         {"metadata": {"name": name, "annotations": {INDEX_ANNOTATION: text}}}
         for name, text in (("a", "one"), ("b", "1"))

@@ -1,4 +1,4 @@
-"""What keeps Pods from starting, read from their documents."""
+"""Reasons why Pods do not start, read from their documents."""
 
 from typing import Any
 

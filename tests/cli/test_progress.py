@@ -1,4 +1,4 @@
-"""How far a run is, seen through a handful of events."""
+"""Progress of a run, derived from a handful of events."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def follow(**spec: Any) -> JobProgress:
 
 
 def saw(job: JobProgress, name: str, *phases: str, at: float = 0.0, **parts: Any) -> list[Any]:
-    """The changes that a Pod of that name makes by going through phases, a second each."""
+    """Return the changes of a Pod that goes through phases, a second each."""
     codes = {"Succeeded": 0, "Failed": 3}
     return [
         job.saw_pod(

@@ -1,4 +1,4 @@
-"""`onejob queue`, and the other commands about Jobs that wait."""
+"""`onejob queue`, and other commands for waiting Jobs."""
 
 import json
 

@@ -14,12 +14,12 @@ from tests.cli.command_line import CommandLine, job_yaml
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing on stderr."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """A web server of the folder `web`."""
+    """Run a web server for the folder `web`."""
     folder = tmp_path / "web"
     folder.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))

@@ -1,4 +1,4 @@
-"""Jobs once more: what is copied, what is left out, which indexes they stand for."""
+"""Rerun of Jobs: copied and omitted fields, and the original indexes."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.cli.command_line import CommandLine, job_yaml
 
 
 def stored(job: dict[str, Any], **status: Any) -> dict[str, Any]:
-    """As a server hands it out."""
+    """Return the Job as a server would."""
     job["metadata"].update(uid="u-1", resourceVersion="7", namespace="default", generation=1)
     job["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-tracking"] = ""
     labels = {"controller-uid": "u-1", "job-name": job["metadata"]["name"], "app": "x"}
@@ -229,7 +229,7 @@ def test_results_of_what_is_gone_are_left_out(served: CommandLine) -> None:
 
 
 def _outcomes(onejob: CommandLine, job: str, *words: str) -> list[tuple[int, int, int]]:
-    """Index, exit code and attempts of each result."""
+    """Return index, exit code and attempts of each result."""
     found = json.loads(onejob.run("results", job, "-o", "json", *words).stdout)
     return [(one["index"], one["exitCode"], one["attempts"]) for one in found]
 

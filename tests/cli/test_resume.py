@@ -1,4 +1,4 @@
-"""`run --resume` after its run was killed: no index runs twice at once, nor after it succeeded."""
+"""`run --resume` after a kill: no index runs twice at once, nor after it succeeded."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ def kill_a_run(onejob: CommandLine, script: str, *options: str) -> None:
 
 
 def start_resume(onejob: CommandLine, wanted: str = "work") -> "subprocess.Popen[str]":
-    """Return once it waits for the Pods of the killed run."""
+    """Start a resume; return once it waits for the Pods of the killed run."""
     resume = onejob.start("run", "--resume", wanted)
     assert resume.stderr is not None
     line = resume.stderr.readline()
@@ -159,7 +159,7 @@ def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(onejob: Com
     assert (onejob.home / "ledger").read_text() == "begun\n"
 
 
-# --- what a killed run did not count
+# --- uncounted results of a killed run
 
 
 def a_job(mode: str, **status: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keys, tokens and certificates of a server are replaced while it runs."""
+"""Rotation of keys, tokens and certificates of a running server."""
 
 import json
 import socket

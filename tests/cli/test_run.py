@@ -28,7 +28,7 @@ def await_line(process: subprocess.Popen[str], needle: str) -> None:
 
 
 def running(word: str) -> bool:
-    """Whether some process was started with that word."""
+    """Return whether some process was started with that word."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
@@ -466,7 +466,7 @@ def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandL
 
 
 def test_lines_of_attempts_that_end_at_once_are_shown(onejob: CommandLine) -> None:
-    """Also if they have ended before anybody hears that they began: one status is written."""
+    """Even if they have ended before their start is reported: one status is written."""
     text = job_yaml("again", "echo attempt; exit 3", spec="backoffLimit: 2")
     write(onejob, "job.yaml", text.replace("Never", "OnFailure"))
     done = onejob.run("run", "--timeout", "3s", "-o", "raw", "job.yaml")
@@ -585,7 +585,7 @@ def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) ->
 def test_of_jobs_that_do_not_say_so_many_failed_pods_are_kept(
     onejob: CommandLine, limit: int | None
 ) -> None:
-    """And a Job that names another controller is run where that is not looked at."""
+    """`managedBy` is not evaluated here, so a Job that names another controller runs, too."""
     text = job_yaml("fails", "exit 1").replace(
         "spec:\n", "spec:\n  backoffLimit: 2\n  backoffSeconds: 0\n  managedBy: a.b/c\n", 1
     )

@@ -1,4 +1,4 @@
-"""What a run writes for others: raw output, a file for each Pod, JUnit, annotations."""
+"""Machine-readable output of a run: raw output, a file for each Pod, JUnit, annotations."""
 
 import os
 import subprocess

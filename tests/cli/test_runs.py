@@ -1,4 +1,4 @@
-"""The runs that are kept, found by name and pruned by age."""
+"""Kept runs: found by name and pruned by age."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.cli.build import NOON
 
 
 def keep(runs: Path, day: int, salt: str, *jobs: str) -> Path:
-    """A run that is over, of so many days ago."""
+    """Create a finished run of so many days ago."""
     started = NOON - timedelta(days=day)
     folder = create_folder(runs / new_run_id(started, salt))
     named = tuple(RunJob("default", name) for name in jobs)

@@ -1,4 +1,4 @@
-"""What happens while a server starts: it can be stopped, and says what is wrong."""
+"""Start of a server: it can be stopped meanwhile, and reports errors."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`onejob serve` with certificates that the user gives it."""
+"""`onejob serve` with the user's own certificates."""
 
 import errno
 import json
@@ -96,7 +96,7 @@ def test_a_locked_key_is_not_asked_for_on_the_terminal(onejob: CommandLine, tmp_
         while b"pass phrase" not in shown and (read := os.read(terminal, 4096)):
             shown += read
     except OSError as error:
-        # How Linux reports that the other end of a terminal was closed.
+        # Linux reports this when the other end of a terminal was closed.
         if error.errno != errno.EIO:
             raise
     finally:

@@ -1,4 +1,4 @@
-"""A server that was there and is not: said as such, and never passed over for old runs."""
+"""Server that was running and is down: reported as such, without falling back to kept runs."""
 
 import signal
 from pathlib import Path
@@ -10,8 +10,10 @@ from tests.cli.command_line import CommandLine, QuickCommandLine
 
 @pytest.fixture(scope="module")
 def down(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """The command line of a user who has a kept run, and whose server was killed in the middle
-    of a watch. What the watch said is in the file `watched`."""
+    """Return the command line of a user with a kept run, whose server was killed during a watch.
+
+    The output of the watch is in the file `watched`.
+    """
     command_line = QuickCommandLine(tmp_path_factory.mktemp("home"))
     assert (
         command_line.run("run", "-q", "--name", "kept", "--", "echo", "from a run").returncode == 0

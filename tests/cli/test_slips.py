@@ -1,4 +1,4 @@
-"""Slips of newcomers: each gets the command that was meant."""
+"""Common mistakes of newcomers: the error suggests the intended command."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from tests.cli.command_line import CommandLine, QuickCommandLine
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """Somebody without a server, who has a run of a Job that failed."""
+    """Return the command line of a user without a server, with a run of a failed Job."""
     onejob = QuickCommandLine(tmp_path_factory.mktemp("home"))
     done = onejob.run("run", "--name", "slip", "--", "sh", "-c", "echo hello; exit 3")
     assert done.returncode == 1, done.stderr
@@ -238,7 +238,7 @@ def test_a_manifest_with_tabs(ran: CommandLine) -> None:
 
 
 def _in_shell(ran: CommandLine, script: str) -> tuple[int, str, str]:
-    """`$0` is Python, and `"$@"` are the words that make it onejob."""
+    """Run a shell script in which `"$0" "$@"` is onejob."""
     python, *words = ran.arguments()
     done = subprocess.run(
         ["bash", "-c", script, python, *words],
@@ -251,7 +251,7 @@ def test_closed_streams(ran: CommandLine) -> None:
     assert _in_shell(ran, '"$0" "$@" runs >&-') == (0, "", "")
     code, output, _ = _in_shell(ran, '"$0" "$@" run -q --ephemeral -o raw -- echo hi <&- 2>&-')
     assert (code, output) == (0, "hi\n")
-    # Nothing that is opened later has the number of a stream.
+    # No later opened file has the number of a standard stream.
     code, output, errors = _in_shell(
         ran, '"$0" "$@" run -q --ephemeral -o raw -- readlink /proc/self/fd/0 <&- 2>&-'
     )

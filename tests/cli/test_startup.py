@@ -1,4 +1,4 @@
-"""A command imports what it needs and nothing else: cold starts are what users feel first."""
+"""Cold start: a command imports only the modules that it needs."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def python(onejob: CommandLine, program: str, *words: str) -> subprocess.Complet
 
 
 def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
-    """Top-level packages, and modules of onejob, that a command imports."""
+    """Return the top-level packages, and modules of onejob, that a command imports."""
     done = python(onejob, _PROGRAM, *words)
     code, names, own = json.loads(done.stdout.splitlines()[-1])
     assert code == 0, done.stdout + done.stderr
@@ -56,7 +56,7 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
     }
 
 
-#: Lists the dataclasses of onejob that a run has made: each takes most of a millisecond of its
+#: Lists the dataclasses of onejob that a run has created: each costs most of a millisecond at
 #: start, twenty times as long as a Struct.
 _DATACLASSES = """
 import sys
@@ -80,11 +80,11 @@ def test_a_run_makes_hardly_any_dataclass_and_few_modules(onejob: CommandLine) -
     made = line.split()[1:]
     assert len(made) <= 3, f"make these Structs: {made}"
     _, own = imported(onejob, "run", "--", "true")
-    # What few runs need is imported where it is needed.
-    assert len(own) <= 329
+    # Rarely needed modules are imported where they are used.
+    assert len(own) <= 327
 
 
-#: How often the youngest objects were looked through for garbage by the end of a run.
+#: Number of collections of the youngest generation by the end of a run.
 _COLLECTIONS = """
 import gc, os, sys
 from onejob.cli import main
@@ -101,7 +101,7 @@ def test_a_command_looks_for_garbage_hardly_ever(onejob: CommandLine) -> None:
     )
     done = python(onejob, _COLLECTIONS, str(manifest))
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("collections:"))
-    # Some are those of the interpreter's own start and of the imports above.
+    # Some stem from the interpreter's own start and from the imports above.
     assert int(line.split()[1]) <= 50, done.stdout
 
 
@@ -118,7 +118,7 @@ def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
     assert "onejob.api.service" not in own
 
 
-#: Starts a server on a free port and lists what was imported for it.
+#: Starts a server on a free port and lists the imported modules.
 _SERVER = """
 import asyncio, json, sys
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_a_server_imports_nothing_for_what_nobody_uses_yet(onejob: CommandLine) 
     assert not names & {
         # Custom resources and their rules.
         *("re2", "onejob.cel", "onejob.api.crd.strategy", "onejob.api.crd.definition_checks"),
-        # Kinds that are only stored; CronJobs with a time zone; WebSockets; the dashboard.
+        # Kinds without a controller; CronJobs with a time zone; WebSockets; the dashboard.
         *("onejob.api.kinds.stored_rules", "zoneinfo", "websockets"),
         "importlib.metadata",
         *("onejob.dashboard.pages", "onejob.diagnosis.jobs"),

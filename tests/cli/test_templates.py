@@ -1,4 +1,4 @@
-"""What `get` prints by JSON paths, as kubectl does."""
+"""Output of `get` by JSON paths, as in kubectl."""
 
 from typing import Any
 

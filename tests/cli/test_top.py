@@ -1,4 +1,4 @@
-"""`onejob top`: what it shows, how it fits, and a real terminal that it draws on."""
+"""`onejob top`: its contents, its layout, and drawing on a real terminal."""
 
 import fcntl
 import json

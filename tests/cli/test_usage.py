@@ -1,4 +1,4 @@
-"""What commands read from metrics.k8s.io, of a real server with a real process."""
+"""Metrics from metrics.k8s.io, of a real server with a real process."""
 
 import time
 

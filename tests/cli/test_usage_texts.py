@@ -1,4 +1,4 @@
-"""What running containers use, in `why` and `describe`."""
+"""Resource usage of running containers in `why` and `describe`."""
 
 import json
 

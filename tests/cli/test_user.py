@@ -1,4 +1,4 @@
-"""Several users of one server: who may do what, over real TLS."""
+"""Several users of one server: their permissions, over real TLS."""
 
 import json
 import os
@@ -22,7 +22,7 @@ NOW = SystemClock().now()
 
 @pytest.fixture(scope="module")
 def people(served: CommandLine) -> Iterator[dict[str, HttpApi]]:
-    """Five identities, each with a kubeconfig of their own."""
+    """Yield five identities, each with its own kubeconfig."""
     for name in ("team-a", "team-b"):
         assert served.run("create", "namespace", name).returncode == 0
     for name, *words in (
@@ -67,7 +67,7 @@ def may(api: HttpApi, verb: str, what: str, namespace: str) -> bool:
     return allowed
 
 
-#: what -> verbs that viewer, editor and owner have in their namespace.
+#: Resource -> verbs that viewer, editor and owner have in their namespace.
 TABLE = {
     "jobs.batch": ("get list watch", "get list watch create update patch delete", "= editor"),
     "jobs.batch/status": ("get", "get", "= editor"),
@@ -182,7 +182,7 @@ def test_nobody_binds_roles_beyond_their_own(people: dict[str, HttpApi]) -> None
         send(owner, "POST", f"{RBAC}/clusterrolebindings", binding("x", "ClusterRole", "view"))
     with pytest.raises(Forbidden):
         send(people["editor"], "POST", place, binding("x", "ClusterRole", "view"))
-    # Who is allowed to bind it may, without having it.
+    # A user with the permission to bind a role may do so without having its permissions.
     grant = {
         "apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["clusterroles"],

@@ -1,4 +1,4 @@
-"""`onejob validate`: problems with their places, without a server."""
+"""`onejob validate`: problems with file and line, without a server."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_every_problem_of_every_document_is_told(onejob: CommandLine, tmp_path: 
     done = onejob.run("validate", str(file))
     assert done.returncode == 2
     lines = done.stderr.splitlines()
-    # A bad name is also a bad name for Pods.
+    # An invalid name is also invalid for Pods.
     assert len(lines) == 5
     assert all(line.startswith(f"error: {file}: document ") for line in lines)
     assert any("document 2, line 11: apiVersion: " in line for line in lines)

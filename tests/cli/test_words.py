@@ -1,4 +1,4 @@
-"""Nouns, options and Jobs made of command lines."""
+"""Parsing of resource names and options, and Jobs made of command lines."""
 
 from typing import Any
 

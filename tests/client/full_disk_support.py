@@ -1,4 +1,4 @@
-"""A client of a store on a disk that can be filled."""
+"""Client of a store on a disk that can be filled."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A client and a server that answers as it is scripted to."""
+"""HTTP client with a scripted server."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from onejob.client.kubeconfig import Connection
 
 ANYONE = FixedCredential(Credential("Bearer t"))
 
-#: Gets the request's head and writes an answer.
+#: Gets the request's head and writes a response.
 Handler = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -27,8 +27,10 @@ async def talking_to(
     serve: Serve | None = None,
     **options: Any,
 ) -> AsyncIterator[HttpClient]:
-    """A client of a server whose every byte is chosen by the test: by a handler of requests, or
-    by one that serves whole connections."""
+    """Connect a client to a server whose every byte the test chooses.
+
+    The server is a handler of requests, or one of whole connections.
+    """
 
     async def serve_handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

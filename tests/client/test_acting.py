@@ -1,4 +1,4 @@
-"""Parts of the server act under their own names: within their roles, and counted."""
+"""Components of the server act under their own names: within their roles, and counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ CREATE = Create(PODS, "default", msgspec.json.encode(POD))
 
 
 class CountedRights(ControllerRights):
-    """The default rights, and how often they were asked."""
+    """The default rights, with a count of the checks."""
 
     def __init__(self) -> None:
         super().__init__(default_policy())
@@ -172,7 +172,7 @@ def test_the_node_has_its_role_by_what_it_is() -> None:
     assert rights.allows(node, wanted)
     assert rights.allows(node, Question("create", "", "pods"))
     assert not rights.allows(node, Question("update", "", "secrets"))
-    # Somebody with a certificate that says so has not.
+    # A user with a certificate of that name has not.
     assert not ControllerRights(policy).allows(node, wanted)
 
 
@@ -185,7 +185,7 @@ def test_no_controller_may_read_secrets_without_a_reason(account: str) -> None:
         "namespace-controller",
         "ttl-after-finished-controller",
     }
-    # They hold the way to the other cluster, and what mirrored Jobs use.
+    # They hold the credentials of the other cluster, and the objects used by mirrored Jobs.
     copies_them = {"mirror-controller"}
     assert reads is (account in deletes_all | copies_them)
 
@@ -207,7 +207,7 @@ def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path: Path
 def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
     async def series(client: AuditedClient, committer: FailingCommitter) -> None:
         client.stage(CREATE)
-        # Its commit ends while nobody waits for it.
+        # Its commit ends while no caller waits for it.
         await asyncio.sleep(1)
         committer.fails_at = {committer.commits + 1}
         with pytest.raises(ApiError):
@@ -219,7 +219,7 @@ def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) 
 def _recorded(
     tmp_path: Path, series: Callable[[AuditedClient, FailingCommitter], Awaitable[None]]
 ) -> list[tuple[str, int]]:
-    """Verb and code of all that the audit log has of these writes."""
+    """Return verb and code of all audit events of these writes."""
     recorded: list[dict[str, Any]] = []
 
     class Lines:

@@ -1,4 +1,4 @@
-"""Creates whose answer is lost: found out by reading, and never carried out twice."""
+"""Creates with a lost response: resolved by reading, and never carried out twice."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_another_object_of_the_same_name_is_not_ours() -> None:
 
 
 class Server:
-    """Stores what is posted, and answers as the test says."""
+    """Server that stores posted objects, and responds as the test says."""
 
     def __init__(self, behave: Callable[["Server", str], str], failing_gets: int = 0) -> None:
         self._behave = behave
@@ -160,7 +160,7 @@ def test_a_create_that_lands_late_is_found_too() -> None:
     def behave(server: Server, name: str) -> str:
         if len(server.posts) == 1:
             return "lose request"
-        # The first one arrives only now, before the second is looked at.
+        # The first one arrives only now, before the second is processed.
         server._store(name, json.loads(with_name(name)))
         return ""
 

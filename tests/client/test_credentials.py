@@ -1,4 +1,4 @@
-"""Credentials that expire: renewed in time, once per refusal, by one run at a time."""
+"""Expiring credentials: renewed in time, once per refusal, by one run at a time."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ V1 = "client.authentication.k8s.io/v1"
 
 
 class HandClock:
-    """Stands still until it is moved."""
+    """Clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -32,7 +32,7 @@ class HandClock:
 
 
 def plugin(directory: Path, status: dict[str, Any] | None, **command: Any) -> PluginCommand:
-    """A program that counts its runs and answers with `status`, {n} being the run's number."""
+    """Return a program that counts its runs and prints `status`, {n} being the run's number."""
     answer = {"kind": "ExecCredential", "apiVersion": V1, "status": status}
     script = directory / "plugin"
     script.write_text(
@@ -171,7 +171,8 @@ def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> No
         with pytest.raises(Unauthorized, match=r"sh did not answer within 2 seconds"):
             await ExecPlugin(command, HandClock(), seconds=2).current()
         for pid in pids.read_text().split():
-            # A signal takes its time, and whose parent is gone may still be waited for by init.
+            # A signal takes its time, and a process without parent may still have to be reaped by
+            # init.
             await until_dead(int(pid))
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Pods that have ended are deleted quickly, and many of them together; others are not."""
+"""Fast, batched deletion of ended Pods; others are deleted regularly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

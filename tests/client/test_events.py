@@ -1,4 +1,4 @@
-"""Events are told, counted, combined and limited as clients of Kubernetes know it."""
+"""Event recorder: events are written, counted, aggregated and limited as in client-go."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -27,7 +27,7 @@ OTHER = About("batch/v1", "Job", "default", "other", "uid-2", "8")
 
 
 class Reporter:
-    """A recorder, and what has come of what it recorded."""
+    """A recorder and the events written by it."""
 
     def __init__(self, service: Service, recorder: EventRecorder) -> None:
         self.service = service

@@ -1,4 +1,4 @@
-"""Writes while the disk of the store is full: refused as such, and made up for later."""
+"""Writes while the disk of the store is full: refused as such, and repeated later."""
 
 import asyncio
 from pathlib import Path

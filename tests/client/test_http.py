@@ -1,4 +1,4 @@
-"""The HTTPS client where servers are not as kind as ours: refusals, patience, lost connections."""
+"""HTTPS client with difficult servers: refusals, retries, lost connections."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ JOB = Key("jobs.batch", "ns", "a")
 
 
 class Renewable:
-    """The first credential is stale."""
+    """Credential source whose first credential is stale."""
 
     def __init__(self) -> None:
         self.renewals = 0
@@ -262,7 +262,7 @@ def test_bookmarks_carry_only_their_revision() -> None:
 
 
 class Fence:
-    """Lets so many writes through."""
+    """Fence that lets a number of writes through."""
 
     def __init__(self, writes: int, seconds: float = 5.0) -> None:
         self.left = writes
@@ -346,7 +346,7 @@ def test_requests_wait_for_their_turn() -> None:
 
 
 class SlowSource:
-    """Getting a credential takes so long that the permit is gone by then."""
+    """Credential source that takes so long that the permit has expired by then."""
 
     def __init__(self, fence: Fence, *, stale: bool) -> None:
         self._fence = fence

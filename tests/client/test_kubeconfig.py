@@ -1,4 +1,4 @@
-"""Kubeconfigs: which server, which trust, which identity."""
+"""Kubeconfigs: server, trust and identity."""
 
 import asyncio
 import base64
@@ -277,7 +277,7 @@ def test_a_kubeconfig_that_is_right_is_left_alone(tmp_path: Path) -> None:
 
     first = write("https://a")
     assert write("https://a") == first
-    # What is open to others, a link, and another text are replaced.
+    # A file that is readable by others, a link, and another text are replaced.
     path.chmod(0o644)
     assert write("https://a") != first
     assert path.stat().st_mode & 0o777 == 0o600

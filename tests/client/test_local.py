@@ -1,4 +1,4 @@
-"""Writers in the server's process follow the same rules as clients over HTTP."""
+"""In-process writers: they follow the same rules as clients over HTTP."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rate limits and patience, in virtual time."""
+"""Rate limits and retries, in virtual time."""
 
 import asyncio
 from random import Random
@@ -10,7 +10,7 @@ from onejob.virtual_time import run_virtual
 
 
 async def times(limit: RateLimit, requests: int, batch: int = 1) -> list[float]:
-    """When each of several requests, made at the same moment, is sent."""
+    """Return the times at which several requests, made at the same moment, are sent."""
     loop = asyncio.get_running_loop()
 
     async def one() -> float:
@@ -62,7 +62,7 @@ def test_a_giant_batch_is_not_starved_by_small_ones() -> None:
 
         swarm = [asyncio.create_task(small_ones()) for _ in range(3)]
         done = await times(limit, 20, batch=20)
-        # Of the small ones, those overtake it that came within the two seconds it takes itself.
+        # Of the small ones, only the ones that arrive within its own two seconds overtake it.
         assert done[-1] < 2 * 20 / 10 + 20 * 3 / 10
         for task in swarm:
             task.cancel()

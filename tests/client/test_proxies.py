@@ -1,4 +1,4 @@
-"""Which proxy leads to a server, by the environment."""
+"""Choice of a proxy by environment variables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is sent for each operation."""
+"""HTTP request of each operation."""
 
 import json
 from typing import Any

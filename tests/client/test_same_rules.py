@@ -1,5 +1,7 @@
-"""One rulebook: our own writers and everybody else get the same documents and the same refusals,
-and so does who writes to an object whose last document is still at hand."""
+"""Same rules for all writers: our own and others get the same documents and refusals.
+
+This also holds for writes to an object whose last document is cached.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from tests.api.two_services import TRUSTED, with_two_services
 
 Doc = dict[str, Any]
 Answer = tuple[int, str] | Doc
-#: Makes a write of the object's key and of its document as it is now.
+#: Makes a write from the object's key and its present document.
 Step = Callable[[Key, Doc], Op]
 
 ANYBODY = WriteOptions(field_manager="test", field_validation="Strict")
@@ -74,7 +76,7 @@ A_JOB: Doc = {
 
 
 class Pair:
-    """What is done to one server is done to the other as well, by another sort of writer."""
+    """Two servers that get the same writes, by different sorts of writers."""
 
     def __init__(self, ours: LocalClient, others: LocalClient) -> None:
         self._clients = (ours, others)
@@ -120,7 +122,7 @@ def compared(
     with_two_services(folder, both)
 
 
-#: Compared with: people, and our own writers when nothing is kept.
+#: Compared with: people, and our own writers when nothing is cached.
 OTHERS = pytest.mark.parametrize("others", [ANYBODY, TRUSTED], ids=["anybody", "nothing kept"])
 
 
@@ -133,7 +135,7 @@ def merge(body: Doc, subresource: str = "") -> Step:
 
 
 def report(status: Doc) -> Step:
-    """As the node agent does, which names the Pod it means."""
+    """Return a status patch as the node agent sends it, which names the Pod's UID."""
     return lambda key, pod: Patch(
         key,
         encode({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}),
@@ -168,8 +170,10 @@ def delete(key: Key, _: Doc) -> Op:
 
 
 def drop_ready(key: Key, pod: Doc) -> Op:
-    """Only one of several: an empty list in place of none is a change to our own writers alone,
-    who write no such thing."""
+    """Only one of several.
+
+    An empty list in place of none is a change to our own writers alone, who never write that.
+    """
     types = [condition["type"] for condition in pod["status"].get("conditions", ())]
     if "Ready" not in types or len(types) == 1:
         return bind(key, pod)

@@ -1,4 +1,4 @@
-"""Requests and watches through a proxy that knows nothing of what passes."""
+"""Requests and watches through a proxy that tunnels opaque bytes."""
 
 import asyncio
 from contextlib import aclosing
@@ -20,7 +20,7 @@ DEFAULT = Key(NAMESPACES, "", "default")
 
 
 class Proxy:
-    """Understands CONNECT; remembers where it was asked to go."""
+    """CONNECT proxy that records the requested targets."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -40,7 +40,7 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
-            # An end of either side ends both.
+            # The end of either side ends both.
             pass
         finally:
             writer.close()

@@ -1,4 +1,4 @@
-"""Trust in both directions: whom the client believes, and how a certificate logs it in."""
+"""TLS trust in both directions: server certificates, and login by client certificate."""
 
 import asyncio
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_a_certificate_logs_in(tmp_path: Path) -> None:
 
 
 class NewCertificate:
-    """A plugin whose credential was a token and becomes a certificate."""
+    """Plugin whose credential was a token and becomes a certificate."""
 
     def __init__(self, certificate: Credential) -> None:
         self._certificate = certificate

@@ -1,4 +1,4 @@
-"""What the client does on a connection, byte by byte, on both event loops that run it."""
+"""The client's connection, byte by byte, on both event loops that run it."""
 
 import asyncio
 import base64
@@ -44,7 +44,7 @@ def runs(request: pytest.FixtureRequest) -> Runs:
 
 
 class Server:
-    """Serves each connection by one function; counts connections and requests."""
+    """Server with one function per connection; counts connections and requests."""
 
     def __init__(self, exchange: "Callable[[Server, asyncio.StreamWriter], Awaitable[None]]"):
         self._exchange = exchange
@@ -112,7 +112,7 @@ def test_a_kept_connection_that_is_gone_costs_a_read_nothing_and_a_write_is_sent
     runs: Runs,
 ) -> None:
     async def answers_once(server: Server, writer: asyncio.StreamWriter) -> None:
-        # Closed only when the next request is there, as if both had met on the way.
+        # Closed only when the next request has arrived, as if both had crossed.
         if len(server.heads) % 2:
             writer.write(answer(200, b'{"metadata":{"resourceVersion":"5"}}'))
         else:
@@ -249,7 +249,7 @@ def test_a_stream_that_nobody_reads_holds_its_sender_up(runs: Runs) -> None:
             while sent > before:
                 before = sent
                 await asyncio.sleep(0.3)
-            # What is left of it waits in the sockets' own buffers.
+            # The rest waits in the sockets' own buffers.
             assert sent < 1000
             for _ in range(2000):
                 await anext(stream)

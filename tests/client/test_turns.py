@@ -1,4 +1,4 @@
-"""Large batches leave turns of the event loop to others: giant Jobs must not hold up small ones."""
+"""Large batches yield to the event loop: giant Jobs must not delay small ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def test_others_get_turns_while_many_writes_are_staged(tmp_path: Path) -> None:
 
 
 def test_others_get_a_turn_between_batches_that_are_refused(tmp_path: Path) -> None:
-    """One that tries again at once would otherwise be the only thing that ever runs."""
+    """A client that retries at once would otherwise monopolize the loop."""
 
     async def main() -> None:
         async with running(tmp_path) as plane:

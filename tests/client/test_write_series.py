@@ -1,4 +1,4 @@
-"""Writes answered before they are on disk: one commit for a series, all of it or none."""
+"""Staged writes, answered before they are on disk: one commit for a series, all of it or none."""
 
 import asyncio
 from pathlib import Path
@@ -105,14 +105,14 @@ DELETE = Delete(Key(CONFIGMAPS, "default", "one"))
 
 
 def _stage_a_deletion_that_will_be_undone(cluster: Cluster, committer: FailingCommitter) -> None:
-    """Its commit fails."""
+    """Stage a deletion whose commit fails."""
     committer.fails_at = {committer.commits + 1}
     cluster.client.stage(DELETE)
 
 
 @pytest.mark.parametrize("op", [patch("one", "changed"), DELETE], ids=["patch", "delete"])
 def test_nobody_is_refused_for_what_never_was(tmp_path: Path, op: Op) -> None:
-    """A client that is told of a missing object gives up what it knows of it."""
+    """A client that gets NotFound discards its cached object."""
 
     async def main() -> None:
         committer = FailingCommitter()

@@ -1,4 +1,4 @@
-"""A committer whose commits can be made to fail."""
+"""Committer whose commits can be made to fail."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from onejob.store.writer import Done, Job, LoopCommitter
 
 
 class FailingCommitter(LoopCommitter):
-    """Refuses the commits it is told to, as a full disk does."""
+    """Committer that refuses chosen commits, as a full disk does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Replicas that compete for a lease, in virtual time and on a real store."""
+"""Leader election between replicas, in virtual time and on a real store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -21,16 +21,17 @@ TIMING = Timing()
 
 
 class Link:
-    """A client whose way to the server can be cut: before the server, or on the way back."""
+    """Client whose connection can be cut: before the server, or on the way back."""
 
     def __init__(self, inner: Client) -> None:
         self._inner = inner
         self.cut = False
         self.loses_answers = False
         self.hangs = False
-        #: How long a read waits before the server sees it.
+        #: Seconds that a read waits before the server sees it.
         self.read_delay = 0.0
-        #: How long the answer to a write takes, and when the last write reached the server.
+        #: Seconds until the response to a write, and below the time when the last write reached the
+        #: server.
         self.answer_delay = 0.0
         self.arrived_at = 0.0
 
@@ -146,7 +147,7 @@ def test_a_record_is_respected_from_when_it_was_seen_however_long_reading_it_too
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
         await asyncio.sleep(20)
         leader, other = (a, b) if a.may_write else (b, a)
-        # As long as a server that starts says "try again": longer than the lease.
+        # As long as a starting server responds with "try again": longer than the lease.
         other.link.read_delay = TIMING.lease_seconds + 5
         for _ in range(600):
             await asyncio.sleep(0.1)
@@ -181,7 +182,7 @@ def test_acquire_counts_the_term_from_the_request_when_the_answer_is_slow(tmp_pa
 def test_renew_counts_the_term_from_the_request_when_the_answer_is_slow(
     tmp_path: Path, conflicting: bool
 ) -> None:
-    """Other replicas count from when they see the record, which may be long before the answer."""
+    """Other replicas count from when they see the record, which may be long before the response."""
 
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)

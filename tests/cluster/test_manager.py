@@ -1,4 +1,4 @@
-"""The controllers of cluster mode against the API of a onejob server, over HTTPS."""
+"""Controllers of cluster mode against the API of a onejob server, over HTTPS."""
 
 import asyncio
 import json
@@ -202,7 +202,7 @@ def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
             async with managing(plane, settings) as second:
                 assert second.readiness() == (200, "ok, waiting to lead\n")
                 assert not second.leading
-        # Whoever did not lead ended first, so the leader's release is the last word.
+        # Replicas that did not lead ended first, so the leader's release is the last write.
         lease = read_lease(await plane.client.get(LEASE))
         assert lease.spec.holder_identity == ""
         key = await create(plane, a_job("job"))
@@ -229,7 +229,7 @@ def test_a_replica_takes_over_from_one_that_lost_the_lease(tmp_path: Path) -> No
                 return not manager.leading
 
             await until(has_stopped)
-            # The thief never renews it: it is free again after its second.
+            # The other holder never renews it: it is free again after its second.
             await until(leads)
             key = await create(plane, a_job("job"))
             assert (await finished(plane, key)).status.succeeded == 1

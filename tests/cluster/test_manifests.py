@@ -1,4 +1,4 @@
-"""What installs the controller: valid documents that grant what it asks for, and no more."""
+"""Installation manifests of the controller: valid, with exactly the permissions that it uses."""
 
 import re
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_the_arguments_are_those_of_the_command(tmp_path: Path) -> None:
     assert arguments[0] == "controller"
     assert "--leader-elect" in arguments
     assert {"--namespace=a", "--namespace=b", "--mirror"} <= set(arguments)
-    # All options are understood: what is complained about is that there is no cluster here.
+    # All options are parsed: the only error is that there is no cluster here.
     result = QuickCommandLine(tmp_path).run(*arguments)
     assert result.returncode == 2
     assert "no kubeconfig is named" in result.stderr
@@ -125,7 +125,7 @@ def test_bad_options_are_said_in_one_line(
 
 
 def test_the_image_is_built_from_files_that_are_there() -> None:
-    """Nothing here builds images; what can be compared is what it copies and how it is run."""
+    """No image is built here; only its copied files and its command are compared."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [
         word

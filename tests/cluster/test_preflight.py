@@ -1,4 +1,4 @@
-"""Where the controllers could not work they do not start: one line, exit code 2, nothing hangs."""
+"""Preflight checks of the controllers: one line and exit code 2, without hanging."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.harness import HttpPlane, running_http
 
 
 class AllBut:
-    """An authorizer that refuses some things to everybody."""
+    """Authorizer that refuses some requests of all users."""
 
     def __init__(self, *refused: tuple[str, str, str]) -> None:
         self._refused = refused
@@ -147,7 +147,7 @@ def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
 
 
 async def complaint(home: Path, *words: str) -> str:
-    """The one line that the command says before it ends with exit code 2."""
+    """Return the one line that the command prints before it ends with exit code 2."""
     line = CommandLine(home)
     process = await asyncio.create_subprocess_exec(
         *line.arguments("controller", *words),
@@ -172,7 +172,7 @@ def with_plane(folder: Path, test: Callable[[HttpPlane], Any], **options: Any) -
 
 
 def changed(plane: HttpPlane, folder: Path, section: str, **values: Any) -> str:
-    """The server's kubeconfig with other values for its cluster or its user."""
+    """Return the server's kubeconfig with other values for its cluster or its user."""
     config = json.loads(plane.kubeconfig.read_text())
     config[f"{section}s"][0][section].update(values)
     path = folder / "changed"

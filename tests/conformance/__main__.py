@@ -1,4 +1,4 @@
-"""`make conformance`: every case of every file; one line per file, then the sum."""
+"""`make conformance`: replay every case of every file; one line per file, then the sum."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Field errors as upstream recorded them next to ours: same errors, same texts, same order."""
+"""Comparison of field errors with upstream's: same errors, messages and order."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,7 +35,10 @@ def error_corruptions(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _shown(type_: str, field: str, detail: str, message: str, recorded: Any) -> tuple[str, ...]:
-    """Objects in messages are rendered with the names of upstream's Go fields; not compared."""
+    """Return the compared parts.
+
+    Objects in messages have upstream's Go field names; not compared.
+    """
     if recorded is not None and recorded.get("badValueOmitted"):
         return type_, field, detail
     return type_, field, detail, message

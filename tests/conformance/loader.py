@@ -1,26 +1,26 @@
-"""Finds upstream's recorded cases and the runners that replay them.
+"""Discovery of upstream's recorded cases and of the runners that replay them.
 
-The cases are JSON files outside the project (`../shared/conformance` beside the checkout, or
-wherever `ONEJOB_CONFORMANCE` points). They are never copied in; without them the conformance
-tests are skipped, saying so.
+The cases are JSON files outside the project (`../shared/conformance` next to the checkout, or the
+folder in `ONEJOB_CONFORMANCE`). They are never copied in; without them the conformance tests are
+skipped with that reason.
 
 To replay a file `x.json`, write `tests/conformance/run_x.py` with two functions:
 
     def run_case(case: Case) -> Verdict: ...
     def corruptions(case: Case) -> Iterator[tuple[str, Case]]: ...
 
-`run_case` feeds the case to the real code (dispatching on `case["function"]`) and answers
-`Passed()`, `Failed(why)` or `Skipped(reason)`; an exception counts as a failure. It must not
-change the case and must not know any case by name.
+`run_case` feeds the case to the real code (dispatching on `case["function"]`) and returns
+`Passed()`, `Failed(why)` or `Skipped(reason)`; an exception counts as a failure. It must not change
+the case and must not treat any case by name.
 
-`corruptions` proves that the comparison looks at what it claims to: for each expected value
-that `run_case` compares it yields a label and a copy of the case in which just that value is
-wrong (`with_value` helps). Labels name the kind of value (`errors[].detail`), not the case: for
-every label of a file, every corrupted case must come out as Failed. A value that a case lacks
-yields nothing for that case.
+`corruptions` proves that the comparison covers what it claims to: for each expected value that
+`run_case` compares it yields a label and a copy of the case in which just that value is wrong
+(`with_value` helps). Labels name the kind of value (`errors[].detail`), not the case: for every
+label of a file, every corrupted case must come out as Failed. A value that a case lacks yields
+nothing for that case.
 
-Nothing else is needed: `make conformance` and `test_conformance.py` find the module by its
-name. `gates_of(case)` gives the feature gates a case was recorded under.
+Nothing else is needed: `make conformance` and `test_conformance.py` find the module by its name.
+`gates_of(case)` returns the feature gates under which a case was recorded.
 """
 
 import copy
@@ -45,7 +45,7 @@ class Runner:
     corruptions: Callable[[Case], Iterator[tuple[str, Case]]]
 
     def judge(self, case: Case) -> Verdict:
-        """`run_case`, with a crash of the code under test told like any other failure."""
+        """Return the verdict of `run_case`; an exception of the code under test is a failure."""
         try:
             return self.run_case(case)
         except Exception as error:
@@ -53,14 +53,14 @@ class Runner:
 
 
 def folder() -> Path | None:
-    """Where the cases are, or None if this machine has none."""
+    """Return the folder of the cases, or None if this machine has none."""
     configured = os.environ.get("ONEJOB_CONFORMANCE")
     path = Path(configured) if configured else _REPOSITORY.parent / "shared" / "conformance"
     return path if path.is_dir() else None
 
 
 def file_names() -> list[str]:
-    """The files' names without `.json`, sorted; empty if there is no folder."""
+    """Return the file names without `.json`, sorted; empty if there is no folder."""
     found = folder()
     return sorted(path.stem for path in found.glob("*.json")) if found else []
 
@@ -89,7 +89,7 @@ def gates_of(case: Case) -> FeatureGates:
 
 
 def with_value(case: Case, path: tuple[str | int, ...], value: Any) -> Case:
-    """A deep copy of the case with one value replaced (or added)."""
+    """Return a deep copy of the case with one value replaced (or added)."""
     changed = copy.deepcopy(case)
     place: Any = changed
     for step in path[:-1]:

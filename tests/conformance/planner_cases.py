@@ -1,4 +1,4 @@
-"""What the runners of the planner's files share: reading objects, spoiling expectations."""
+"""Shared helpers of the runners for planner files: reading objects, corrupting expectations."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def as_job(document: dict[str, Any]) -> Job:
 
 
 def as_indexed_job(document: dict[str, Any]) -> Job:
-    """Cases about indexes often leave the mode out."""
+    """Return the Job as Indexed: cases about indexes often omit the mode."""
     spec = {**document.get("spec", {}), "completionMode": "Indexed"}
     return as_job({**document, "spec": spec})
 
@@ -32,7 +32,7 @@ def as_pods(documents: list[dict[str, Any]]) -> list[Pod]:
 
 
 def as_adopted(job: Job, pod: Pod, settings: Settings) -> Pod:
-    """The Pod as the adoption patch leaves it."""
+    """Return the Pod as the adoption patch leaves it."""
     finalizers = dict.fromkeys((*pod.metadata.finalizers, settings.tracking_finalizer))
     metadata = msgspec.structs.replace(
         pod.metadata,
@@ -43,7 +43,7 @@ def as_adopted(job: Job, pod: Pod, settings: Settings) -> Pod:
 
 
 def spoil_expected(case: Case) -> Iterator[tuple[str, Case]]:
-    """Each value of `expected` made wrong, one at a time."""
+    """Yield the case with each value of `expected` corrupted, one at a time."""
     function, expected = case["function"], case["expected"]
     if not isinstance(expected, dict):
         yield function, with_value(case, ("expected",), spoiled(expected))

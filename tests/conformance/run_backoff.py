@@ -1,4 +1,4 @@
-"""Replays upstream's cases about the delay before failed Pods are replaced."""
+"""Runner of upstream's cases about the delay before failed Pods are replaced."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

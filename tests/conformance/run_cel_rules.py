@@ -1,8 +1,9 @@
-"""The rules that real projects ship: each compiles to a bool and means what Google's own
-evaluator says, on values made from the fields and constants that it names.
+"""Runner of the CEL rules of real projects, compared with Google's own evaluator.
 
-The file records rules and no results, so the expected values come from that evaluator. A case may
-hold the rule it is to be asked (`oracleRule`), which only the corruption makes use of.
+Each rule must compile to a bool and have the same result on values made from the fields and
+constants that it names. The file records rules and no results, so the expected values come from
+that evaluator. A case may hold another rule for the oracle (`oracleRule`), which only the
+corruption uses.
 """
 
 from collections.abc import Iterator

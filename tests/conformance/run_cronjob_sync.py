@@ -1,4 +1,4 @@
-"""Replays upstream's CronJob syncs through the real sync on a recording client."""
+"""Runner of upstream's CronJob syncs: the real sync on a recording client."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def run_case(case: Case) -> Verdict:
 
 
 def corruptions(case: Case) -> Iterator[tuple[str, Case]]:
-    """One wrong value for everything in `expected`: it is all compared."""
+    """Yield one wrong value for everything in `expected`: it is all compared."""
     for field, value in case["expected"].items():
         if field not in _NOT_COMPARED.get(case["function"], ()):
             yield (
@@ -197,7 +197,7 @@ async def _sync(
 
 
 class RecordingClient:
-    """Answers as the case says and remembers what it was asked."""
+    """Client that responds as the case says and records the requests."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -299,8 +299,11 @@ def _found(key: Key, document: Any) -> bytes:
 
 
 def _created(document: bytes) -> Any:
-    """A Job to be created, as the recording shows it: there it also carries the slot as its
-    creationTimestamp, which the server overwrites and we do not send."""
+    """Return a created Job as the recording shows it.
+
+    There it also carries the slot as its creationTimestamp, which the server overwrites and we do
+    not send.
+    """
     job = msgspec.json.decode(document)
     stamp = job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
     job["metadata"]["creationTimestamp"] = _stamp(datetime.fromisoformat(stamp))

@@ -1,4 +1,4 @@
-"""cronjob_validate.json: which CronJobs are accepted."""
+"""Runner of cronjob_validate.json: validation of CronJobs."""
 
 from collections.abc import Iterator
 

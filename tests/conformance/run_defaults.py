@@ -1,4 +1,4 @@
-"""defaults.json: what is filled in."""
+"""Runner of defaults.json: default values."""
 
 import copy
 from collections.abc import Iterator

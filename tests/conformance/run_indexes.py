@@ -1,4 +1,4 @@
-"""Replays upstream's cases about completion indexes."""
+"""Runner of upstream's cases about completion indexes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Replays upstream's cases of the Job controller's smaller functions."""
+"""Runner of upstream's cases of the Job controller's smaller functions."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -98,7 +98,7 @@ def _claims(args: Args) -> Any:
 
 
 def _without_own_name(patch: dict[str, Any]) -> dict[str, Any]:
-    """onejob also takes off the finalizer's name in the original proposal."""
+    """Remove the proposal's finalizer name from the patch, which onejob also deletes."""
     names = patch["metadata"].get("$deleteFromPrimitiveList/finalizers")
     if names is not None:
         names.remove(TRACKING_AS_PROPOSED)

@@ -1,4 +1,4 @@
-"""job_strategy.json: what the server sets on its own, and what it warns about."""
+"""Runner of job_strategy.json: fields set by the server, and warnings."""
 
 import copy
 from collections.abc import Iterator
@@ -50,7 +50,10 @@ def corruptions(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _with_path(warnings: list[str]) -> list[str]:
-    """Upstream calls this function without a path; it prints as nothing or as `<nil>`."""
+    """Prefix warnings with `spec`.
+
+    Upstream calls this function without a path, printed as `<nil>`.
+    """
     return [
         f"spec{text.removeprefix('<nil>')}" if text.startswith("<nil>") else f"spec.{text}"
         for text in warnings
@@ -58,7 +61,7 @@ def _with_path(warnings: list[str]) -> list[str]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """What decoding does before a strategy sees a document."""
+    """Remove nulls, as decoding does before a strategy sees a document."""
     if isinstance(value, dict):
         return {key: _without_nulls(v) for key, v in value.items() if v is not None}
     return [_without_nulls(v) for v in value] if isinstance(value, list) else value

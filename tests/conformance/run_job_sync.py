@@ -1,7 +1,7 @@
-"""Replays upstream's reconcile cases through the planner's three stages.
+"""Runner of upstream's reconcile cases: the planner's three stages.
 
-A small driver plays the controller: it claims Pods, carries out plans on paper (with the
-failures a case injects) and writes down what a server would have seen.
+A small driver plays the controller: it claims Pods, carries out plans on paper (with the failures
+that a case injects) and records the writes that a server would have seen.
 """
 
 import copy
@@ -52,7 +52,7 @@ _OWN_EVENTS = {"JobStart", "JobFinish"}
 
 @dataclass
 class World:
-    """What would have reached the API server, and what the controller would remember."""
+    """Writes that would have reached the API server, and the controller's memory."""
 
     case: Case
     settings: Settings
@@ -75,7 +75,7 @@ class World:
         return error
 
     def write(self, write: StatusWrite | None) -> bool:
-        """Whether the sync may go on."""
+        """Record a status write. Return whether the sync may go on."""
         if write is None:
             return True
         self.statuses.append(write.status)
@@ -105,7 +105,7 @@ class World:
         )
 
     def _create(self, seeds: tuple[PodSeed, ...]) -> tuple[int, int]:
-        """Slow start: batches of 1, 2, 4…; none after one that had a failure."""
+        """Create Pods with slow start: batches of 1, 2, 4…; none after one that had a failure."""
         limit = self.case["injected"].get("podCreateLimit")
         created = failures = position = 0
         batch = 1
@@ -214,7 +214,7 @@ def _sync(world: World, job: Job, pods: list[Pod]) -> None:
 
 
 def _track(world: World, job: Job, pods: list[Pod]) -> None:
-    """The accounting half alone, with what comes before it given by the case."""
+    """Run the accounting half alone, with the results of the first half given by the case."""
     case = world.case
     context = case["context"]
     removing = frozenset(case["finalizerRemovalExpectedUIDs"])
@@ -306,8 +306,10 @@ def _differences(case: Case, world: World) -> Iterator[str]:
 
 
 def _refused_by_the_api(case: Case) -> bool:
-    """Whether the last recorded write breaks a rule for statuses that onejob's planner heeds:
-    a finished Job has a startTime, unless it is suspended with nothing to do."""
+    """Return whether the last recorded write violates a rule that onejob's planner obeys.
+
+    A finished Job has a startTime, unless it is suspended with nothing to do.
+    """
     writes: list[dict[str, Any]] = case["expected"]["statusUpdates"] or []
     if case["function"] == "trackJobStatusAndRemoveFinalizers" or not writes:
         return False
@@ -365,7 +367,7 @@ def _differ(what: str, expected: object, actual: object) -> Iterator[str]:
 
 
 def _comparable_status(status: dict[str, Any]) -> dict[str, Any]:
-    """Times as instants, UID lists as sets."""
+    """Return the status with times as instants and UID lists as sets."""
     comparable = dict(status)
     uncounted = comparable.get("uncountedTerminatedPods")
     if uncounted is not None:
@@ -376,8 +378,11 @@ def _comparable_status(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _all_pods(case: Case) -> list[dict[str, Any]]:
-    """Pods that enter the cache while expectations are judged must be seen, for the Pods are
-    listed after that."""
+    """Return all Pods of the case.
+
+    Pods that enter the cache while expectations are checked must be seen, as the Pods are listed
+    after that.
+    """
     late: list[dict[str, Any]] = case.get("podsAppearingDuringExpectationsCheck") or []
     pods: list[dict[str, Any]] = case["pods"]
     return pods + late

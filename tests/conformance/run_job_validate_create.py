@@ -1,4 +1,4 @@
-"""job_validate_create.json: which Jobs may be created."""
+"""Runner of job_validate_create.json: validation of new Jobs."""
 
 from collections.abc import Iterator
 

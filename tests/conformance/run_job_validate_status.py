@@ -1,7 +1,7 @@
-"""job_validate_status.json: which statuses a Job may be given.
+"""Runner of job_validate_status.json: validation of Job statuses.
 
-Upstream's options name the rules that it found to apply to a pair of old and new, so these are
-compared as well.
+Upstream's options name the rules that apply to a pair of old and new, so these are compared as
+well.
 """
 
 import re
@@ -55,5 +55,5 @@ def _all_rules() -> tuple[Rule, ...]:
 
 
 def _words(option: str) -> str:
-    """RejectFinishedJobWithActivePods -> finished job with active pods"""
+    """Convert RejectFinishedJobWithActivePods to "finished job with active pods"."""
     return " ".join(re.findall("[A-Z][a-z]*", option.removeprefix("Reject"))).lower()

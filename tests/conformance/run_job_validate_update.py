@@ -1,4 +1,4 @@
-"""job_validate_update.json: which changes to a Job are allowed."""
+"""Runner of job_validate_update.json: validation of changes to a Job."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Replays upstream's cases of podFailurePolicy."""
+"""Runner of upstream's cases of podFailurePolicy."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Replays upstream's cases of successPolicy."""
+"""Runner of upstream's cases of successPolicy."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Replays upstream's TTL arithmetic."""
+"""Runner of upstream's TTL arithmetic."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -24,7 +24,7 @@ def run_case(case: Case) -> Verdict:
         if isinstance(expiry, Expires)
         else None,
         "timeLeftSeconds": left.total_seconds() if left is not None else None,
-        # Upstream refuses to be asked about Jobs that no TTL applies to; here they never expire.
+        # Upstream returns an error for Jobs without an applicable TTL; here they never expire.
         "error": None if subject else f"job {place} should not be cleaned up",
     }
     for field, expected in case["expected"].items():

@@ -1,4 +1,4 @@
-"""Upstream's recorded cases hold, and the comparison notices when they are tampered with."""
+"""Upstream's recorded cases, and corrupted copies that the comparison must reject."""
 
 from collections import Counter
 

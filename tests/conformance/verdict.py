@@ -1,4 +1,4 @@
-"""What a runner says about one case."""
+"""Result of a runner for one case."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""A real kube-apiserver for those who ask for one: `make upstream-contract`."""
+"""Fixture: a real kube-apiserver for `make upstream-contract`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.upstream.cluster import Upstream
 
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a server on which nobody acts, but that namespaces can be deleted."""
+    """Return the kubeconfig of a server without controllers, except for namespace deletion."""
     if why := Upstream.missing():
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("upstream")

@@ -1,5 +1,7 @@
-"""What every `Client` promises: in this process, checked in this process, and over HTTPS, to onejob
-and to a real kube-apiserver."""
+"""Contract of `Client`: in-process, in-process with validation, and over HTTPS.
+
+The HTTPS client is tested with onejob and with a real kube-apiserver.
+"""
 
 import asyncio
 import json
@@ -47,7 +49,7 @@ Test = Callable[[Client], Coroutine[Any, Any, None]]
 Run = Callable[..., None]
 
 
-#: `make upstream-contract` also asks a real kube-apiserver.
+#: `make upstream-contract` adds a real kube-apiserver.
 _KINDS = [
     "trusted",
     "checked",
@@ -58,7 +60,7 @@ _KINDS = [
 
 @pytest.fixture(params=_KINDS)
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Runs a test with one implementation of Client."""
+    """Run a test with one implementation of Client."""
 
     async def with_client(test: Test, options: dict[str, Any]) -> None:
         if request.param == "upstream":
@@ -89,7 +91,7 @@ async def with_upstream(test: Test, kubeconfig: Path) -> None:
 
 
 async def empty(client: Client) -> None:
-    """Remove what tests create: many of them share this server."""
+    """Remove the objects of tests: many of them share this server."""
     for resource in ("jobs.batch", "pods", "configmaps"):
         for document in (await client.list(Selection(resource, "default"))).documents:
             metadata = json.loads(document)["metadata"]
@@ -171,7 +173,7 @@ async def read(client: Client, key: Key) -> dict[str, Any]:
 
 
 async def collect(client: Client, what: Selection, after: int, count: int) -> Sequence[WatchEvent]:
-    """The first events of a watch, bookmarks aside."""
+    """Return the first events of a watch, without bookmarks."""
     found: list[WatchEvent] = []
     async with asyncio.timeout(30), aclosing(client.watch(what, after=after)) as batches:
         async for batch in batches:

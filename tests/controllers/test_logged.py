@@ -1,4 +1,4 @@
-"""What a server logs of its decisions: the important without being asked, the rest with -v."""
+"""Log of a server's decisions: important ones by default, the rest with -v."""
 
 import asyncio
 import logging

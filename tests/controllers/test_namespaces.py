@@ -1,4 +1,4 @@
-"""Namespaces on the real store and API, in virtual time."""
+"""Namespace controller on the real store and API, in virtual time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -161,7 +161,7 @@ def test_an_empty_namespace_that_somebody_else_keeps_says_that_it_is_empty(tmp_p
 
 
 class Refusing(LocalClient):
-    """Lets nobody delete Secrets."""
+    """Client that refuses the deletion of Secrets."""
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         refused = Forbidden("secrets may not be deleted")

@@ -1,4 +1,4 @@
-"""Pods that may wait only so long to be started, on a whole control plane in virtual time."""
+"""Deadline for Pods that wait to be started, on a whole control plane in virtual time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -121,7 +121,7 @@ def test_a_restart_does_not_prolong_the_wait(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_the_node_cannot_start_fails_too(tmp_path: Path) -> None:
-    """In real time, with the runtime that waits for a ConfigMap which never comes."""
+    """In real time, with a runtime that waits for a ConfigMap that never exists."""
     document = msgspec.json.decode(a_job("1", cpu="1m").document)
     container = document["spec"]["template"]["spec"]["containers"][0]
     container |= {"command": ["true"], "envFrom": [{"configMapRef": {"name": "absent"}}]}

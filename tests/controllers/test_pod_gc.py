@@ -57,7 +57,7 @@ def test_a_finished_pod_that_went_unseen_is_forgotten(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "pod_gc", client_of=forgetful) as house:
             assert house.pod_gc is not None
-            # Only what has an owner leaves the cache when it has ended.
+            # Only Pods with an owner leave the cache when they have ended.
             owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
             reference = {"ownerReferences": [{**owner, "controller": True}]}
             pod = await house.a_pod("pod", metadata=reference)
@@ -158,7 +158,7 @@ def test_deleted_pods_on_a_node_out_of_service_go_by_force(tmp_path: Path) -> No
 
 
 class RefusesStatus(LocalClient):
-    """Refuses to say that a Pod failed, as an overloaded server would."""
+    """Client that refuses to mark a Pod as failed, as an overloaded server would."""
 
     refusing = True
 

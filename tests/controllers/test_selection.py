@@ -1,4 +1,4 @@
-"""Which controllers run, and what a control plane without some of them, or a node, does."""
+"""Selection of controllers: a control plane without some of them, or without a node."""
 
 import asyncio
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_command_names_what_is_wrong(
 
 
 def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[dict[str, Any]]:
-    """The objects of a kind, a minute after a Job was created."""
+    """Return the objects of a kind, a minute after a Job was created."""
 
     async def main() -> list[dict[str, Any]]:
         plane = await ControlPlane.start(

@@ -1,4 +1,4 @@
-"""The TTL controller on the real store and API, in virtual time."""
+"""TTL controller on the real store and API, in virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -137,7 +137,7 @@ def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Pa
 
 
 class Recreating(LocalClient):
-    """Between the last read and the deletion of an object, `replace` takes its place."""
+    """Client that calls `replace` between the last read and the deletion of an object."""
 
     replace: Callable[[], Awaitable[object]] | None = None
     refused = 0
@@ -367,7 +367,7 @@ def test_a_backlog_is_deleted_without_holding_up_others(tmp_path: Path) -> None:
 
 
 class CountingReads(LocalClient):
-    """Counts the objects that are read one by one."""
+    """Client that counts the reads of single objects."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""A client that does what a browser does, without one."""
+"""Client that behaves like a browser, without one."""
 
 import http.client
 import json
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Browser:
-    """Sends what a browser would: cookies it was given, and headers that a page sets."""
+    """HTTP client with the cookies and headers of a browser."""
 
     def __init__(self, url: str) -> None:
         self.cookie = ""

@@ -1,4 +1,4 @@
-"""The page's files: exact names only, and headers that keep others out."""
+"""Files of the dashboard: exact names only, and security headers."""
 
 import gzip
 import subprocess
@@ -95,7 +95,7 @@ def test_page_names_no_other_site() -> None:
 def test_sign_in_code_is_refused_without_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`onejob ui` prints the refusal instead of an address that shows nothing."""
+    """`onejob ui` prints the refusal instead of an address of an empty page."""
     monkeypatch.setattr(files, "ARCHIVE", tmp_path / "absent.zip")
 
     async def refused(requests: Requests) -> None:

@@ -1,4 +1,4 @@
-"""When a CronJob fired and will fire."""
+"""Past and future times of a CronJob."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -79,7 +79,7 @@ def test_a_frequent_schedule_is_not_walked_from_its_beginning() -> None:
 def test_next_times_are_those_of_four_weeks_or_thirty(
     schedule: str, days: float, more: bool
 ) -> None:
-    """A calendar would say that there are none on days which nobody looked at."""
+    """A calendar would show no times on days that were not computed."""
     times = found(a_cronjob(schedule))
     assert times["coming"][-1] - NOW > timedelta(days=days)
     assert len(times["coming"]) <= 24 * 28

@@ -1,4 +1,4 @@
-"""Rows of Pods, and failures by their cause."""
+"""Rows of Pods, and failures grouped by cause."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The dashboard's pages over HTTPS: signing in, permissions, summaries, logs."""
+"""Pages of the dashboard over HTTPS: signing in, permissions, summaries, logs."""
 
 import sys
 import time
@@ -68,7 +68,7 @@ def test_a_session_has_the_permissions_of_whoever_opened_it(signed_in: Browser) 
 
 
 def test_a_cookie_without_the_header_is_worth_nothing(signed_in: Browser) -> None:
-    """What another site, or another server on this host, could send."""
+    """Another site, or another server on this host, could send it."""
     signed_in.key = ""
     assert signed_in.ask("GET", "/apis/batch/v1/jobs")[0] == 401
     path = "/apis/batch/v1/namespaces/default/jobs"
@@ -90,7 +90,10 @@ def test_a_code_works_once(browser: Browser, token: str) -> None:
 
 
 def test_somebody_elses_link_signs_nobody_in_unasked(browser: Browser, token: str) -> None:
-    """The page says who was signed in last; the code is kept until its user is agreed to."""
+    """The page sends the user who was signed in last.
+
+    The code is kept until its user is confirmed.
+    """
     code = _code(browser, token)
     header = {"X-Onejob-Session": "sign-in"}
     sent = {"code": code, "expected": "bob"}
@@ -221,7 +224,7 @@ def test_what_a_rerun_creates(signed_in: Browser, namespace: OnejobNamespace) ->
 def test_a_rerun_shows_no_config_map_that_one_may_not_read(
     signed_in: Browser, namespace: OnejobNamespace
 ) -> None:
-    """A Job names that of its parameters; the server could read any."""
+    """A Job names the ConfigMap of its parameters; the server could read any."""
     rows = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rows"}}
     namespace.create({**rows, "data": {"rows-0": "export password=1234"}})
     job = a_job("with-rows", "true", suspend=True)
@@ -249,7 +252,7 @@ def test_the_queue_quotes_no_config_map_that_one_may_not_read(
     path = f"/ui/api/queue?namespace={namespace.name}"
     dave = {"Impersonate-User": "dave"}
     try:
-        # What was read is kept for a moment.
+        # The result is cached for a moment.
         for _ in range(100):
             if problem := signed_in.ask("GET", path)[1]["problem"]:
                 break
@@ -321,7 +324,7 @@ def test_a_wrong_question_for_logs_is_refused(
     ],
 )
 def test_wrong_requests(signed_in: Browser, method: str, path: str, status: int) -> None:
-    """Their answers are as safe in a browser as the others."""
+    """Error responses have the same security headers as others."""
     assert signed_in.ask(method, path)[0] == status
     headers = signed_in.last_headers
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -360,7 +363,7 @@ def test_where_there_is_no_browser_the_address_is_printed(
 def test_a_revoked_user_is_out_at_once(
     server: OnejobServer, browser: Browser, tmp_path: Path
 ) -> None:
-    """A session is as good as the token behind it."""
+    """A session is valid only as long as the token behind it."""
     from datetime import UTC, datetime
 
     from onejob.api.access.users import USERS_FILE, add_user, revoke_user

@@ -1,4 +1,4 @@
-"""The queue and the mirrors as their pages ask for them."""
+"""Requests of the queue and mirror pages."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""One-time codes, and sessions with two secrets that end in time."""
+"""One-time codes, and expiring sessions with two secrets."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ def test_nobody_takes_the_room_of_everybody_else(sessions: Sessions) -> None:
 
 
 def test_nor_does_who_makes_service_accounts(sessions: Sessions) -> None:
-    """Whoever may edit a namespace has as many of these as they like."""
+    """A user who may edit a namespace can create any number of them."""
     opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     code = sessions.new_code("alice", ALICE)

@@ -1,8 +1,8 @@
-"""`make differential`: every scenario on a real Kubernetes and on onejob, side by side.
+"""`make differential`: run every scenario on a real Kubernetes and on onejob, and compare.
 
---record     keep what Kubernetes answered, for replays without it
+--record     keep the responses of Kubernetes, for replays without it
 --only GLOB  scenarios by name; may be given more than once
---replay     compare with what was recorded instead of starting Kubernetes
+--replay     compare with the recording instead of starting Kubernetes
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tests.e2e.serving import a_server
 from tests.upstream.building import CLUSTER, CannotBuild, build, pinned
 from tests.upstream.cluster import Upstream
 
-#: Scenarios under way at once on each side.
+#: Scenarios running at once on each side.
 _AT_ONCE = 16
 _SWITCHED_OFF = "ServiceAccount,DefaultTolerationSeconds,Priority,TaintNodesByCondition"
 _CONTROLLERS = (
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _upstream(folder: Path) -> Upstream:
-    """Without what would add to Pods what onejob does not have."""
+    """Return a Kubernetes without admission plugins that add fields unknown to onejob to Pods."""
     return Upstream(
         folder,
         apiserver_flags=(
@@ -122,7 +122,7 @@ async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str,
 def _useless_rules(
     names: list[str], theirs: dict[str, LogFileImport], ours: dict[str, LogFileImport]
 ) -> bool:
-    """Whether some wanted difference is none any more."""
+    """Return whether some expected difference does not occur any more."""
     found = [
         difference
         for name in names
@@ -141,7 +141,7 @@ def _report(
     ours: dict[str, LogFileImport],
     seconds: float,
 ) -> bool:
-    """Whether there is something to look into."""
+    """Print the differences. Return whether there is an unexpected one."""
     broken = [name for name in names if name not in theirs or name not in ours]
     found: list[Difference] = []
     for name in names:

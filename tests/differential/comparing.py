@@ -1,4 +1,4 @@
-"""Where two transcripts differ, and which of these differences are wanted."""
+"""Differences between two transcripts, and the known ones among them."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Difference:
     scenario: str
-    #: /step/field/…, steps by what they asked or showed.
+    #: /step/field/…, steps by their request or label.
     where: str
     upstream: Any
     onejob: Any
@@ -25,7 +25,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A difference that is wanted, and why."""
+    """An intended difference, and its reason."""
 
     #: Patterns as of file names, and a regular expression that `Difference.where` begins with.
     scenarios: str

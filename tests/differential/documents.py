@@ -6,7 +6,7 @@ CONTAINER: dict[str, Any] = {"name": "c", "image": "busybox", "command": ["true"
 
 
 def job(name: str = "j", *, restart: str = "Never", pod: Any = None, **spec: Any) -> dict[str, Any]:
-    """`pod` are more fields of the Pod template's spec."""
+    """Return a Job; `pod` are more fields of the Pod template's spec."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -48,7 +48,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def fail_job(code: int) -> dict[str, Any]:
-    """A Pod failure policy's rule."""
+    """Return a rule of a Pod failure policy."""
     return {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [code]}}
 
 

@@ -1,6 +1,6 @@
-"""Where onejob differs from Kubernetes on purpose, with a reason each.
+"""Intended differences between onejob and Kubernetes, with a reason each.
 
-Everything else that the scenarios show is the same, or a bug.
+Any other difference that the scenarios show is a bug.
 """
 
 from collections.abc import Sequence

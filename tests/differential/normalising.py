@@ -1,4 +1,4 @@
-"""What two servers cannot have in common: times, UIDs, revisions and random names."""
+"""Normalization of values that differ between servers: times, UIDs, revisions, random names."""
 
 import json
 import re
@@ -9,25 +9,25 @@ _UID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 _TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 #: Names that CronJobs give to Jobs: minutes since 1970.
 _SLOT: Final = re.compile(r"-\d{8}\b")
-#: Pods that nobody has seen but an event names.
+#: Pods that are named only in an event.
 _POD_IN_EVENT: Final = re.compile(r"^((?:Created|Deleted) pod: .*)-[a-z0-9]{5}$")
 _JOB_IN_EVENT: Final = re.compile(r"^((?:Created|Deleted) job .*-)[a-z0-9]{5}$")
 
 _DROPPED_METADATA: Final = frozenset(
     ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "namespace")
 )
-#: Cells whose text depends on how long something took.
+#: Cells whose text depends on a duration.
 _AGES: Final = frozenset(("Age", "Duration", "Last Schedule", "Last Seen", "First Seen"))
 _AGE: Final = re.compile(r"^(\d+[dhms])+$")
 
-#: Values that errors quote: Kubernetes shows its inner form of them, in Go's names.
+#: Values that errors quote: Kubernetes shows its internal form of them, in Go's names.
 _QUOTED: Final = re.compile(r"Invalid value: [{\[].*[}\]]: ")
 
 Names = Mapping[str, str]
 
 
 def normalised(value: Any, names: Names) -> Any:
-    """`names`: random name -> what stands for it."""
+    """Return the value with placeholders. `names`: random name -> placeholder."""
     match value:
         case {"kind": "Status", "details": {"causes": list()}}:
             return _status(value, names)
@@ -47,7 +47,7 @@ def normalised(value: Any, names: Names) -> Any:
 
 
 def _status(status: dict[str, Any], names: Names) -> dict[str, Any]:
-    """An error with causes, which Kubernetes gives in the random order of a Go map."""
+    """Normalize an error with causes, which Kubernetes returns in the random order of a Go map."""
     details = normalised(dict(status["details"]), names)
     details["causes"] = in_order(details["causes"])
     plain = {key: value for key, value in status.items() if key != "details"}
@@ -75,7 +75,7 @@ def _text(text: str, names: Names) -> str:
 
 
 def table(document: dict[str, Any]) -> dict[str, Any]:
-    """A Table without what depends on time, and without the objects."""
+    """Return a Table without time-dependent cells, and without the objects."""
     columns = document["columnDefinitions"]
     rows = [
         [

@@ -1,9 +1,9 @@
-"""What the real Kubernetes grants: its default roles, and who may do what.
+"""Recorder of the permissions of the real Kubernetes: default roles and access reviews.
 
-`python -m tests.differential.permissions` asks a fresh kube-apiserver and keeps the answers in
-`recorded/permissions`: `roles.json` has the roles and bindings that it makes at its start, with
-aggregated ones filled in; `table.json` has what each of a few identities may do, and the words of
-some refusals.
+`python -m tests.differential.permissions` queries a fresh kube-apiserver and stores the responses
+in `recorded/permissions`: `roles.json` has the roles and bindings that it creates at its start,
+with aggregated ones filled in; `table.json` has the permissions of a few identities, and the
+messages of some refusals.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ IDENTITIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "nobody": ("system:anonymous", ("system:unauthenticated",)),
 }
 
-#: Resource, with its group and perhaps a subresource -> whether it lives in namespaces.
+#: Resource, with its group and perhaps a subresource -> whether it is namespaced.
 RESOURCES: Final[dict[str, bool]] = {
     "jobs.batch": True,
     "jobs.batch/status": True,
@@ -83,7 +83,7 @@ RESOURCES: Final[dict[str, bool]] = {
     "certificatesigningrequests.certificates.k8s.io": False,
 }
 
-#: Verb and resource beside those that every resource has.
+#: Verb and resource in addition to the verbs that every resource has.
 _SPECIAL: Final = (
     ("escalate", "roles.rbac.authorization.k8s.io"),
     ("bind", "clusterroles.rbac.authorization.k8s.io"),
@@ -147,7 +147,7 @@ async def _prepare(transport: HttpTransport) -> None:
 
 
 async def _at_rest(transport: HttpTransport) -> None:
-    """Aggregated roles are filled in, and bindings known, a moment after they were made."""
+    """Wait until aggregated roles are filled in and bindings take effect."""
     before, unchanged = await _roles(transport), 0
     for _ in range(300):
         await asyncio.sleep(0.2)
@@ -210,7 +210,7 @@ def _attributes(verb: str, resource: str, namespace: str) -> dict[str, Any]:
 
 
 async def _table(transport: HttpTransport) -> dict[str, dict[str, list[str]]]:
-    """Identity -> place -> verbs that are allowed there; places without any are left out."""
+    """Return identity -> place -> allowed verbs; places without any are omitted."""
     table: dict[str, dict[str, list[str]]] = {}
     for identity in IDENTITIES:
         allowed: dict[str, list[str]] = {}
@@ -232,7 +232,7 @@ async def _is_allowed(transport: HttpTransport, identity: str, attributes: dict[
 
 
 async def _refusals(transport: HttpTransport) -> list[dict[str, Any]]:
-    """Requests that are refused, and how."""
+    """Return refused requests with their responses."""
     asked = (
         ("viewer in a", "DELETE", "/apis/batch/v1/namespaces/a/jobs/x"),
         ("viewer in a", "GET", "/apis/batch/v1/namespaces/b/jobs"),
@@ -285,7 +285,7 @@ async def _send(
 
 
 def _save(name: str, facts: dict[str, Any]) -> None:
-    """One line an entry."""
+    """Write one line per entry."""
     _FOLDER.mkdir(exist_ok=True)
     lines = [f'{{"release":{json.dumps(pinned("kubernetes"))}']
     for key, entries in facts.items():

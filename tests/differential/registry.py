@@ -1,4 +1,4 @@
-"""All scenarios, by name."""
+"""Registry of all scenarios, by name."""
 
 import importlib
 import pkgutil
@@ -34,5 +34,5 @@ def area(name: str) -> str:
 
 
 def namespace(name: str) -> str:
-    """Each scenario has one of its own, the same on both sides."""
+    """Return the scenario's own namespace, the same on both sides."""
     return name.replace(".", "-").replace("_", "-")[:63].rstrip("-")

@@ -1,4 +1,4 @@
-"""Runs one scenario on one server."""
+"""Execution of one scenario on one server."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ async def play(name: str, scenario: Scenario, transport: Transport) -> LogFileIm
 
 
 async def prepare(transport: Transport) -> None:
-    """The node that scenarios run Pods on."""
+    """Create the node that scenarios run Pods on."""
     side = Side(transport, "default")
     await _expect(
         side,
@@ -40,7 +40,7 @@ async def _expect(side: Side, path: str, document: dict[str, Any]) -> None:
 
 
 def load_recorded() -> dict[str, LogFileImport]:
-    """What Kubernetes answered, by scenario."""
+    """Return the recorded transcripts of Kubernetes, by scenario."""
     found: dict[str, LogFileImport] = {}
     for path in sorted(RECORDED.glob("*.json")):
         found |= json.loads(path.read_text())["scenarios"]
@@ -48,7 +48,7 @@ def load_recorded() -> dict[str, LogFileImport]:
 
 
 def save_recorded(transcripts: dict[str, LogFileImport], release: str) -> None:
-    """One file an area, one line a step."""
+    """Write one file per area, one line per step."""
     by_area: dict[str, dict[str, LogFileImport]] = {}
     for name, transcript in transcripts.items():
         by_area.setdefault(area(name), {})[name] = transcript

@@ -1,5 +1,7 @@
-"""What a scenario has: one server, a namespace on it, a ghost node whose kubelet it plays, and a
-transcript of what the server answered."""
+"""API for scenarios: one server, a namespace, a fake node, and a transcript.
+
+The scenario plays the kubelet of the node. The transcript records the server's responses.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,7 @@ _PATCHES: Final = {
 }
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 #: A state that lasts this long is taken for the outcome: upstream syncs a Job once a second, and
-#: the shortest wait that scenarios look into is ten.
+#: the shortest wait that scenarios examine is ten.
 _SETTLED_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 150.0
@@ -33,7 +35,7 @@ Document = dict[str, Any]
 
 
 class NotReached(AssertionError):
-    """The awaited state did not come; the message has the last one."""
+    """The awaited state was not reached; the message has the last one."""
 
 
 class Side:
@@ -41,13 +43,13 @@ class Side:
         self.namespace = namespace
         self.steps: list[Document] = []
         self._transport = transport
-        #: Random names that were seen -> what stands for them.
+        #: Random name -> placeholder.
         self._names: dict[str, str] = {}
 
     # --- requests -------------------------------------------------------------------------
 
     def path(self, resource: str, name: str = "", subresource: str = "") -> str:
-        """`jobs`, `cronjobs` or a core resource of this scenario's namespace."""
+        """Return the path of `jobs`, `cronjobs` or a core resource in this scenario's namespace."""
         root = "/api/v1" if resource in _CORE else "/apis/batch/v1"
         spaces = [] if resource in ("namespaces", "nodes") else ["namespaces", self.namespace]
         return "/".join([root, *spaces, *filter(None, (resource, name, subresource))])
@@ -79,7 +81,7 @@ class Side:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Document:
-        """Send, and put the answer into the transcript: errors whole, successes if asked for."""
+        """Send a request and record the response: errors completely, successes on request."""
         answer = await self.send(method, path, body, query=query, headers=headers)
         document: Document = _document(answer)
         self._learn(document)
@@ -116,7 +118,7 @@ class Side:
         return await self.ask("DELETE", self.path(resource, name), body, whole=whole)
 
     async def get(self, resource: str, name: str, subresource: str = "") -> Document:
-        """Not in the transcript; raises NotReached if it is not there."""
+        """Return an object, without recording it. Raises NotReached if it does not exist."""
         answer = await self.send("GET", self.path(resource, name, subresource))
         if answer.code != 200:
             raise NotReached(f"GET {resource}/{name}: {answer.code} {answer.body!r}")
@@ -139,7 +141,7 @@ class Side:
     async def watch(
         self, resource: str, *, until: Callable[[Document], bool], **query: str
     ) -> list[Document]:
-        """Events up to and with the first for which `until` holds, or the end of the watch."""
+        """Return the events up to the first for which `until` holds, or to the end of the watch."""
         request = Request(
             "GET",
             self.path(resource),
@@ -179,10 +181,10 @@ class Side:
         if isinstance(metadata, dict) and metadata.get("generateName") and metadata.get("name"):
             self._names[metadata["name"]] = metadata["generateName"] + "*"
 
-    # --- what has become of everything ----------------------------------------------------
+    # --- state ----------------------------------------------------------------------------
 
     async def settle(self, what: str = "outcome") -> Document:
-        """Wait until nothing changes any more, and put the state into the transcript."""
+        """Wait until nothing changes any more, and record the state in the transcript."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _PATIENCE_SECONDS
         state, since = await self.state(), loop.time()
@@ -197,7 +199,7 @@ class Side:
         return state
 
     async def state(self) -> Document:
-        """Jobs, CronJobs, Pods and events, as far as they can be compared."""
+        """Return the comparable parts of Jobs, CronJobs, Pods and events."""
         jobs, cronjobs, pods, events = await asyncio.gather(
             *(self.items(resource) for resource in ("jobs", "cronjobs", "pods", "events"))
         )
@@ -220,7 +222,7 @@ class Side:
         *,
         seconds: float = _PATIENCE_SECONDS,
     ) -> Document:
-        """The object, once `holds` of it."""
+        """Return the object, once `holds` is true for it."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + seconds
         while True:
@@ -233,7 +235,7 @@ class Side:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def first_event(self, reason: str) -> Document:
-        """The first event of the namespace with this reason, once there is one."""
+        """Return the first event of the namespace with this reason, once it exists."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _PATIENCE_SECONDS
         while True:
@@ -253,8 +255,10 @@ class Side:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def pods(self, job: str, count: int = 0) -> list[Document]:
-        """The Job's Pods that are neither finished nor being deleted, by index and then by age;
-        once there are at least `count`."""
+        """Return the Job's live Pods, by index and then by age, once there are at least `count`.
+
+        Finished Pods and terminating ones are omitted.
+        """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _PATIENCE_SECONDS
         while True:
@@ -276,7 +280,7 @@ class Side:
         return self._transport.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def seconds(self) -> float:
-        """Of a clock that only goes on."""
+        """Return the time of a monotonic clock."""
         return asyncio.get_running_loop().time()
 
     async def start(self, pods: Sequence[Document], *, ready: bool = True) -> None:
@@ -434,7 +438,7 @@ def _pod_facts(pod: Document) -> Document:
 
 
 def _event_facts(events: Sequence[Document]) -> dict[str, int]:
-    """Event -> how often; those about Pods are of whoever runs them."""
+    """Return event -> count, without events about Pods, which depend on the node."""
     counts: dict[str, int] = {}
     for event in events:
         about = event["involvedObject"]

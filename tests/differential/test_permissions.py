@@ -1,4 +1,4 @@
-"""Who may do what here, against what the real Kubernetes answered."""
+"""Permissions of onejob's default roles, compared with the real Kubernetes."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ NOT_NAMED = ("extensions", "resource.k8s.io")
 
 
 def authorizer() -> RbacAuthorizer:
-    """With the roles that every server has, and the bindings that were recorded with."""
+    """Return an authorizer with every server's roles, and the bindings of the recording."""
     policy = Policy()
     roles = [msgspec.convert(document, Role) for document in defaults.CLUSTER_ROLES]
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_the_same_words_refuse(refusal: dict[str, Any]) -> None:
 
 
 def _rules(role: dict[str, Any]) -> set[str]:
-    """One line for each part of a rule, so that the order and the grouping do not matter."""
+    """Return one line for each part of a rule, so that order and grouping do not matter."""
     return {
         f"{verb} {group}/{resource} {name} {url}".strip()
         for rule in role.get("rules") or ()
@@ -128,7 +128,7 @@ def _rules(role: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("ours", defaults.CLUSTER_ROLES, ids=lambda role: role["metadata"]["name"])
 def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
-    """What onejob adds or leaves out is named here, line by line."""
+    """Rules that onejob adds or omits are listed here, line by line."""
     name = ours["metadata"]["name"]
     if name in OWN:
         assert name not in {role["name"] for role in ROLES["clusterroles"]}
@@ -147,7 +147,7 @@ def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
             assert added == set()
             assert left_out == {"get /  /flagz", "get /  /statusz", "get /nodes/metrics"}
         case "system:kube-controller-manager":
-            # Here it fills the shared caches, and nothing else.
+            # Here it only fills the shared caches.
             assert _rules(ours) == {"list */*", "watch */*"}
             assert added == set()
         case "system:node":
@@ -161,12 +161,12 @@ def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
             assert (added, left_out) == (set(), set())
 
 
-#: Of controllers that Kubernetes has not.
+#: Controllers that Kubernetes does not have.
 OWN = {
     f"system:controller:{name}-controller"
     for name in ("queue", "pending-deadline", "mirror", "notification")
 }
-#: What our controllers do in another way than Kubernetes'.
+#: Rules for actions that our controllers do differently from Kubernetes'.
 ADDED = {
     "system:controller:job-controller": {"patch batch/jobs/status"},
     "system:controller:cronjob-controller": {"patch batch/cronjobs/status"},

@@ -1,4 +1,4 @@
-"""onejob does what Kubernetes did when it was recorded (`make differential RECORD=1`)."""
+"""Replay of the scenarios recorded on Kubernetes (`make differential RECORD=1`)."""
 
 from pathlib import Path
 

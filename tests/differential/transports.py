@@ -1,4 +1,4 @@
-"""How a scenario's requests reach a server: over HTTPS, or straight into the application.
+"""Transports of a scenario's requests: over HTTPS, or straight into the application.
 
 The second serves replays in virtual time, where a wait costs nothing; it is the same application
 with the same requests.
@@ -61,7 +61,7 @@ class Transport(Protocol):
     async def send(self, request: Request) -> Answer: ...
 
     def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Of a watch, as they come. The first one is the answer's code."""
+        """Yield the lines of a watch as they come. The first one is the status code."""
         ...
 
 
@@ -96,7 +96,7 @@ class HttpTransport:
 
 @asynccontextmanager
 async def over_https(kubeconfig: Path) -> AsyncIterator[HttpTransport]:
-    """As whoever the kubeconfig says."""
+    """Connect with the identity of the kubeconfig."""
     connection = load_kubeconfig(kubeconfig, SystemClock())
     credential = await connection.credentials.current()
     trust = ssl.create_default_context(cadata=connection.authority.decode())
@@ -120,7 +120,7 @@ async def over_https(kubeconfig: Path) -> AsyncIterator[HttpTransport]:
 
 
 class AppTransport:
-    """Requests are calls of the application: no sockets, so time may be virtual."""
+    """Transport that calls the application: no sockets, so time may be virtual."""
 
     def __init__(self, app: ApiApp, clock: Clock) -> None:
         self.clock = clock
@@ -183,7 +183,7 @@ class AppTransport:
 
 @asynccontextmanager
 async def in_virtual_time(folder: Path) -> AsyncIterator[AppTransport]:
-    """A control plane of its own, as `onejob serve --no-node` has it."""
+    """Start a control plane of its own, like `onejob serve --no-node`."""
     clock = virtual_clock()
     plane = await ControlPlane.start(
         Settings(folder, with_node=False), World(clock, Random(1), LoopCommitter())

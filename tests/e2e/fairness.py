@@ -1,11 +1,11 @@
-"""How long one user's small request takes while another floods the server.
+"""Benchmark of one user's latency while another user floods the server.
 
     python -m tests.e2e.fairness [--seconds 5] [--connections 64]
 
-A real `onejob serve` without a node; alice and bob are two users with tokens. Each line is one
-kind of flood by alice, and the milliseconds that bob's GET of a small ConfigMap takes meanwhile,
-asked for one at a time. The clients are processes of their own. To compare, run it with the
-sources of another revision first on PYTHONPATH.
+A real `onejob serve` without a node; alice and bob are two users with tokens. Each line is one kind
+of flood by alice, and the milliseconds that bob's sequential GETs of a small ConfigMap take
+meanwhile. The clients are processes of their own. To compare, run it with the sources of another
+revision first on PYTHONPATH.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _OBJECTS = 2000
 
 
 class _User:
-    """What a kubeconfig says: where the server is, and a token."""
+    """Server address and token of a kubeconfig."""
 
     def __init__(self, path: Path) -> None:
         config = yaml.safe_load(path.read_text())

@@ -1,5 +1,7 @@
-"""`python -m tests.e2e.faulty_serve FOLDER serve …`: onejob, whose supervisors have the faults
-that FOLDER says (see `tests.faults`)."""
+"""onejob with fault injection in its supervisors (see `tests.faults`).
+
+`python -m tests.e2e.faulty_serve FOLDER serve …` takes the faults from FOLDER.
+"""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""`make kill-rounds`: the server killed in the middle of a Job of 50 real Pods, round after round.
+"""`make kill-rounds`: repeated kills of the server in the middle of a Job of 50 real Pods.
 
-Each Pod appends its UID to one file: a UID that stands there twice ran twice, one that is missing
-never ran. After each round nothing of its Pods may be left among the processes.
+Each Pod appends its UID to one file: a UID that occurs twice ran twice, one that is missing never
+ran. After each round no process of its Pods may be left.
 """
 
 import argparse

@@ -1,20 +1,20 @@
-"""`python -m tests.e2e.ledger --rounds 300`: does onejob count what really happened?
+"""Long-running check of Pod accounting under faults: `python -m tests.e2e.ledger --rounds 300`.
 
-A real `onejob serve` lives on a small file system of its own. The processes of its Jobs write
-what they did (who, when, with which exit code) into a ledger on another one. Each round runs a
-Job while the disk is filled up, the supervisor's writes are cut short, and server, supervisor or
-both are killed with SIGKILL. Then the ledger is compared with what the API counted:
+A real `onejob serve` runs on a small file system of its own. The processes of its Jobs record their
+UID, times and exit codes in a ledger on another one. Each round runs a Job while the disk is filled
+up, the supervisor's writes are cut short, and server, supervisor or both are killed with SIGKILL.
+Then the ledger is compared with the counters of the API:
 
 - lost: a process ended by itself, and its Pod is not counted with that exit code;
 - doubled: a Pod was begun twice, or counted without having run;
-- harmed: a process was ended that nobody had a right to end.
+- harmed: a process was killed without a reason.
 
-What a killed supervisor leaves behind is ended by its successor, by design, and reported as a
-disruption, which these Jobs ignore. So only in a round in which the supervisor was killed a Pod
-may be disrupted: it began and did not end, or it ended around the kill and nobody had been told.
+A killed supervisor's processes are ended by its successor, by design, and reported as a disruption,
+which these Jobs ignore. So only in a round in which the supervisor was killed a Pod may be
+disrupted: it began and did not end, or it ended around the kill and its end had not been reported.
 
-Each round prints a line with the totals so far. SIGTERM and SIGINT end the run after the
-round under way, with its report.
+Each round prints a line with the totals so far. SIGTERM and SIGINT end the run after the present
+round, with its report.
 
 Needs root, for the file system, which lies in a mount namespace of this process alone.
 `tests.e2e.resume_rounds` does the same for runs that are killed and resumed.
@@ -44,7 +44,7 @@ PODS = 24
 PARALLELISM = 8
 #: The store keeps five minutes of history, and Pods wait when it has taken nearly all of it.
 _DISK_BYTES = 192 * 1024 * 1024
-#: The run may have the lowest claim to a busy machine.
+#: The run may have the lowest priority on a busy machine.
 _PATIENCE_SECONDS = 600.0
 
 JOB = """
@@ -73,7 +73,8 @@ spec:
         - {{name: LEDGER, value: "{folder}"}}
 """
 
-#: Every sixth index fails the first time it ends. SIGTERM is told, too: nobody should send it.
+#: Every sixth index fails the first time it ends. SIGTERM is recorded, too: it should never be
+#: sent.
 WORK = """
 echo "begin $UID_OF_POD $JOB_COMPLETION_INDEX" >> $LEDGER/ledger
 trap 'echo "harmed $UID_OF_POD" >> $LEDGER/ledger; exit 99' TERM INT HUP
@@ -94,7 +95,7 @@ class Tally:
     begun: int = 0
     ended: int = 0
     disrupted: int = 0
-    #: Ended by itself a moment before its supervisor was killed, and so done again.
+    #: Ended by itself just before its supervisor was killed, and therefore repeated.
     untold: int = 0
     short_writes: int = 0
     refused_writes: int = 0
@@ -154,7 +155,7 @@ def main() -> int:
 
 
 def stop_on_signals() -> list[int]:
-    """Filled with the signals that have asked for an end."""
+    """Return a list that is filled with the received termination signals."""
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: received.append(got))
@@ -196,7 +197,7 @@ QUICK_ROUNDS = (
 
 
 def long_rounds(number: int, seed: int) -> Iterator[set[str]]:
-    """Each fault in turn, with up to three others."""
+    """Yield each fault in turn, with up to three others."""
     rng = random.Random(seed)
     for turn in range(number):
         yield {FAULTS[turn % len(FAULTS)]} | set(rng.sample(FAULTS, rng.randrange(0, 4)))
@@ -225,7 +226,7 @@ def play(scene: Scene, number: int, chosen: set[str]) -> None:
         if what in ("kill server", "kill both"):
             scene.server.kill()
             if filled is not None and rng.random() < 0.5:
-                # Also in the dark, with a full disk, Pods go on and end.
+                # Pods go on and end also without a server and with a full disk.
                 time.sleep(rng.random() * 2)
                 filled.unlink(missing_ok=True)
                 filled = None
@@ -253,7 +254,7 @@ def wait_for_entries(ledger: Path, number: int) -> None:
 
 
 def restart(scene: Scene, filled: Path | None) -> None:
-    """A server may refuse to start on a full disk; then it has to start once there is room."""
+    """Restart the server. It may fail on a full disk; then it has to start once there is space."""
     try:
         scene.server.start()
     except AssertionError:
@@ -340,7 +341,7 @@ def exit_code(pod: dict[str, Any]) -> int | None:
 
 @contextlib.contextmanager
 def a_small_disk() -> Iterator[Path]:
-    """Seen by this process and its children only, and gone with them."""
+    """Mount a disk that only this process and its children see."""
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
     with tempfile.TemporaryDirectory(prefix="onejob-disk-") as name:
@@ -352,7 +353,7 @@ def a_small_disk() -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Leave not a single byte."""
+    """Fill the disk to the last byte."""
     path = disk / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -363,7 +364,7 @@ def fill(disk: Path) -> Path:
 
 
 def try_to_write(server: Server, number: int) -> int:
-    """How many writes the API refused, which it must survive, and say why."""
+    """Return the number of writes that the API refused, which it must survive, with the reason."""
     refused = 0
     for turn in range(2):
         document = {

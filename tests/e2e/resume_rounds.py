@@ -1,8 +1,8 @@
-"""`python -m tests.e2e.resume_rounds --rounds 50`: does `run --resume` run each index once?
+"""Long-running check of `run --resume`: `python -m tests.e2e.resume_rounds --rounds 50`.
 
 Each round starts `onejob run`, kills it with SIGKILL at a random moment and resumes it at once,
-several times. A third of the processes ignore SIGTERM. Every process records its start and its
-end in a ledger, and holds a lock of its index for as long as it lives:
+several times. A third of the processes ignore SIGTERM. Every process records its start and its end
+in a ledger, and holds a lock of its index for as long as it lives:
 
 - doubled: a process of an index started while another one of that index was alive;
 - repeated: an index ran again after one of its processes had exited with 0;
@@ -114,7 +114,7 @@ def play(folder: Path, rng: random.Random, tally: Tally) -> None:
             # By the id of the first run or by its name, which stands for the newest.
             command = resuming(onejob, rng) or first_command(folder)
         done = onejob.run(*command, timeout=_PATIENCE_SECONDS)
-        # Whatever failed for good gets another chance.
+        # Jobs that failed for good get another chance.
         if done.returncode == 1:
             done = onejob.run("run", "--resume", "sweep", timeout=_PATIENCE_SECONDS)
         if done.returncode != 0:
@@ -134,7 +134,7 @@ def first_command(folder: Path) -> list[str]:
 
 
 def resuming(onejob: CommandLine, rng: random.Random) -> list[str]:
-    """Empty if no run got far enough to be resumed."""
+    """Return the command, or an empty list if no run got far enough to be resumed."""
     records = sorted(onejob.data_dir.glob("runs/*/run.json"))
     kept = [path.parent.name for path in records if json.loads(path.read_text()).get("jobs")]
     return ["run", "--resume", rng.choice(["sweep", kept[0]])] if kept else []

@@ -1,4 +1,4 @@
-"""Requests made up by schemathesis from our own OpenAPI documents: none may break the server.
+"""Fuzzing with schemathesis, from our own OpenAPI documents: no request may break the server.
 
 make schemathesis
 """
@@ -25,11 +25,11 @@ _GROUPS: Final = {
     "apis/authentication.k8s.io/v1": 20,
 }
 _SEED: Final = "20261115"
-#: Answers to these have no end.
+#: Responses with these parameters are endless.
 _ENDLESS: Final = frozenset(("watch", "follow"))
 #: Bodies are described this deep; below, anything is tried. Whole PodSpecs take minutes each.
 _DEPTH: Final = 7
-#: Most requests should get past the question whether there is such an object.
+#: Existing names, so that most requests get past NotFound.
 _PLACES: Final = {"namespace": ["default"], "name": ["a", "b"]}
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
@@ -65,7 +65,7 @@ def main(schemathesis: Path) -> int:
 
 
 def simplified(document: dict[str, Any]) -> dict[str, Any]:
-    """The same operations, with bodies that are quick to make up and answers that end."""
+    """Return the same operations, with bodies that are quick to generate and finite responses."""
     schemas = document["components"]["schemas"]
     for item in document["paths"].values():
         operations = [item[method] for method in _METHODS if method in item]

@@ -1,7 +1,7 @@
-"""`make big-job`: a Job of a hundred thousand completions, watched from its start to its end.
+"""Job of a hundred thousand completions, watched from start to end: `make big-job`.
 
-Every status it ever has is looked at: how many Pods it lists as uncounted, how large that is,
-and whether a counter ever falls. A Job of one Pod is submitted in the midst of it.
+Every version of its status is checked: the number and size of its uncounted Pods, and that no
+counter decreases. A Job of one Pod is submitted while it runs.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ MEMORY_MAY_GROW_MB = 600
 
 @dataclass
 class Witness:
-    """What was seen of the big Job and of the small one."""
+    """Observations of the big Job and of the small one."""
 
     statuses: int = 0
     most_uids: int = 0
     most_uid_bytes: int = 0
     falls: int = 0
-    #: Commits, mostly for the big Job, while the small one was under way.
+    #: Commits, mostly for the big Job, while the small one was running.
     turns_of_small: int = 0
     most_cached_pods: int = 0
     last: Job | None = None
@@ -44,7 +44,7 @@ class Witness:
         uncounted = job.status.uncounted_terminated_pods
         uids = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
         self.most_uids = max(self.most_uids, len(uids))
-        # Each is written with its quotes and a comma.
+        # Each is encoded with its quotes and a comma.
         self.most_uid_bytes = max(self.most_uid_bytes, sum(len(uid) + 3 for uid in uids))
         if self.last is not None:
             self.falls += job.status.succeeded < self.last.status.succeeded
@@ -84,7 +84,7 @@ async def _watch(plane: ControlPlane, big: Key, witness: Witness, completions: i
             witness.turns_of_small = plane.store.commits
             await create_job(plane, "small")
         if witness.last is not None and witness.last.finished and witness.small_finished:
-            # What follows the end must still fit into memory, and into the store.
+            # The cleanup after the end must still fit into memory and into the store.
             await asyncio.sleep(60)
             return
 
@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def _memory_mb() -> int:
-    """The most this process has ever used."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

@@ -1,4 +1,4 @@
-"""Clients that come between the controller and the server, at the worst moment."""
+"""Intercepting clients between a controller and the server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from onejob.client.base import Client, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.objects.meta import Key
 
-#: May wait, or answer in the server's place.
+#: May wait, or return a result in the server's place.
 BeforeWrite = Callable[[Op], Awaitable[Result | None]]
 AfterWrite = Callable[[Op, Result], Awaitable[Result]]
 
@@ -20,7 +20,7 @@ async def _as_it_is(op: Op, result: Result) -> Result:
 
 
 class Interceptor:
-    """Passes everything on, unless it is told otherwise; writes go one at a time."""
+    """Client that passes everything on by default; writes go one at a time."""
 
     def __init__(
         self, inner: Client, before: BeforeWrite = _no_answer, after: AfterWrite = _as_it_is
@@ -33,7 +33,7 @@ class Interceptor:
         self.written: list[Op] = []
 
     def hold_back(self, resource: str, *, lists: bool = True) -> None:
-        """Let watches of a resource, and lists, wait until it is released."""
+        """Delay watches of a resource, and lists, until it is released."""
         self._held_back[resource] = asyncio.Event()
         if not lists:
             self._lists_go_on.add(resource)

@@ -1,4 +1,4 @@
-"""Folders in memory: hundreds of stores are opened here, and none must outlive the machine."""
+"""Fixture: folders in memory. Hundreds of stores are opened here, and none is needed afterwards."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A Job controller beside a garbage collector."""
+"""Job controller together with a garbage collector."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.scripted_cluster import Cluster, RunningController
 
 
 async def start_with_collector(cluster: Cluster, client: Client | None = None) -> RunningController:
-    """The Job controller, and somebody who deletes what the deleted leave behind."""
+    """Start the Job controller and a garbage collector."""
     running = await cluster.start_job_controller(client)
     informers = SharedInformers(cluster.client)
     recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)

@@ -1,4 +1,4 @@
-"""Terms of a control plane: each on the data the one before left, with gates of its own."""
+"""Successive control planes ("terms"), each on the data of the previous one, with its own gates."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ class Term:
         ]
 
     async def reasons(self) -> list[str]:
-        """Of all events, in the order they were told."""
+        """Return the reasons of all events, in the order in which they were written."""
         listing = await self.cluster.client.list(Selection(EVENTS))
         events = [msgspec.json.decode(document) for document in listing.documents]
         events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
@@ -50,7 +50,7 @@ class Term:
 async def a_term(
     folder: Path, gates: str = "", *, script: Script = lambda pod: None, **settings: Any
 ) -> AsyncIterator[Term]:
-    """API server, Job controller and a node whose Pods end as the script says (never)."""
+    """Run API server, Job controller and a node whose Pods end as the script says (never)."""
     async with a_cluster(folder, seed=_seed(), gates=parse_gates(gates), **settings) as cluster:
         node = cluster.start_node(script)
         controller = await cluster.start_job_controller()
@@ -62,7 +62,7 @@ async def a_term(
 
 @asynccontextmanager
 async def a_plane(folder: Path, gates: str = "", **settings: Any) -> AsyncIterator[ControlPlane]:
-    """Everything that `onejob serve` runs but HTTPS; Pods end at once."""
+    """Run everything that `onejob serve` runs except HTTPS; Pods end at once."""
     plane = await ControlPlane.start(
         Settings(
             data_dir=folder,
@@ -79,7 +79,7 @@ async def a_plane(folder: Path, gates: str = "", **settings: Any) -> AsyncIterat
 
 
 def _seed() -> int:
-    """Another one for each term: names and UIDs must not repeat."""
+    """Return a new seed for each term: names and UIDs must not repeat."""
     return int(asyncio.get_running_loop().time())
 
 
@@ -114,5 +114,5 @@ async def names(plane: ControlPlane, resource: str) -> list[str]:
 
 
 async def settled() -> None:
-    """Long enough for everything that does not wait on purpose."""
+    """Sleep long enough for everything that does not wait on purpose."""
     await asyncio.sleep(30)

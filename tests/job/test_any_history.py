@@ -1,7 +1,8 @@
-"""Whatever happens to a Job, its Pods and its controller, in whatever order: the checks of the
-simulator hold. Here hypothesis chooses what happens, and finds the shortest history that fails.
+"""Property-based test of Job histories with the invariants of the simulator.
 
-The controller, the API and the store are those of production. Only the node follows a script.
+Hypothesis chooses the events of a Job, its Pods and its controller, and finds the shortest history
+that fails. The controller, the API and the store are those of production. Only the node follows a
+script.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from sim.history import History
 from sim.rights import Rights
 from tests.scripted_cluster import Cluster, RunningController, Script, a_cluster
 
-#: Faults of the way to the API, as `sim.api.FaultyClient` asks for them.
+#: Faults between controller and API, as `sim.api.FaultyClient` requests them.
 FAULTS = ("lost answer", "refused write", "late watch", "split watch", "broken watch",
           "expired watch", "right taken away")  # fmt: skip
 DEEDS = ("wait", "restart", "delete a Pod", "scale", "resize", "suspend", "resume")
@@ -63,14 +64,14 @@ def job_specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class Planned:
-    """Each fault that was ordered happens once, at the next occasion."""
+    """Fault source in which each ordered fault happens once, at the next occasion."""
 
     def __init__(self) -> None:
         self.ordered: Counter[str] = Counter()
         self.calm = False
 
     def count(self, kind: str) -> None:
-        """Nobody looks at how many there were."""
+        """Do nothing: these tests do not use the counters."""
 
     def happens(self, kind: str) -> bool:
         if not self.ordered[kind]:
@@ -102,7 +103,7 @@ class Scene:
         self._faults.calm = True
         await self._edit(suspend=False, parallelism=3)
         await self._cluster.until_finished(self._job, within=6 * 3600)
-        # Finalizers of the last Pods may still be on their way off.
+        # Finalizers of the last Pods may still have to be removed.
         await asyncio.sleep(120)
         assert self._controller is not None
         await self._controller.stop()
@@ -141,7 +142,7 @@ class Scene:
 
 
 def script(codes: Sequence[int]) -> Script:
-    """The Pods end with these codes, in turn; all others succeed."""
+    """Return a script in which Pods end with these codes, in turn; all others succeed."""
     ends: dict[str, int] = {}
 
     def exit_code(pod: Pod) -> int:
@@ -185,7 +186,7 @@ async def live(
 def test_no_history_breaks_a_promise(
     spec: dict[str, Any], codes: list[int], steps: list[Step]
 ) -> None:
-    # In memory, where there is such a place: syncing would be most of the time.
+    # In memory, if possible: syncing would take most of the time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="onejob-history-", dir=place) as folder:
         judge = run_virtual(live(Path(folder), spec, codes, steps))

@@ -1,4 +1,4 @@
-"""Syncs come at once when there is time for them, together when there is not, and cheaply."""
+"""Timing and cost of syncs: at once when idle, batched under load, and cheap."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ async def end_pods(term: Term, pods: list[Pod]) -> None:
 
 
 def test_an_idle_controller_acts_at_once(tmp_path: Path) -> None:
-    """Without letting a moment of time pass: upstream would wait for a second."""
+    """Without any passage of time: upstream would wait for a second."""
 
     async def main() -> None:
         async with a_term(tmp_path) as term:
@@ -55,7 +55,7 @@ def test_that_counted_pods_are_cleared_away_is_no_urgent_news(tmp_path: Path) ->
             await term.cluster.create_job(completions=1000, parallelism=20)
             await settled()
             ended = await term.cluster.pods()
-            # Those that are to replace them shall bring no news of their own.
+            # The replacement Pods must cause no events of their own.
             term.cluster.tasks.pop().cancel()
             await end_pods(term, ended)
             await settled()
@@ -104,7 +104,7 @@ def test_a_job_at_rest_is_left_alone(tmp_path: Path) -> None:
 def test_a_sync_asks_only_of_pods_that_changed_whose_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the Job's other Pods nor strangers in its namespace are looked through."""
+    """Neither the Job's other Pods nor unrelated ones of its namespace are examined."""
     asked: list[str] = []
     real = claiming.claim_of
 
@@ -187,7 +187,7 @@ def test_a_pod_that_no_longer_matches_is_let_go_without_being_counted(tmp_path: 
 
 
 class CreateBatches(CountingClient):
-    """Remembers how many Pods were created with each call."""
+    """Client that records the number of Pods created with each call."""
 
     def __init__(self, inner: Client) -> None:
         super().__init__(inner)
@@ -201,7 +201,7 @@ class CreateBatches(CountingClient):
 
 
 def test_pods_are_created_in_batches_that_grow_from_sync_to_sync(tmp_path: Path) -> None:
-    """Each batch is a round trip on a cluster: a Job that does well needs one a sync."""
+    """Each batch is a round trip on a cluster: a successful Job needs one per sync."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:

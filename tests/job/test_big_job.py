@@ -1,4 +1,4 @@
-"""A Job of three thousand Pods, with a small one beside it; `make big-job` runs 100,000."""
+"""Job of three thousand Pods, with a concurrent small one; `make big-job` runs 100,000."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The controller killed after every write of many kinds of lives: each ends as if it had not.
+"""Controller killed after every write, in many scenarios: the outcome is the same as without.
 
 `tests/controllers/test_job_crashes.py` does so for plain Jobs of fifty Pods.
 """
@@ -26,19 +26,19 @@ Deed = Callable[[Cluster, Key], Awaitable[None]]
 @dataclass(frozen=True)
 class Life:
     spec: dict[str, Any]
-    #: A fresh script for each telling of it.
+    #: Returns a fresh script for each run.
     script: Callable[[], Script]
-    #: What somebody does, by the second.
+    #: Actions of users, by second.
     deeds: dict[float, Deed] = field(default_factory=dict)
     runs_seconds: float = 1.0
-    #: What may differ. Pods are stopped before the verdict that stops them is written, as
-    #: upstream does it; whoever dies in between finds Pods deleted by he knows not whom, and
-    #: such Pods have failed.
+    #: Status fields that may differ. Pods are deleted before the verdict that stops them is
+    #: written, as upstream does it; a controller restarted in between finds Pods deleted by an
+    #: unknown client, and these have failed.
     blurred: tuple[str, ...] = ()
 
 
 def by_index(*codes: int | None) -> Callable[[], Script]:
-    """How the Pods of each index end; None: never."""
+    """Return a script with the exit code of the Pods of each index; None: they never end."""
 
     def script(pod: Pod) -> int | None:
         index = completion_index(pod)
@@ -126,7 +126,7 @@ def outcome(job: Job) -> dict[str, Any]:
 
 
 async def tell(life: Life, folder: Path, dies_after: int | None) -> tuple[dict[str, Any], int]:
-    """Returns how it ended, and how many writes that took."""
+    """Return the outcome and the number of writes."""
     async with a_cluster(folder) as cluster:
         node = cluster.start_node(life.script())
         node.runs_seconds = life.runs_seconds

@@ -1,5 +1,7 @@
-"""Edge cases that only show where several parts meet; the others are with the part they
-concern. All are named after their number (`test_edge_NN_…`), and all numbers are there."""
+"""Edge cases that involve several components; the others are tested with their component.
+
+All are named after their number (`test_edge_NN_…`), and all numbers exist.
+"""
 
 import asyncio
 import re
@@ -66,8 +68,11 @@ def slot_name(moment: datetime) -> str:
 def test_edge_19_what_is_known_to_be_written_is_waited_for_before_pods_are_counted(
     tmp_path: Path,
 ) -> None:
-    """Judged after the Pods are listed, a cache that is behind could vouch for a list that
-    lacks Pods: they would be created twice."""
+    """A cache must be checked before the Pods are listed.
+
+    A lagging cache checked afterwards could confirm a list that lacks Pods: they would be created
+    twice.
+    """
 
     async def main() -> None:
         async with a_term(tmp_path) as term:
@@ -338,7 +343,7 @@ def test_edge_61_every_is_anchored_on_the_last_run_and_names_have_minutes(tmp_pa
     run_virtual(main())
 
 
-# --- what is printed --------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def printed(now: str, status: dict[str, Any], **metadata: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A full disk at any moment of a Job's life: what was not kept is done again, nothing twice."""
+"""Full disk at any moment of a Job: lost writes are repeated, and nothing happens twice."""
 
 from pathlib import Path
 
@@ -10,8 +10,10 @@ from tests.scripted_cluster import a_cluster
 
 
 async def live(folder: Path, mode: str, failing: range) -> tuple[int, int, int]:
-    """Succeeded, failed, and how many commits it took; those in `failing` fail, counted from
-    the creation of the Job on."""
+    """Return the numbers of succeeded Pods, failed Pods and commits.
+
+    Commits in `failing` fail, counted from the creation of the Job on.
+    """
     committer = FailingCommitter()
     async with a_cluster(folder, committer=committer) as cluster:
         job = await cluster.create_job(

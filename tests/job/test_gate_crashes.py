@@ -1,5 +1,7 @@
-"""Tracking is switched off and on again by servers that die, after every write: what ended before
-is counted by one of them, and only once."""
+"""Tracking gate switched off and on by servers that crash after every write.
+
+Pods that ended before are counted by exactly one of the servers.
+"""
 
 import asyncio
 from itertools import count
@@ -18,7 +20,10 @@ OFF = "JobTrackingWithFinalizers=false"
 
 
 async def _live(folder: Path, mode: str, phase: str, dies_after: int, *, deleted: bool) -> bool:
-    """Of two Pods that ended unseen. Returns whether the second server died as it was to."""
+    """Run a Job with two Pods that ended unseen.
+
+    Return whether the second server crashed as planned.
+    """
     async with a_term(folder) as term:
         job = await term.cluster.create_job(
             completions=4, parallelism=2, completionMode=mode, backoffLimit=50

@@ -1,7 +1,7 @@
-"""Every order in which the gates of tracking and managedBy are switched, with Pods in every state
-at each switch: nobody is held for ever, no work is lost, no failure is forgotten.
+"""All orders of switching the gates of tracking and managedBy, with Pods in every state.
 
-Each term is a server of its own on the data of the one before.
+No Pod keeps its finalizer forever, no work is lost, no failure is forgotten. Each term is a server
+of its own on the data of the one before.
 """
 
 from itertools import product
@@ -29,12 +29,12 @@ ORDERS = list(product([True, False], repeat=3))
 
 
 def for_ever(pod: Pod) -> int | None:
-    """They run until somebody ends them."""
+    """Let the Pod run until it is stopped."""
     return None
 
 
 async def orphan(term: Term, job: Key) -> None:
-    """Its Pods are left alone in the world, while nobody looks."""
+    """Remove the owner references of the Job's Pods, while no controller runs."""
     await term.controller.stop()
     gone = msgspec.json.encode({"metadata": {"ownerReferences": None}})
     pods = await term.pods_of(job.name)
@@ -44,7 +44,7 @@ async def orphan(term: Term, job: Key) -> None:
 
 
 async def end_unseen(term: Term, job: Key, phase: str) -> None:
-    """Its Pods end between the last look of this server and the first of the next."""
+    """End the Job's Pods between the last sync of this server and the first of the next."""
     await term.controller.stop()
     for pod in await term.pods_of(job.name):
         body = msgspec.json.encode({"status": {"phase": phase}})
@@ -52,7 +52,7 @@ async def end_unseen(term: Term, job: Key, phase: str) -> None:
 
 
 async def leave(term: Term, job: Key, how: str) -> None:
-    """What happens to a Job's Pods while no server looks."""
+    """Change the Job's Pods while no controller runs."""
     match how:
         case "ended":
             await end_unseen(term, job, "Succeeded")
@@ -81,7 +81,7 @@ def test_tracking_may_be_switched_in_any_order(
             async with a_term(tmp_path, gates[on], script=for_ever) as term:
                 await settled()
                 for job, made_on in jobs.items():
-                    # By today's rule, what was started without a finalizer ends unnoticed.
+                    # By today's rule, Pods started without a finalizer are not counted.
                     counted = made_on or not on or gates is ANNOTATED
                     await check(term, job, counted=counted, tracked=on)
                 job = await term.cluster.create_job(f"runs-{number}", completions=2, parallelism=2)
@@ -98,7 +98,7 @@ def test_tracking_may_be_switched_in_any_order(
                 assert held == [], "all has ended, and nobody is held"
 
     async def check(term: Term, job: Key, *, counted: bool, tracked: bool) -> None:
-        """What the terms before left is free, or held by a Job that will count it."""
+        """Check that Pods of earlier terms have no finalizer, or a Job that will count them."""
         if at_switch == "orphaned":
             alone = [p for p in await term.cluster.pods() if p.metadata.controller_ref is None]
             assert len(alone) >= 2
@@ -121,12 +121,14 @@ def test_tracking_may_be_switched_in_any_order(
 def test_managed_by_may_be_switched_in_any_order(
     tmp_path: Path, order: tuple[bool, ...], at_switch: str
 ) -> None:
-    """Pods that this server started for another controller's Job, while the gate was off, are
-    not held for ever once it is on again."""
+    """Pods started for another controller's Job while the gate was off lose their finalizer.
+
+    They must not keep it forever once the gate is on again.
+    """
     job = Key(JOBS, "default", "runs")
 
     async def main() -> None:
-        # Made while the gate is on: where it is off, a new Job loses the field.
+        # Created while the gate is on: where it is off, a new Job loses the field.
         async with a_term(tmp_path, MANAGED[True]) as term:
             await term.cluster.create_job(
                 "runs", managedBy=THEIRS, completions=100, parallelism=2, backoffLimit=100
@@ -146,12 +148,12 @@ def test_managed_by_may_be_switched_in_any_order(
 
 
 def held_in_vain(pods: list[Pod]) -> list[str]:
-    """Pods that have ended, or are to go, and that nobody will count."""
+    """Return ended or deleted Pods with a finalizer that no controller will remove."""
     return [p.metadata.name for p in pods if is_tracked(p) and (p.terminal or p.metadata.deleting)]
 
 
 def test_pods_of_another_controller_keep_their_finalizer(tmp_path: Path) -> None:
-    """It may be the same finalizer, and it is theirs to remove."""
+    """It may be the same finalizer, but it is theirs to remove."""
 
     async def main() -> None:
         async with a_term(tmp_path) as term:
@@ -188,7 +190,7 @@ def test_pods_of_another_controller_keep_their_finalizer(tmp_path: Path) -> None
 def test_a_limit_of_failed_pods_does_not_defeat_the_backoff_limit_without_finalizers(
     tmp_path: Path, limit: int
 ) -> None:
-    """Counted by existence, a failed Pod must be there until its Job has ended."""
+    """Without finalizers, a failed Pod must exist until its Job has ended to be counted."""
 
     async def main() -> None:
         async with a_term(tmp_path, TODAY[False], script=lambda pod: 1) as term:
@@ -215,7 +217,7 @@ def test_the_name_of_the_finalizer_is_that_of_the_annotation_too(tmp_path: Path,
             document = await term.document(job)
             assert set(document["metadata"]["annotations"]) == {name}
             assert [pod.metadata.finalizers for pod in await term.cluster.pods()] == [(name,)]
-        # Under the other name the Job is still one that is tracked.
+        # Under the other name the Job is still a tracked one.
         async with a_term(tmp_path, ANNOTATED[True], script=lambda pod: 0) as term:
             finished = await term.cluster.until_finished(job)
             assert finished.status.succeeded == 1

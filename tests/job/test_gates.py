@@ -1,4 +1,4 @@
-"""Gates switched on, off and on again, on the same data, as the proposals describe it."""
+"""Feature gates switched on, off and on again on the same data, as the proposals describe it."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ def is_held(pod: Pod) -> bool:
 
 
 def test_tracking_on_off_and_on_again_with_the_annotation(tmp_path: Path) -> None:
-    """A Job that was tracked is counted by existence for life once the gate was off."""
+    """Once the gate was off, a formerly tracked Job is counted without finalizers for good."""
 
     async def main() -> None:
         spec = {"completions": 4, "parallelism": 2}
@@ -121,7 +121,8 @@ def test_tracking_on_off_and_on_again_by_todays_rule(tmp_path: Path) -> None:
             assert not any(map(is_held, await term.pods_of("job")))
         async with a_term(tmp_path, script=lambda pod: 0) as term:
             finished = await term.cluster.until_finished(job, within=60)
-            # The two that were started without a finalizer end unnoticed, and are replaced.
+            # The two Pods started without a finalizer are not counted when they end, and are
+            # replaced.
             assert finished.status.succeeded == 6
             assert len(await term.pods_of("job")) == 8
 
@@ -306,7 +307,7 @@ def test_the_deadline_begins_anew_when_a_job_is_resumed(tmp_path: Path, gate: bo
 
 
 def test_pods_with_either_finalizer_are_counted_whichever_is_written(tmp_path: Path) -> None:
-    """The server is restarted with the other name in the midst of a Job."""
+    """The server is restarted with the other name in the middle of a Job."""
 
     async def main() -> None:
         async with a_term(tmp_path, tracking_finalizer=TRACKING_AS_PROPOSED) as term:

@@ -1,4 +1,4 @@
-"""A write that happened, but was never answered: nothing is decided on caches that lack it."""
+"""Lost responses to successful writes: no decision is based on caches that lack the write."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -13,7 +13,7 @@ from tests.scripted_cluster import a_cluster
 
 
 class LosesAnAnswer(LocalClient):
-    """Once, when it is told to; and what it tells of Jobs from then on comes late."""
+    """Client that loses one response on command, and delivers Jobs late from then on."""
 
     loses = False
 
@@ -33,7 +33,7 @@ class LosesAnAnswer(LocalClient):
 
 
 def test_an_index_that_failed_is_not_tried_again(tmp_path: Path) -> None:
-    """Its Pod is counted and freed, and only the Job's status tells that it has failed."""
+    """Its Pod is counted and gone, and only the Job's status records the failure."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:

@@ -1,6 +1,6 @@
-"""A controller of somebody else's: it drives its Job over HTTPS, and the server keeps it honest.
+"""External Job controller (managedBy): it drives its Job over HTTPS, and the API validates it.
 
-The built-in controllers run all the while, and keep their hands off.
+The built-in controllers run meanwhile and leave its Jobs alone.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ END = "2026-01-01T00:01:00Z"
 
 @asynccontextmanager
 async def a_client(folder: Path) -> AsyncIterator[tuple[HttpsServer, HttpClient]]:
-    """Of a whole server whose Pods end at once."""
+    """Run a whole server whose Pods end at once, with a client."""
     server = await HttpsServer.start(
         Settings(folder / "data", NodeOptions(runtime="simulated", name="node")),
         host="127.0.0.1",
@@ -94,12 +94,12 @@ def conditions(*kinds: str) -> list[dict[str, str]]:
     return [condition(kind) for kind in kinds]
 
 
-# --- the outside controller -------------------------------------------------------------------
+# --- the external controller ------------------------------------------------------------------
 
 
 @dataclass
 class OutsideController:
-    """Runs each of its Jobs' Pods one after the other, and reports what became of them."""
+    """Controller that runs its Jobs' Pods one after the other, and reports their outcome."""
 
     client: Client
     reports: list[dict[str, Any]] = field(default_factory=list)
@@ -111,7 +111,7 @@ class OutsideController:
         for number in range(job.spec.completions or 1):
             await self._run_one(job, number)
             await self._report(key, {"succeeded": number + 1})
-        # "Precede" means to be there, if only in the same write.
+        # "Precede" includes the same write.
         await self._report(
             key,
             {
@@ -160,7 +160,7 @@ def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> None:
         assert job.status.succeeded == 2
         stored = msgspec.json.decode(await client.get(key))
         assert stored["status"] == controller.reports[-1], "nobody else wrote to it"
-        # Ours has run meanwhile, so it has had the time to do harm.
+        # Ours has finished meanwhile, so the built-in controller had time to interfere.
         ours = await create_job(client, "ours", managedBy="kubernetes.io/job-controller")
         async for batch in client.watch(Selection(JOBS, "default"), after=job.metadata.revision):
             if any(e.key == ours and read_job(e.document).finished for e in batch):
@@ -186,7 +186,7 @@ def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-# --- what it may not write --------------------------------------------------------------------
+# --- refused writes ---------------------------------------------------------------------------
 
 INDEXED = {"completionMode": "Indexed", "completions": 4, "backoffLimitPerIndex": 1}
 PLAIN: dict[str, Any] = {"completions": 4}
@@ -198,7 +198,7 @@ COMPLETE = {
 }
 FAILED = {"startTime": START, "conditions": conditions("FailureTarget", "Failed")}
 
-#: The Job, a status that is accepted, a change of it that is not, where and why.
+#: The Job, an accepted status, a refused change of it, and its field and reason.
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]] = [
     *(
         (PLAIN, {}, {counter: -1}, f"status.{counter}", "must be greater than or equal to 0")
@@ -419,7 +419,7 @@ def test_an_outside_controller_is_refused_every_invalid_status(tmp_path: Path) -
 
 
 def test_success_criteria_cannot_be_added_to_a_job_that_completed_without(tmp_path: Path) -> None:
-    """Such a Job can only come from a time when its gate was off."""
+    """Such a Job can only stem from a time when its gate was off."""
 
     async def before() -> None:
         gates = "JobManagedBy=false"
@@ -453,7 +453,7 @@ def test_with_the_gate_off_only_the_old_rules_apply(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-# --- what follows for CronJobs ----------------------------------------------------------------
+# --- consequences for CronJobs ----------------------------------------------------------------
 
 
 def test_a_cronjob_that_forbids_waits_for_the_outside_controller_to_finish(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The controller remembers Jobs that are under way, and nothing else."""
+"""Memory of the Job controller: only unfinished Jobs are kept."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every metric of the Job controller, read from the exposition after Jobs have run."""
+"""All metrics of the Job controller, read from the exposition after Jobs have run."""
 
 import asyncio
 import re
@@ -44,7 +44,7 @@ def rule(action: str, code: int) -> dict[str, Any]:
     return {"action": action, "onExitCodes": {"operator": "In", "values": [code]}}
 
 
-#: The metrics of SEMANTICS 8.2 with their labels, beside those of the proposals.
+#: The metrics of SEMANTICS 8.2 with their labels, and the ones of the proposals.
 DECLARED = {
     "job_controller_job_sync_duration_seconds": "completion_mode result action",
     "job_sync_duration_seconds": "completion_mode result action",
@@ -124,7 +124,7 @@ def test_a_plain_job_is_measured(tmp_path: Path) -> None:
                 read, "job_sync_total", **synced
             )
             assert figure(read, f"{name}_bucket", **synced, le="65.536") >= 1
-        # A sync of a finished Job is skipped, and what is skipped is not measured.
+        # Skipped syncs of finished Jobs are not measured.
         actions = {
             dict(labels)["action"]
             for name, labels in read
@@ -317,7 +317,7 @@ def test_syncs_put_off_for_a_stale_cache_are_measured(
             job = await term.cluster.create_job(completions=9)
             await settled()
             client.hold_back(late)
-            # What it writes now it cannot see, and then it is asked to look again.
+            # It cannot see its own writes now, and is then triggered again.
             if late == PODS:
                 for parallelism in (2, 3):
                     body = msgspec.json.encode({"spec": {"parallelism": parallelism}})

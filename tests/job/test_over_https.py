@@ -1,4 +1,4 @@
-"""The same controller at the other end of a network, as on a real cluster."""
+"""Job controller over a network, as on a real cluster."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What happens between two steps of the controller, or behind its back."""
+"""Concurrent changes between two steps of the controller."""
 
 import asyncio
 from pathlib import Path
@@ -57,7 +57,7 @@ async def end_pod(cluster: Cluster, pod: Key, phase: str = "Succeeded") -> None:
 
 
 def test_a_pod_that_ends_while_it_is_adopted_is_seen_to_have_ended(tmp_path: Path) -> None:
-    """Its end may be seen before the answer to the adoption is."""
+    """Its end may be seen before the response to the adoption."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
@@ -108,7 +108,7 @@ def test_a_pod_that_is_adopted_is_not_freed_as_an_orphan_afterwards(tmp_path: Pa
 def test_pods_that_have_just_begun_to_run_are_stopped_at_the_first_attempt(
     tmp_path: Path,
 ) -> None:
-    """That they were placed and run is quiet: a cache may not show it yet."""
+    """Binding and start of a Pod are quiet changes: a cache may not show them yet."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
@@ -167,7 +167,7 @@ def test_a_pod_is_no_orphan_because_its_job_is_not_in_the_cache_yet(tmp_path: Pa
 
 
 def test_a_pod_that_appears_after_its_job_has_finished_is_freed(tmp_path: Path) -> None:
-    """Such as one whose creation was slow to be answered."""
+    """For example one whose creation was answered late."""
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
@@ -193,7 +193,7 @@ def test_a_pod_that_appears_after_its_job_has_finished_is_freed(tmp_path: Path) 
 def test_jobs_counted_by_existence_find_their_ended_pods_after_a_restart(
     tmp_path: Path, jobs_first: bool
 ) -> None:
-    """Whichever of Jobs and Pods is listed first."""
+    """Whether Jobs or Pods are listed first."""
 
     async def main() -> None:
         gates = FeatureGates({"JobTrackingWithFinalizers": False})
@@ -321,7 +321,10 @@ def test_a_pod_whose_creation_was_not_answered_is_not_created_again(tmp_path: Pa
 
 
 def test_a_pod_whose_going_is_not_seen_is_counted_once(tmp_path: Path) -> None:
-    """Freeing a deleted Pod removes it; the answer is lost, and its end is long in coming."""
+    """Removing the finalizer of a deleted Pod removes the Pod.
+
+    The response is lost, and the watch shows it late.
+    """
 
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""The reference pages name everything there is, and nothing there is not."""
+"""Completeness of the reference pages: they name everything that exists, and nothing else."""
 
 import re
 from pathlib import Path

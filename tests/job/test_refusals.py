@@ -1,4 +1,4 @@
-"""Whatever the server answers to whichever write, the Job comes to the same end."""
+"""Errors in response to any write: the Job has the same outcome."""
 
 import asyncio
 import itertools
@@ -55,10 +55,10 @@ def some_fail() -> Script:
 
 
 def troubles() -> Iterator[Any]:
-    """What kind of write, answered how, and whether it was carried out all the same."""
+    """Yield a kind of write, its response, and whether it was carried out nevertheless."""
     for write, error in itertools.product(IS, ERRORS):
         if isinstance(error, NotFound) and write in ("freeing", "deletion"):
-            continue  # Then the Pod is gone, and nothing is left to be done.
+            continue  # Then the Pod is gone, and there is nothing left to do.
         name = f"{write}-{type(error).__name__}"
         yield pytest.param(write, error, False, id=name)
         if error.code >= 500:
@@ -72,7 +72,7 @@ def test_any_write_may_be_answered_with_any_error(
 ) -> None:
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
-            # The one Pod too many is deleted by one write.
+            # The one surplus Pod is deleted by one write.
             trouble = [error] * (1 if write == "deletion" else 3)
 
             async def before(op: Op) -> Result | None:
@@ -108,7 +108,7 @@ def test_any_write_may_be_answered_with_any_error(
 
 
 def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path) -> None:
-    """Otherwise the Job seems to wait for Pods that have ended."""
+    """Otherwise the Job would seem to wait for Pods that have ended."""
     allowed = False
 
     class MayNotPatchPods(LocalClient):
@@ -146,7 +146,7 @@ def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path
 
 
 async def _with_deletion(folder: Path, position: int, propagation: Any, again: bool) -> int:
-    """Delete the Job after the write of this number. Returns how many there were."""
+    """Delete the Job after the write with this number. Return the number of writes."""
     async with a_cluster(folder) as cluster:
         count = 0
         deleted = asyncio.Event()
@@ -167,7 +167,7 @@ async def _with_deletion(folder: Path, position: int, propagation: Any, again: b
         if position:
             await deleted.wait()
             if propagation != "Background":
-                # It stays until its dependents are seen to.
+                # It stays until its dependents are processed.
                 await asyncio.sleep(60)
             if again:
                 key = await cluster.create_job(**spec)

@@ -1,4 +1,4 @@
-"""A control plane that is restarted waits for as long as the one before it would have."""
+"""Backoff across restarts: a new control plane waits as long as the old one would have."""
 
 import asyncio
 from datetime import datetime
@@ -28,7 +28,7 @@ def created(pod: Pod) -> datetime:
 
 
 def waits_between(pods: list[Pod]) -> list[float]:
-    """Seconds from the end of each Pod to the creation of the next."""
+    """Return the seconds from the end of each Pod to the creation of the next."""
     return [
         (created(after) - finish_time(before)).total_seconds()
         for before, after in pairwise(sorted(pods, key=created))
@@ -48,7 +48,7 @@ def test_a_restart_does_not_shorten_the_wait_before_a_retry(
             return waits_between(await term.pods_of("job"))
 
     waits = run_virtual(main())
-    # Times of Pods are cut to the second, so that a wait may read as one more.
+    # Times of Pods are truncated to seconds, so a wait may read as one more.
     assert [round(wait, -1) for wait in waits] == [10, 20, 40, 80, 160]
 
 
@@ -86,7 +86,7 @@ def test_failures_before_the_last_success_are_forgiven_after_a_restart_too(tmp_p
 
 
 def test_pods_that_were_listed_but_not_freed_count_once_after_a_restart(tmp_path: Path) -> None:
-    """The UID is in the status, the Pod still holds the finalizer."""
+    """The UID is in the status, and the Pod still has the finalizer."""
 
     async def main() -> list[float]:
         async with a_term(tmp_path, script=fails) as term:
@@ -108,7 +108,7 @@ def test_pods_that_were_listed_but_not_freed_count_once_after_a_restart(tmp_path
 
 
 def test_a_limit_of_kept_pods_does_not_shorten_the_wait_after_a_restart(tmp_path: Path) -> None:
-    """Only the last failed Pod is there, but the status says how many failed."""
+    """Only the last failed Pod exists, but the status has the number of failures."""
 
     async def main() -> float:
         async with a_term(tmp_path, script=fails) as term:
@@ -153,7 +153,7 @@ def test_a_restart_does_not_shorten_the_wait_of_an_index(tmp_path: Path) -> None
 
 
 def test_a_job_without_any_trace_of_its_failed_pods_retries_at_once(tmp_path: Path) -> None:
-    """There is nothing to tell when they ended."""
+    """The times of their ends are unknown."""
 
     async def main() -> int:
         async with a_term(tmp_path, script=fails) as term:

@@ -1,4 +1,4 @@
-"""What the original proposals had and upstream does not: fields, subresource, status fields."""
+"""Features of the original proposals that upstream lacks: fields, subresource, status fields."""
 
 import asyncio
 import json
@@ -137,7 +137,7 @@ def test_fields_of_the_proposals_pass_through_a_cronjob(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-# --- what is shown ----------------------------------------------------------------------------
+# --- views ------------------------------------------------------------------------------------
 
 
 async def called(
@@ -196,7 +196,7 @@ def test_original_status_fields_are_shown_on_request_and_never_stored(
                 (condition,) = shown["status"]["conditions"]
                 assert condition["lastProbeTime"] == START
                 assert condition.get("lastHeartbeatTime") == (START if gate else None)
-            # What was shown may be sent back, even to a strict server, and changes nothing.
+            # Shown values may be sent back, even to a strict server, and change nothing.
             read["status"]["creationTime"] = "2001-01-01T00:00:00Z"
             again = await called(
                 wire, "PUT", f"{JOBS_PATH}/job/status?fieldValidation=Strict", read
@@ -257,8 +257,10 @@ def test_a_job_left_to_others_is_logged_with_the_name_of_its_controller(
 def test_a_pod_that_was_stopped_by_suspending_its_job_does_not_fail_it(
     tmp_path: Path, limit: int | None
 ) -> None:
-    """It was let go before it was stopped: no rule looks at how it ended, whether it is kept in
-    sight for other reasons or not."""
+    """Its finalizer was removed before it was stopped.
+
+    No rule evaluates its end, whether or not it is kept for other reasons.
+    """
     rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}}
     extra: dict[str, Any] = {} if limit is None else {"failedPodsLimit": limit}
 

@@ -1,4 +1,4 @@
-"""What an operator says to `onejob serve` about Jobs reaches the settings of the server."""
+"""Options of `onejob serve` about Jobs: they reach the settings of the server."""
 
 from pathlib import Path
 

@@ -226,8 +226,7 @@ def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
 
 
 def an_allowed_folder(tmp_path: Path) -> Path:
-    """Return a folder with links that lead out of it, directly or indirectly, and one that stays.
-    """
+    """Return a folder with links that leave it, directly or indirectly, and one that does not."""
     allowed = tmp_path / "allowed"
     (allowed / "real").mkdir(parents=True)
     (allowed / "real" / "file").write_text("mine")

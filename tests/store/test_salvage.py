@@ -186,7 +186,7 @@ def test_repair_keeps_all_objects_outside_three_damaged_pages(
 ) -> None:
     """Regression: an interior page was damaged, and most objects below it were lost.
 
-    Of 550 objects 304 were kept, and 2 reported as lost: an interior page was damaged.
+    Of 550 objects 304 were kept, and 2 reported as lost.
     """
     expected = _expected(original)
     path = _copied(original, tmp_path / "copy")

@@ -1,1 +1,1 @@
-"""Spark in client mode, its executors being Pods."""
+"""Spark in client mode, with executors as Pods."""

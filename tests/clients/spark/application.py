@@ -1,4 +1,7 @@
-"""Sum a million numbers on two executors. Run by pyspark's own Python; argument: a folder."""
+"""Spark application for pyspark's own Python: sum a million numbers on two executors.
+
+Argument: a folder.
+"""
 
 import os
 import socket

@@ -1,1 +1,1 @@
-"""One module an area; each scenario tells what it does by its name."""
+"""Scenarios, one module per area; their names describe them."""

@@ -1,4 +1,4 @@
-"""What of a Job may change, and what elastic Jobs do."""
+"""Updates of Jobs, and elastic Jobs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pods are created, run and end; the Job counts them."""
+"""Pod lifecycle and the counters of the Job."""
 
 from tests.differential.documents import indexed, job
 from tests.differential.registry import scenario
@@ -253,7 +253,7 @@ async def the_wait_before_a_retry_doubles(it: Side) -> None:
 
 @scenario
 async def some_are_ended_before_others(it: Side) -> None:
-    """Which Pods stay when there are too many: marked by how far they got."""
+    """Show which surplus Pods are kept: each is marked by its progress."""
     await it.create("jobs", job(parallelism=4, completions=8))
     pods = await it.pods("j", 4)
     for mark, pod in zip(("unbound", "bound", "running", "ready"), pods, strict=True):

@@ -1,4 +1,4 @@
-"""What a Job looks like once created, and what is refused."""
+"""Creation of Jobs: stored form and refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Custom resources: definitions, rules and objects that cannot be."""
+"""Custom resources: invalid definitions, rules and objects."""
 
 import asyncio
 from typing import Any, Final

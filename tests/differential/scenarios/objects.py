@@ -1,4 +1,4 @@
-"""The other kinds that are served: what is defaulted, refused and kept."""
+"""Other served kinds: defaults, refusals and stored form."""
 
 from typing import Any
 
@@ -152,7 +152,7 @@ async def leases(it: Side) -> None:
 
 @scenario
 async def who_wrote_what(it: Side) -> None:
-    """managedFields, apart from their times."""
+    """managedFields, without their times."""
     query = {"fieldManager": "first"}
     created = await it.ask("POST", it.path("jobs"), job(managedBy="example.com/x"), query=query)
     it.show("created", _managers(created))

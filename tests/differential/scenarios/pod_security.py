@@ -1,4 +1,4 @@
-"""Pod Security levels: what each check says of Pods and of templates."""
+"""Pod Security levels: messages of each check about Pods and templates."""
 
 import asyncio
 import re
@@ -25,12 +25,12 @@ def container(name: str = "main", **fields: Any) -> Spec:
 
 
 def context(**fields: Any) -> Spec:
-    """The spec of a Pod whose one container has this securityContext."""
+    """Return the spec of a Pod whose one container has this securityContext."""
     return {"containers": [container(securityContext=fields)]}
 
 
 def restricted(**fields: Any) -> Spec:
-    """A Pod that the restricted level allows, but for this."""
+    """Return a Pod that the restricted level allows, except for these fields."""
     return {"containers": [container(securityContext=_RESTRICTED)], **fields}
 
 
@@ -190,7 +190,7 @@ async def a_job_whose_pods_are_refused(it: Side) -> None:
     await it.create("jobs", document)
 
     event = await it.first_event("FailedCreate")
-    # The name of a Pod that never was is known from nowhere else.
+    # The name of a refused Pod occurs nowhere else.
     it.show("event", re.sub(r'"j-[a-z0-9]{5}"', '"j-xxxxx"', event["message"]))
 
 

@@ -1,4 +1,4 @@
-"""LimitRanges and ResourceQuotas: what they add, what they refuse, what they count."""
+"""LimitRanges and ResourceQuotas: defaults, refusals and counts."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ async def _try(it: Side, *pods: dict[str, Any]) -> None:
 
 
 async def _resources(it: Side, made: dict[str, Any]) -> None:
-    """What a Pod is given."""
+    """Show the resources that a Pod gets."""
     created = await it.ask("POST", it.path("pods"), made, query=_DRY)
     spec = created.get("spec", {})
     it.show(
@@ -213,7 +213,7 @@ async def a_number_of_pods(it: Side) -> None:
 
 
 async def _settled(it: Side, name: str) -> None:
-    """The status of a quota once it no longer changes."""
+    """Show the status of a quota once it no longer changes."""
     await asyncio.sleep(3)
     quota = await it.get("resourcequotas", name)
     it.show(f"status of {name}", quota["status"])

@@ -1,4 +1,4 @@
-"""Suspending, resuming, and what may change meanwhile."""
+"""Suspending, resuming, and updates of suspended Jobs."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ def _told(events: list[Document]) -> list[Any]:
 
 
 async def _three(it: Side) -> str:
-    """Three suspended Jobs, each with a label; the revision before them."""
+    """Create three suspended Jobs, each with a label; return the revision before them."""
     answer = await it.send("GET", it.path("jobs"))
     for name in ("a", "b", "c"):
         document = job(name, managedBy="example.com/nobody")
