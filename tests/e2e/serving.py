@@ -1,4 +1,4 @@
-"""`onejob serve` as a real process, and kubectl against it."""
+"""`onejob serve` as a real process, and kubectl for it."""
 
 import os
 import shutil
@@ -20,15 +20,15 @@ needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on th
 
 @dataclass
 class Server:
-    """A served data directory. It may be killed and started again; its Pods live on."""
+    """Server of a data dir. It may be killed and restarted; its Pods live on."""
 
     data_dir: Path
     arguments: tuple[str, ...] = ()
     process: "subprocess.Popen[bytes] | None" = None
     environment: dict[str, str] = field(default_factory=dict)
-    #: How onejob is called.
+    #: Command line of onejob.
     command: tuple[str, ...] = (sys.executable, "-m", "onejob")
-    #: How long it may take to start.
+    #: Seconds that the start may take.
     patience_seconds: float = 60.0
 
     @property
@@ -55,7 +55,7 @@ class Server:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """As if the power of this one process were cut."""
+        """Kill the process with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -67,7 +67,7 @@ class Server:
         return self.process.wait(timeout=30)
 
     def environ(self) -> dict[str, str]:
-        """What kubectl is given."""
+        """Return the environment of kubectl."""
         return {
             **os.environ,
             **self.environment,
@@ -80,7 +80,7 @@ class Server:
         return (self.data_dir / "serve.log").read_text(errors="replace")
 
     def kubectl(self, *arguments: str, stdin: str = "", fails: bool = False) -> str:
-        """What kubectl prints; its exit code must be as expected."""
+        """Run kubectl and return its output; its exit code must be as expected."""
         done = subprocess.run(
             ["kubectl", *arguments],
             input=stdin,
@@ -95,7 +95,7 @@ class Server:
         return printed
 
 
-#: Listens on any port, says on which, and greets everybody who connects.
+#: Listens on any port, prints it, and greets every client.
 GREETER = (
     "import socket; s = socket.create_server(('127.0.0.1', 0)); "
     "print(s.getsockname()[1], flush=True)\n"
@@ -116,7 +116,7 @@ def a_server(data_dir: Path, *arguments: str) -> Iterator[Server]:
 
 
 def supervisors(data_dir: Path) -> list[int]:
-    """The processes of supervisors whose folder is below `data_dir`."""
+    """Return the pids of supervisors whose folder is below `data_dir`."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -131,14 +131,14 @@ def supervisors(data_dir: Path) -> list[int]:
 
 
 def end_supervisors(data_dir: Path) -> None:
-    """Pods outlive a server on purpose; those of a test must not outlive the test."""
+    """End the supervisors: Pods outlive a server on purpose, but must not outlive the test."""
     for pid in supervisors(data_dir):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
 
 def pid_on_host(pid: int, words: str) -> int:
-    """The process that a container knows as `pid`, with `words` in its command line."""
+    """Return the host pid of a container's process, with `words` in its command line."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             status = (entry / "status").read_text()

@@ -1,9 +1,9 @@
-"""`make soak`: hours of churn with faults on one server of real processes; memory, descriptors and
-disk must not grow.
+"""Soak test, `make soak`: hours of churn with faults on one server of real processes.
 
-Each round creates Jobs that end, fail, are deleted while they run, and that go by their time to
-live. A life of the server is many rounds, then it is killed, now and then its supervisor as well.
-Growth is judged within a life for memory and descriptors, and between lives for the disk.
+Memory, descriptors and disk must not grow. Each round creates Jobs that end, fail, are deleted
+while they run, and are deleted by their TTL. A life of the server is many rounds, then it is
+killed, now and then its supervisor as well. Growth is checked within a life for memory and
+descriptors, and between lives for the disk.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from pathlib import Path
 from tests.e2e.ledger import kill_supervisor
 from tests.e2e.serving import Server, end_supervisors
 
-#: How much more the last third of a life may take than the one before it.
+#: Maximum ratio of the last third of a life to the one before it.
 _GROWTH = 1.10
 _SLACK_BYTES = 4 << 20
 _SLACK_DESCRIPTORS = 8
-#: How much more disk the last life may end with than the second.
+#: Maximum ratio of disk usage after the last life to that after the second.
 _DISK_GROWTH = 1.25
 _DISK_SLACK_BYTES = 8 << 20
 
@@ -50,7 +50,7 @@ SCRIPTS = {"ends": "echo done", "fails": "exit 3", "deleted": "sleep 30"}
 
 @dataclass(frozen=True)
 class Sample:
-    """What the server takes at the end of a round."""
+    """Resources of the server at the end of a round."""
 
     memory_bytes: int
     descriptors: int
@@ -103,7 +103,7 @@ def play(server: Server, number: int, rng: random.Random) -> None:
         server.kubectl("create", "-f", "-", stdin=job)
     server.kubectl("delete", "job", f"soak-{number}-deleted", "--wait=true")
     for kind, condition in (("ends", "complete"), ("fails", "failed")):
-        # It may be gone by its time to live before anybody can wait for it.
+        # Its TTL may have deleted it before the wait.
         name = f"job/soak-{number}-{kind}"
         if server.kubectl("get", name, "--ignore-not-found"):
             awaited = ["wait", f"--for=condition={condition}", name, "--timeout=60s"]
@@ -122,7 +122,7 @@ def measure(server: Server) -> Sample:
 
 
 def judge_life(samples: Sequence[Sample]) -> list[str]:
-    """The last third of a life next to the second: the first fills caches."""
+    """Compare the last third of a life with the second: the first fills caches."""
     third = len(samples) // 3
     if third < 3:
         return []
@@ -140,14 +140,17 @@ def judge_life(samples: Sequence[Sample]) -> list[str]:
 
 
 def judge_disk(sizes: Sequence[int]) -> list[str]:
-    """The last life next to the second: the first leaves what stays, such as keys and pages."""
+    """Compare the last life with the second.
+
+    The first leaves permanent data, such as keys and pages.
+    """
     if len(sizes) < 3 or sizes[-1] <= sizes[1] * _DISK_GROWTH + _DISK_SLACK_BYTES:
         return []
     return [f"the data dir grew from {sizes[1] / 1e6:.1f} to {sizes[-1] / 1e6:.1f} MB"]
 
 
 def left_over(server: Server) -> list[str]:
-    """Jobs and Pods go by themselves."""
+    """Wait until Jobs and Pods are deleted by themselves; return the remaining ones."""
     give_up = time.monotonic() + 60
     while True:
         found = json.loads(server.kubectl("get", "jobs,pods", "-o", "json"))["items"]

@@ -1,5 +1,8 @@
-"""`make sweep`: a thousand rows of which 5 % fail, the failed ones again, results as CSV; the same
-with GNU parallel in the same minutes. Prints the commands and the time that each took."""
+"""Comparison with GNU parallel, `make sweep`: a thousand rows of which 5 % fail.
+
+The failed ones are repeated, and the results exported as CSV. Prints the commands and the time that
+each took.
+"""
 
 import argparse
 import csv
@@ -11,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-#: Fails for each twentieth row until the file `mended` is there.
+#: Fails for each twentieth row until the file `mended` exists.
 _WORK = """#!/bin/sh
 if [ $(($1 % 20)) = 0 ] && [ ! -e mended ]; then exit 3; fi
 echo $(($1 * $1)) > "${ONEJOB_RESULT:-/dev/stdout}"
@@ -19,7 +22,7 @@ echo $(($1 * $1)) > "${ONEJOB_RESULT:-/dev/stdout}"
 
 
 class Reader:
-    """Somebody at a shell in an empty folder."""
+    """A user at a shell in an empty folder."""
 
     def __init__(self, folder: Path, rows: int, jobs: int) -> None:
         self.folder, self.rows, self.jobs = folder, rows, jobs
@@ -75,7 +78,7 @@ def with_parallel(reader: Reader) -> None:
     reader.type(f"parallel --will-cite {options} ./work.sh {{}} > /dev/null", code=failed)
     reader.mend()
     reader.type(f"parallel --will-cite --resume-failed {options} ./work.sh {{}} > /dev/null")
-    # GNU parallel's --results FILE.csv holds only the rows of one call, so files are put together.
+    # GNU parallel's --results FILE.csv holds only the rows of one call, so files are concatenated.
     row = 'printf "%s,%s\\n" $n $(cat out/1/$n/stdout)'
     reader.type(f"for n in $(cat rows.txt); do {row}; done > results.csv")
     lines = (reader.folder / "results.csv").read_text().splitlines()

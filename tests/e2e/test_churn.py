@@ -1,7 +1,7 @@
-"""Jobs started, changed, disturbed and deleted at random on a server that is killed now and then.
+"""Random creation, change, disruption and deletion of Jobs on a server that is killed.
 
-Whatever was done to it, a Job that is left alone comes to an end that its counters account for,
-and nothing of a deleted namespace is left: no object, no process.
+A Job that is then left alone comes to an end that its counters account for, and nothing of a
+deleted namespace is left: no object, no process.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SCRIPTS = (
     "trap 'exit 5' TERM; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done",
     "trap '' TERM; sleep 2",
 )
-#: Fields of a Job's spec, each taken or left.
+#: Fields of a Job's spec, each used or not.
 VARIATIONS: tuple[Document, ...] = (
     {"completionMode": "Indexed"},
     {"completionMode": "Indexed", "backoffLimitPerIndex": 1},
@@ -80,7 +80,7 @@ async def _churn(server: Server, rng: Random, mark: str) -> None:
 
 
 async def _work(api: Api, rng: Random, prefix: str, mark: str, left: list[str]) -> None:
-    """Until cancelled; `left` gets the names of the Jobs that shall come to an end."""
+    """Act until cancelled; `left` gets the names of the Jobs that shall come to an end."""
     number = 0
     while True:
         number += 1
@@ -146,7 +146,7 @@ DISTURBANCES: tuple[Callable[[Api, Random, str], Awaitable[None]], ...] = (
 
 
 async def _accounted(api: Api, name: str) -> None:
-    """Left alone, it ends, and its status and its Pods agree on how."""
+    """Wait for the Job's end, and check that its status and its Pods agree."""
     await suspend(api, NAMESPACE, name, False)
     await api.patch(JOBS, NAMESPACE, name, {"spec": {"parallelism": 2}}, type="merge")
     job = await job_when(api, NAMESPACE, name, "its end", finished, seconds=120)
@@ -177,7 +177,7 @@ async def _removed(api: Api) -> None:
 
 
 def _processes(mark: str) -> list[str]:
-    """The commands that run anywhere on this machine and carry the mark."""
+    """Return the commands of all processes on this machine that contain the mark."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""Nodes and Pods taken away from Jobs with kubectl: cordon, drain, eviction, deletion."""
+"""Disruption of Jobs by kubectl: cordon, drain, eviction, deletion."""
 
 import json
 import time
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def start_job(server: Server, name: str, go: Path, *, completions: int = 2, more: str = "") -> None:
-    """Its Pods run until there is a file named go."""
+    """Start a Job whose Pods run until the file `go` exists."""
     text = JOB.format(name=name, go=go, completions=completions, more=more)
     server.kubectl("create", "-f", "-", stdin=text)
     ready = f"--for=jsonpath={{.status.ready}}={completions}"

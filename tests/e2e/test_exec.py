@@ -1,4 +1,4 @@
-"""`kubectl exec`, `attach` and `cp` as people use them."""
+"""`kubectl exec`, `attach` and `cp`, as users run them."""
 
 import fcntl
 import os
@@ -65,7 +65,7 @@ def environment(server: Server) -> dict[str, str]:
 def kubectl(
     server: Server, *arguments: str, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Bytes in, bytes out, outputs apart, whatever the exit code."""
+    """Run kubectl with bytes as input; return separate outputs, whatever the exit code is."""
     return subprocess.run(
         command_line(server, *arguments),
         input=stdin,
@@ -118,7 +118,7 @@ def test_large_binary_data_comes_back_unchanged(server: Server, pod: str) -> Non
 def kubectl_at_a_terminal(
     server: Server, *arguments: str, height: int = 33, width: int = 97
 ) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """kubectl, and our end of the terminal that it sits at."""
+    """Start kubectl on a terminal; return it and our end of the terminal."""
     ours, theirs = pty.openpty()
     resize(ours, height, width)
     caller = subprocess.Popen(
@@ -180,7 +180,7 @@ def test_a_shell_that_runs_at_a_terminal_can_be_attached_to_and_left(server: Ser
     with kubectl_at_a_terminal(server, "attach", "-it", "shell") as (caller, terminal):
         os.write(terminal, b"echo still $word\r")
         read_until(terminal, b"still kept")
-        # Ctrl-C reaches what runs in the foreground, and only that.
+        # Ctrl-C reaches only the foreground process.
         os.write(terminal, b"sleep 600\r")
         time.sleep(0.3)
         os.write(terminal, b"\x03")
@@ -223,7 +223,7 @@ def test_files_and_folders_are_copied_in_both_directions(
     server.kubectl("cp", f"{pod}:/data/there", str(tmp_path / "back"))
     assert (tmp_path / "back" / "one").read_bytes() == data
     assert (tmp_path / "back" / "deeper" / "two").read_text() == "two"
-    # kubectl leaves with the end of the empty archive, so its exit code tells nothing.
+    # kubectl ends at the end of the empty archive, so its exit code means nothing.
     kubectl(server, "cp", f"{pod}:/data/nothing", str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
 

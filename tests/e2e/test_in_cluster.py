@@ -1,4 +1,4 @@
-"""Programs in Pods use the API as in a cluster: without a kubeconfig, as their service account."""
+"""In-cluster API access of programs in Pods: without a kubeconfig, as their service account."""
 
 import json
 import shutil

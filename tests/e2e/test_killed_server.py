@@ -1,4 +1,4 @@
-"""A server killed in the middle of a Job, again and again: nothing is lost, nothing runs twice."""
+"""Repeated kills of the server in the middle of a Job: nothing is lost, nothing runs twice."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Operators that are written with kopf, against servers of ours."""
+"""Operators written with kopf, against our servers."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ pytest.importorskip("kopf", reason="kopf is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Notes what it is called for in the status, and by its delete handler holds a finalizer.
+#: Records its calls in the status; its delete handler keeps a finalizer.
 _OPERATOR = """
 import kopf
 

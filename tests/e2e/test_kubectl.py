@@ -1,4 +1,4 @@
-"""Everyday kubectl against `onejob serve`: each command as a person types it."""
+"""Everyday kubectl commands against `onejob serve`."""
 
 import json
 import socket

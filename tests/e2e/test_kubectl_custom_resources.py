@@ -12,7 +12,7 @@ from tests.e2e.serving import Server, a_server, needs_kubectl
 
 pytestmark = needs_kubectl
 
-#: What etcd takes is 1.5 MB; the largest definitions that are known have 1.2 MB.
+#: etcd accepts 1.5 MB; the largest known definitions have 1.2 MB.
 _LARGE_BYTES = 1_200_000
 
 

@@ -1,4 +1,4 @@
-"""`kubectl logs` in every way that people ask for it."""
+"""`kubectl logs` with all its options."""
 
 import subprocess
 import time
@@ -52,7 +52,7 @@ def until_logged(server: Server, pod: str, text: str, *options: str) -> str:
 
 
 def _log_so_far(server: Server, pod: str, *options: str) -> str:
-    """A container that has not begun has no log, which kubectl reports as a failure."""
+    """Return the log so far; "" if kubectl fails because the container has not begun."""
     done = subprocess.run(
         ["kubectl", "--kubeconfig", str(server.kubeconfig), "logs", pod, *options],
         capture_output=True,
@@ -101,7 +101,7 @@ def test_timestamps_and_since_select_by_time(server: Server, tmp_path: Path) -> 
     stamp, text = server.kubectl("logs", "timed", "--timestamps").split()
     early = datetime.fromisoformat(stamp)
     assert text == "early"
-    # Whole seconds are what --since knows.
+    # --since has a resolution of whole seconds.
     time.sleep(2.1)
     (tmp_path / "go").touch()
     until_logged(server, "timed", "late")

@@ -1,4 +1,4 @@
-"""Three rounds of `tests.e2e.ledger`, which says what is compared; the long run is apart."""
+"""Three rounds of `tests.e2e.ledger`, which documents the comparison; the long run is separate."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
-"""What the node promises, row by row with real processes: through kubectl, through onejob's
-commands on a server, and through `onejob run`, which needs none.
+"""Behaviour of the node, row by row with real processes.
 
-Each row is a Job. Those of one way are created together, run beside each other and are read when
-all have settled, so a row costs little more than its process.
+Through kubectl, through onejob's commands on a server, and through `onejob run`, which needs none.
+Each row is a Job. The rows of one way are created together, run concurrently and are read when all
+have settled, so a row costs little more than its process.
 """
 
 import json
@@ -35,18 +35,18 @@ SETTINGS: list[Document] = [
 
 @dataclass(frozen=True)
 class Row:
-    """`spec` and `container` are added to those of a Pod that runs `script` with sh."""
+    """One Job; `spec` and `container` are added to those of a Pod that runs `script` with sh."""
 
     script: str = ""
     container: Document = field(default_factory=dict)
     spec: Document = field(default_factory=dict)
-    #: What it writes; None if that is not the point.
+    #: Expected output; None if it is not checked.
     says: str | None = None
     code: int = 0
-    #: What else must be found, as text: in the Pod's status, and in the messages of its events.
+    #: Further expected texts: in the Pod's status, and in the messages of its events.
     status: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-    #: For rows that never end: what their status shows once they are what they shall be.
+    #: For rows that never end: text of the status once the expected state is reached.
     stays: str = ""
 
 
@@ -86,7 +86,7 @@ ROWS: dict[str, Row] = {
                    stays="Unschedulable", events=("Insufficient example.com/gpu",)),
     "elsewhere": Row("true", spec={"nodeSelector": {"kubernetes.io/hostname": "no"}},
                      stays="Unschedulable", events=("didn't match Pod's node affinity",)),
-    # --- what a process finds
+    # --- environment of a process
     "expansion": Row("echo '$(A)'", {"env": [{"name": "B", "value": "b"},
                                              {"name": "A", "value": "$(B)-$(C)-$$(B)"}]},
                      says="b-$(C)-$(B)\n"),
@@ -186,7 +186,7 @@ def job(name: str) -> Document:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        # Of a Pod that is restarted, the Job counts the restarts.
+        # For a Pod that is restarted, the Job counts the restarts.
         "spec": {"backoffLimit": 9 if "restartPolicy" in row.spec else 0, "template": template},
     }
 
@@ -198,7 +198,7 @@ def manifests(names: list[str]) -> str:
 
 @dataclass
 class Way:
-    """One way to have the rows done, and how to ask afterwards."""
+    """One way to run the rows, and to query the results."""
 
     ask: Callable[..., str]
     pods: dict[str, Document] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The official Python client against `onejob serve`: what scripts in the wild do."""
+"""The official Python client against `onejob serve`, as in common scripts."""
 
 import gc
 import re
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def api(server: Server) -> Iterator[Any]:
-    """Logged in with the kubeconfig that the server wrote."""
+    """Yield a client with the kubeconfig that the server wrote."""
     with kubernetes.config.new_client_from_config(str(server.kubeconfig)) as api:
         yield api
         # The client leaves its connections to the garbage collector, which complains.
@@ -45,7 +45,7 @@ def core(api: Any) -> Any:
 
 
 def a_job(name: str, command: str = "echo hello", **spec: Any) -> Any:
-    """Built of the client's own types, so that its serialisation is tested too."""
+    """Return a Job built of the client's own types, so that its serialisation is tested too."""
     models = kubernetes.client
     container = models.V1Container(name="main", image="busybox", command=["sh", "-c", command])
     template = models.V1PodTemplateSpec(
@@ -60,7 +60,7 @@ def a_job(name: str, command: str = "echo hello", **spec: Any) -> Any:
 
 
 def finished(batch: Any, name: str) -> Any:
-    """The Job once a watch has shown its end."""
+    """Return the Job once a watch has shown its end."""
     watch = kubernetes.watch.Watch()
     for event in watch.stream(
         batch.list_namespaced_job,
@@ -114,7 +114,7 @@ def test_patches_change_what_they_name(batch: Any) -> None:
 
 
 def test_a_read_object_can_be_written_back(batch: Any) -> None:
-    # Managed by somebody else, so that no controller writes to it meanwhile.
+    # With another manager, so that no controller writes to it meanwhile.
     batch.create_namespaced_job(NAMESPACE, a_job("replaced", managed_by="example.com/test"))
     job = batch.read_namespaced_job("replaced", NAMESPACE)
     job.metadata.annotations = {"note": "kept"}
@@ -180,7 +180,7 @@ def test_a_deleted_job_takes_its_pods_along(batch: Any, core: Any, policy: str) 
 
 
 def deleted(list_objects: Any, label_selector: str) -> None:
-    """Return once nothing is left."""
+    """Return once no object is left."""
     found = list_objects(NAMESPACE, label_selector=label_selector)
     left = {item.metadata.name for item in found.items}
     watch = kubernetes.watch.Watch()
@@ -297,7 +297,7 @@ def test_ports_of_a_pod_are_forwarded(core: Any) -> None:
     connection.settimeout(20)
     assert connection.recv(100) == b"from the pod"
     assert forward.error(port) is None
-    # The client reads what arrives only while it is asked for something.
+    # The client reads incoming data only during its own calls.
     for _ in range(100):
         if forward.error(1) is not None:
             break

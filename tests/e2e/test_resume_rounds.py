@@ -1,4 +1,4 @@
-"""Two rounds of `tests.e2e.resume_rounds`; the long run is apart."""
+"""Two rounds of `tests.e2e.resume_rounds`; the long run is separate."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The soak notices growth; `make soak` runs it for hours."""
+"""Detection of growth by the soak test; `make soak` runs it for hours."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""`make upgrade-rounds FROM=REVISION`: an earlier version is killed in the middle of Jobs of real
-processes, and this one goes on; then it is killed, too, and the earlier one must refuse.
+"""Upgrade rounds, `make upgrade-rounds FROM=REVISION`: kill the old version, go on with this one.
 
-Each process appends to a ledger outside of onejob what it is and that it has ended. What is counted
-in the end must be what is there.
+The earlier version is killed in the middle of Jobs of real processes; then this one is killed, too,
+and the earlier one must refuse to start. Each process records its start and end in a ledger outside
+of onejob. The final counters must match it.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from onejob.benchmarks.comparing.trees import NoSuchTree, Tree, both_trees
 from tests.e2e.killing import processes_of
 from tests.e2e.serving import Server, end_supervisors
 
-#: Done before the first kill, in the middle of it, and one of whose indexes one fails once: with
-#: more of them the back-off would take minutes.
+#: Finished before the first kill, running during it, and one with a single failing index: with more
+#: of them the back-off would take minutes.
 COMPLETIONS = {"done": 3, "running": 16, "failing": 6}
 FAILURES = {"done": 0, "running": 0, "failing": 1}
 WORK = {
@@ -134,7 +134,7 @@ def status(server: Server, name: str) -> dict[str, object]:
 
 
 def compare(server: Server, folder: Path, name: str) -> list[str]:
-    """What is counted with what has run."""
+    """Compare the counters with the ledger; return the differences."""
     counted = status(server, name)
     succeeded, failed = counted.get("succeeded", 0), counted.get("failed", 0)
     begun = (folder / f"{name}.begun").read_text().split()
@@ -156,7 +156,7 @@ def schema(tree: Tree) -> int:
 
 
 def refusal(server: Server) -> list[str]:
-    """An earlier version says in one line that it cannot, and changes nothing."""
+    """Check that an earlier version refuses in one line and changes nothing; return problems."""
     database = server.data_dir / "server" / "onejob.db"
     before = database.read_bytes(), database.with_name("onejob.db-wal").read_bytes()
     done = subprocess.run(

@@ -1,1 +1,1 @@
-"""State machines against the API: small ones in the tests, long ones by `make fuzz`."""
+"""Stateful fuzzing of the API: short runs in the tests, long ones by `make fuzz`."""

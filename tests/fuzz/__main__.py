@@ -1,4 +1,4 @@
-"""`make fuzz`: the API against its model, with new random requests for some minutes."""
+"""`make fuzz`: compare the API with its model, with new random requests for some minutes."""
 
 import argparse
 import random

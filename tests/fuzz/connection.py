@@ -1,4 +1,4 @@
-"""Requests over TLS to a server of ours, one after the other, and watches that end when told."""
+"""Sequential requests over TLS to one of our servers, and watches that end on command."""
 
 import http.client
 import ssl
@@ -58,7 +58,7 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, revision: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """Events since a revision."""
+        """Yield an iterator over the events since a revision."""
         connection = self._connect()
         query = urlencode({"watch": "1", "resourceVersion": revision})
         connection.request("GET", f"{path}?{query}", headers=self._headers("application/json"))

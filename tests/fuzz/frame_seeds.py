@@ -1,4 +1,4 @@
-"""Bytes for `make fuzz-frames` to begin with: valid ones of each sort."""
+"""Seed corpus of `make fuzz-frames`: valid inputs of each sort."""
 
 import sys
 from pathlib import Path

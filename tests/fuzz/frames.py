@@ -1,7 +1,7 @@
-"""`make fuzz-frames`: what clients may send, found by coverage: protobuf bodies, frames of SPDY,
-and messages of WebSockets. Nothing but the errors that are meant for it may be raised.
+"""Coverage-guided fuzzing of client input, `make fuzz-frames`.
 
-Run in an environment of its own, which has atheris: see the Makefile.
+The inputs are protobuf bodies, frames of SPDY, and messages of WebSockets. Only the errors defined
+for them may be raised. Run in an environment of its own, which has atheris: see the Makefile.
 """
 
 import sys
@@ -27,7 +27,7 @@ async def _sends_nothing(_: object) -> None:
 def try_protobuf(data: bytes) -> None:
     with suppress(ApiError):
         document = decode_protobuf(MAGIC + data)
-        # What is read is JSON that can be written, and read again.
+        # A decoded document is JSON that can be encoded and decoded again.
         encode_object(msgspec.json.encode(document))
 
 

@@ -1,7 +1,7 @@
-"""Objects as a model has them, and as the API says they are after the same requests.
+"""Hypothesis state machine: compare objects in the API with a model after the same requests.
 
-Jobs are suspended and Pods are gated, so that no controller changes what the model knows; they may
-write a status, and with it a resourceVersion, at any time.
+Jobs are suspended and Pods are gated, so that no controller changes the fields of the model;
+controllers may write a status, and with it a resourceVersion, at any time.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from tests.fuzz.connection import Answer, Api
 FINALIZER = "example.com/hold"
 _NAMES = st.sampled_from(["a", "b", "c"])
 _VALUES = st.sampled_from(["red", "green"])
-#: Which of the objects there are, or one that is not there.
+#: Number of an existing object, or of a nonexistent one.
 _CHOICES = st.integers(0, 999)
 _FRESHNESS = st.sampled_from(["none", "current", "stale"])
 _RARELY = st.sampled_from([False, False, False, True])
@@ -25,7 +25,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class Known(Struct):
-    """What the model knows of one object."""
+    """Model of one object."""
 
     uid: str
     version: str
@@ -67,7 +67,7 @@ _KINDS = st.sampled_from(sorted(PLACES))
 
 
 class ApiMachine(RuleBasedStateMachine):
-    #: Set by who runs it: the server outlives the machines.
+    #: Set by the runner: the server outlives the machines.
     api: ClassVar[Api]
     _numbers: ClassVar[Iterator[int]] = itertools.count(1)
 
@@ -141,7 +141,7 @@ class ApiMachine(RuleBasedStateMachine):
             uid = "00000000-0000-0000-0000-000000000000" if wrong_uid else known.uid
             options["preconditions"] = {"uid": uid}
         if dry:
-            # As upstream has it: with a body, the query does not count.
+            # As upstream: with a body, the query is ignored.
             options["dryRun"] = ["All"]
         answer = self.api.ask("DELETE", self._path(kind, name), options)
         if known is None:
@@ -155,7 +155,7 @@ class ApiMachine(RuleBasedStateMachine):
 
     @rule(choice=_CHOICES)
     def release(self, choice: int) -> None:
-        """Take the finalizer away: what is being deleted is gone then."""
+        """Remove the finalizer: an object that is being deleted is then gone."""
         kind, name = self._chosen(choice)
         known = self.known[kind].get(name)
         answer = self._patch(kind, name, {"finalizers": None}, dry=False)
@@ -197,7 +197,7 @@ class ApiMachine(RuleBasedStateMachine):
                 break
         assert found == self.known[kind].keys()
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def what_is_listed_is_what_is_known(self) -> None:
@@ -214,7 +214,7 @@ class ApiMachine(RuleBasedStateMachine):
                 assert (FINALIZER in metadata.get("finalizers", [])) == known[name].held
 
     def teardown(self) -> None:
-        """A watch from the beginning leads to the same objects."""
+        """Check that a watch from the beginning leads to the same objects."""
         for kind in PLACES:
             self._follow(kind)
         self.api.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
@@ -246,7 +246,7 @@ class ApiMachine(RuleBasedStateMachine):
         for name, metadata in seen.items():
             assert metadata["labels"]["color"] == self.known[kind][name].color
 
-    # --- requests and what they mean for the model ---
+    # --- requests and their effects on the model ---
 
     def _chosen(self, choice: int) -> tuple[str, str]:
         there = [(kind, name) for kind, name, _ in self._all()]

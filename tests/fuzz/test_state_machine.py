@@ -1,4 +1,4 @@
-"""The API against a model of it, over HTTP; `make fuzz` does the same for longer."""
+"""Short stateful fuzzing of the API over HTTP; `make fuzz` does the same for longer."""
 
 from pathlib import Path
 

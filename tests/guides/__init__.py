@@ -1,1 +1,1 @@
-"""What README, tutorial and how-to pages tell a reader to type, typed."""
+"""Execution of the commands in README, tutorial and how-to pages."""

@@ -1,6 +1,6 @@
-"""A page as its reader uses it: files to save and commands to type, from top to bottom.
+"""Parser of pages: files to save and commands to run, from top to bottom.
 
-Comments in a page's source, which readers of the page do not see, say what only a test must know:
+Comments in a page's source, which its readers do not see, hold directives for the tests:
 
     <!-- guide: file job.yaml -->     the block below is saved under this name
     <!-- guide: skip REASON -->       the block below is not typed here
@@ -19,9 +19,9 @@ Comments in a page's source, which readers of the page do not see, say what only
     COMMANDS
     -->
 
-`stand-in slow: REASON` and `check slow` are for `make guides` only. Nothing that a reader has to
-type may be hidden in a comment: a check that starts a server, creates objects or selects a
-kubeconfig is refused.
+`stand-in slow: REASON` and `check slow` are for `make guides` only. Comments must not hide anything
+that a reader has to type: a check that starts a server, creates objects or selects a kubeconfig is
+refused.
 """
 
 import re
@@ -38,7 +38,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 
-#: Languages of blocks that are typed; what is written in others must be a file or be skipped.
+#: Languages of blocks that are typed; blocks in others must be files or be skipped.
 _SHELL = ("", "sh")
 
 _PART = re.compile(
@@ -50,7 +50,7 @@ _DIRECTIVES = (
     *("file", "skip", "output", "exit", "needs", "slow", "omit", "interrupt", "download"),
     *("stand-in", "check"),
 )
-#: Commands that change the reader's world, so that a page must show them.
+#: Commands that change the reader's environment, so that a page must show them.
 _READERS_COMMAND = re.compile(
     r"\bonejob (serve|create|apply|run|delete)\b|\bkubectl (create|apply|run|label|delete)\b"
     r"|\bexport KUBECONFIG\b"
@@ -65,7 +65,7 @@ class Block:
     line: int
     text: str
     language: str = ""
-    #: What the comments above it say, by the first word.
+    #: Directives of the comments above it, by the first word.
     directives: dict[str, str] = field(default_factory=dict)
     #: Whether only `make guides` types it.
     slow: bool = False
@@ -76,7 +76,7 @@ class Block:
 
     @property
     def skipped(self) -> str | None:
-        """Why it is not typed on this machine, if it is not."""
+        """Return why it is not typed on this machine, or None."""
         if "skip" in self.directives:
             return self.directives["skip"]
         missing = [name for name in self.directives.get("needs", "").split() if not there(name)]
@@ -84,7 +84,7 @@ class Block:
 
     @property
     def left_out(self) -> str | None:
-        """What is not typed here of it or instead of it, and why."""
+        """Return why it, or a part of it, is not typed here, or None."""
         return self.skipped or self.directives.get("omit")
 
     @property
@@ -93,12 +93,12 @@ class Block:
 
     @property
     def exit_code(self) -> int:
-        """Of its last command; all others succeed."""
+        """Return the exit code of its last command; all others succeed."""
         return int(self.directives.get("exit", "0"))
 
     @property
     def interrupted_after(self) -> int | None:
-        """Seconds until its last command gets Ctrl-C."""
+        """Return the seconds until its last command gets Ctrl-C, or None."""
         return int(self.directives["interrupt"]) if "interrupt" in self.directives else None
 
     def commands(self) -> list[str]:
@@ -116,7 +116,7 @@ def there(program: str) -> bool:
 
 
 def blocks(page: Path) -> list[Block]:
-    """All of a page, in its order."""
+    """Return all blocks of a page, in order."""
     return list(_blocks(page.name, page.read_text()))
 
 
@@ -154,13 +154,13 @@ def _outdented(text: str, width: int) -> str:
 
 
 def _typed_lines(text: str) -> list[str]:
-    """Lines behind a prompt, or all lines of a block without prompts."""
+    """Return the lines after a prompt, or all lines of a block without prompts."""
     lines = text.splitlines()
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines
 
 
 def _statements(lines: list[str]) -> list[str]:
-    """Lines that a backslash, a here-document or a loop goes on with put together."""
+    """Join lines that are continued by a backslash, a here-document or a loop."""
     statements: list[str] = []
     begun = ""
     for line in lines:

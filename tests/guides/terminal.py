@@ -1,4 +1,4 @@
-"""A reader at a shell, with a home folder that has nothing in it and a second terminal for servers.
+"""Shell of a reader, with an empty home folder and a second terminal for servers.
 
 Commands run as they are typed, with one exception: servers listen on a free port, whatever the page
 says, because tests share the machine.
@@ -16,9 +16,9 @@ from types import TracebackType
 from tests.e2e.serving import end_supervisors
 from tests.guides.pages import ROOT
 
-#: A server says so once it can be asked.
+#: A server prints this once it is ready.
 _READY = "serves Kubernetes API"
-#: What runs until Ctrl-C is typed in the second terminal, and ended before the next of them.
+#: Commands that run until Ctrl-C in the second terminal, and are ended before the next of them.
 _RUNS_ON = ("onejob serve", "onejob controller")
 
 _ONEJOB = """#!/bin/sh
@@ -36,7 +36,7 @@ def _cache() -> Path:
 
 class Terminal:
     def __init__(self, home: Path, *, patience: float = 120.0) -> None:
-        """`patience` is for how many seconds a command may take."""
+        """Start a shell. `patience` is the number of seconds that a command may take."""
         self._home = home
         self._patience = patience
         self._state = home.parent / f"{home.name}-terminal"
@@ -75,13 +75,13 @@ class Terminal:
         return (self._state / "output").read_text(errors="replace")
 
     def save(self, name: str, text: str) -> None:
-        """Where the shell is now, as its user would."""
+        """Save a file in the shell's current folder, as its user would."""
         saved = self._state / "saved"
         saved.write_text(text)
         self.type(f'mkdir -p "$(dirname {name})" && cp "{saved}" {name}')
 
     def type(self, command: str, exit_code: int = 0) -> str:
-        """What it printed; it must end with this code."""
+        """Run a command and return its output; it must end with this code."""
         before = len(self.text)
         if command.startswith(_RUNS_ON) and not command.endswith("&"):
             self._type_in_second(command)
@@ -149,7 +149,7 @@ class Terminal:
             "USER": "reader",
             "LANG": "C.UTF-8",
             "CHECKOUT": str(ROOT),
-            # What is downloaded and built, once.
+            # Downloads and builds are shared.
             "CACHE": str(_cache()),
             "GOPATH": os.environ.get("GOPATH", str(Path.home() / "go")),
             "GOCACHE": os.environ.get("GOCACHE", str(Path.home() / ".cache" / "go-build")),

@@ -1,4 +1,4 @@
-"""Commands in README, tutorial and guides can be parsed, those too that are not typed here."""
+"""Syntax of all onejob commands in README, tutorial and guides, also of those not run here."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from tests.guides.pages import PAGES, ROOT, blocks
 
 
 def command_lines(page: Path) -> list[str]:
-    """Lines of code that call onejob, those that a backslash goes on with put together."""
+    """Return the lines of code that call onejob, with continued lines joined."""
     found = []
     for block in blocks(page):
         for line in block.text.replace("\\\n", " ").splitlines():
@@ -25,7 +25,7 @@ def command_lines(page: Path) -> list[str]:
 
 
 def parse(line: str) -> None:
-    """As the command would, without calling it."""
+    """Parse a command line without running it."""
     words = shlex.split(line, comments=True)
     end = next((n for n, word in enumerate(words) if word in ("|", ">", "&", "&&", ";")), None)
     context = click.Context(cli, info_name="onejob")

@@ -1,4 +1,4 @@
-"""A new reader goes through each page and types all of it, in an empty home folder."""
+"""Execution of each page by a new reader in an empty home folder."""
 
 from pathlib import Path
 

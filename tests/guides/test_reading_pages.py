@@ -1,4 +1,4 @@
-"""What a page asks its reader to do, read from its source."""
+"""Parser of pages: blocks and directives."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""A real `onejob serve` and people who mean it harm: clients, other users of the machine, Pods."""
+"""Attacks on a real `onejob serve`: by clients, other users of the machine, and Pods."""

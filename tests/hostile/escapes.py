@@ -1,7 +1,7 @@
-"""Run inside of a Pod: tries to get out, and prints a line for each try.
+"""Program for a Pod that tries to escape, and prints a line for each try.
 
 `python escapes.py DATA_DIR SERVER_PID`; each try runs in a process of its own. A try that succeeds
-does no harm: files are opened or made empty and removed again, settings are not changed.
+does no harm: files are opened or created empty and removed again, settings are not changed.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 DATA_DIR, SERVER_PID = sys.argv[1], int(sys.argv[2])
-#: Where the files are that options of the server name.
+#: Folder of the files that options of the server name.
 OPTION_FILES = os.path.dirname(DATA_DIR)
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -101,7 +101,7 @@ def open_by_handle() -> None:
 
 
 def other_pods() -> None:
-    """Of the data dir there is the folder that this Pod starts in, and nothing else."""
+    """Find anything in the data dir except the folder that this Pod starts in."""
     found = [os.path.join(top, name) for top, _, names in os.walk(DATA_DIR) for name in names]
     seen = [path for path in found if not path.startswith(os.getcwd())]
     if not seen:

@@ -1,4 +1,4 @@
-"""A server with something to steal, and raw connections to it."""
+"""Server with secrets to steal, and raw connections to it."""
 
 import base64
 import hmac
@@ -32,7 +32,7 @@ _CODE = re.compile(rb"^HTTP/1\.1 (\d{3})", re.MULTILINE)
 
 @dataclass
 class Answered:
-    """All that a server sent on one connection."""
+    """All bytes that a server sent on one connection."""
 
     raw: bytes
 
@@ -44,9 +44,9 @@ class Answered:
 @dataclass
 class Victim:
     server: Server
-    #: Tokens by what is wrong with them, or with whom they belong to.
+    #: Tokens by their defect, or by that of their user.
     tokens: dict[str, str] = field(default_factory=dict)
-    #: Client certificates (with keys, PEM files) likewise.
+    #: Client certificates (PEM files with keys) likewise.
     certificates: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -60,14 +60,14 @@ class Victim:
 
     @property
     def secrets(self) -> list[bytes]:
-        """What must never be in an answer to somebody without rights."""
+        """Return texts that must never be in a response to an unauthorized client."""
         admin = (self.state / "admin.token").read_text().strip()
         return [TREASURE.encode(), admin.encode(), str(self.state).encode(), b"Traceback"]
 
     def send(
         self, raw: bytes, *, certificate: Path | None = None, reads_to_end: bool = True
     ) -> Answered:
-        """What comes back for bytes on a connection of their own, until the server hangs up."""
+        """Send bytes on a new connection; return the response until the server closes it."""
         context = ssl.create_default_context(cafile=str(self.state / "pki" / "ca.crt"))
         if certificate is not None:
             context.load_cert_chain(certificate)
@@ -81,12 +81,12 @@ class Victim:
                         if not reads_to_end and b"\r\n\r\n" in received:
                             break
             except (ConnectionError, ssl.SSLError):
-                # Hung up on: as good an answer as any.
+                # A closed connection is an acceptable response.
                 return Answered(received)
         return Answered(received)
 
     def call(self, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
-        """As the owner, unless a token says otherwise."""
+        """Send a request as the owner, unless a token is given."""
         token = token or (self.state / "admin.token").read_text().strip()
         content = b"" if body is None else json.dumps(body).encode()
         answer = self.send(request(method, path, token=token, body=content))
@@ -117,7 +117,7 @@ def request(
 
 @contextmanager
 def a_victim(folder: Path) -> Iterator[Victim]:
-    """It writes down all that is asked of it, which is one more thing that could go wrong."""
+    """Run a server with full audit logging, as a further possible source of errors."""
     policy = folder / "policy.json"
     rules = [{"level": "RequestResponse"}]
     document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
@@ -137,7 +137,7 @@ def _fill(victim: Victim) -> None:
         victim.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     secret = {"metadata": {"name": "treasure"}, "stringData": {"word": TREASURE}}
     victim.call("POST", "/api/v1/namespaces/team-b/secrets", secret)
-    # In another form, so that it is recognised in plain answers, too.
+    # In another encoding, so that it is recognised in plain responses, too.
     note = {"metadata": {"name": "note"}, "data": {"word": TREASURE}}
     victim.call("POST", "/api/v1/namespaces/team-b/configmaps", note)
 
@@ -159,7 +159,7 @@ def _make_users(victim: Victim) -> None:
 
 
 def _make_account_tokens(victim: Victim) -> None:
-    """All of accounts that may do everything, so that a token that is believed shows."""
+    """Create tokens of accounts with all permissions, so that accepting one is noticed."""
     core = "/api/v1/namespaces/team-a"
     for name in ("boss", "dismissed", "replaced", "unbound", "imprisoned"):
         victim.call("POST", f"{core}/serviceaccounts", {"metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""Clients that have no business here: refused with the right code, nothing leaks, nothing breaks.
+"""Unauthorized clients: refused with the right code, without leaks or damage.
 
 Every case is one row; `make test` counts them by name.
 """
@@ -21,7 +21,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 
 def check(victim: Victim, answer: Answered, *codes: int) -> None:
-    """The answer is one of these, or with 0 none at all, and says nothing that is secret."""
+    """Check that the response has one of these codes (0: no response) and contains no secret."""
     got = answer.codes or [0]
     assert set(got) <= set(codes), answer.raw
     for secret in victim.secrets:
@@ -29,7 +29,7 @@ def check(victim: Victim, answer: Answered, *codes: int) -> None:
 
 
 def test_the_owner_and_who_may_are_let_in(victim: Victim) -> None:
-    """So that being refused below means something."""
+    """So that the refusals below are meaningful."""
     assert victim.call("GET", TREASURE_PATH)["data"]
     token = victim.tokens["good account"]
     assert victim.call("GET", TREASURE_PATH, token=token)["data"]
@@ -101,7 +101,7 @@ def test_credentials_that_are_none(victim: Victim, name: str) -> None:
 def test_request_with_a_deciding_header_twice_is_refused(
     victim: Victim, path: str, name: str
 ) -> None:
-    """A proxy in front may have looked at the other one."""
+    """A proxy in front may have evaluated the other one."""
     admin = (victim.state / "admin.token").read_text().strip()
     values = {"Authorization": f"Bearer {admin}", "Host": "victim"}
     value = values.get(name, "onejob-admin")
@@ -118,7 +118,7 @@ def test_a_certificate_that_is_not_good(victim: Victim, name: str) -> None:
     check(victim, answer, 0, 401)
 
 
-#: For somebody who may read team-a, and nothing of team-b.
+#: For a user who may read team-a, and nothing of team-b.
 PATHS = {
     "the treasure itself": (TREASURE_PATH, 403),
     "all secrets": ("/api/v1/secrets", 403),
@@ -265,11 +265,11 @@ SMUGGLING = {
 
 @pytest.mark.parametrize("name", SMUGGLING)
 def test_a_request_within_a_request(victim: Victim, name: str) -> None:
-    """With the token of nobody: each request that is read by itself answers for itself."""
+    """With the token of a viewer: each request that is read separately gets its own response."""
     head, body = SMUGGLING[name]
     token = victim.tokens["viewer"]
     raw = _smuggled(head, body.replace("ADMIN", token))
-    # What follows an upgrade is not read as requests, and the connection stays open for a while.
+    # Bytes after an upgrade are not read as requests, and the connection stays open for a while.
     upgraded = name == "old upgrade"
     answer = victim.send(raw + request("GET", "/version"), reads_to_end=not upgraded)
     check(victim, answer, 0, 200, 400, 403, 405, 413)
@@ -347,7 +347,7 @@ def test_what_is_no_pod_has_no_sessions(victim: Victim, path: str, how: str, who
 def test_a_browser_on_another_site_opens_no_session(
     victim: Victim, path: str, code: int, origin: str
 ) -> None:
-    """The code is that for the site itself."""
+    """The same site gets this code."""
     path = f"/api/v1/namespaces/team-a/{path}"
     upgrade = [line for line in UPGRADE if "Protocol" not in line or "exec" in path]
     raw = request("GET", path, *upgrade, f"Origin: {origin}", close=False)
@@ -363,16 +363,16 @@ def test_a_browser_on_another_site_opens_no_session(
 def test_a_browser_on_another_site_writes_nothing(
     victim: Victim, path: str, site: str, code: int
 ) -> None:
-    """It would send the client certificate of whoever sits there."""
+    """It would send the client certificate of the browser's user."""
     body = b'{"metadata":{"generateName":"planted-"}}'
-    # A type of its own would have the browser ask us first.
+    # A content type of its own would cause a preflight request.
     lines = ["Host: victim", "Connection: close", f"Content-Length: {len(body)}"]
     if site:
         lines += ["Origin: https://evil", f"Sec-Fetch-Site: {site}"]
     raw = "\r\n".join([f"POST {path} HTTP/1.1", *lines]).encode() + b"\r\n\r\n" + body
     answer = victim.send(raw, certificate=victim.certificates["good"])
     assert answer.codes == [code]
-    # No browser adds a token by itself: whoever sends one was asked to, perhaps for a browser.
+    # No browser adds a token by itself: its sender did so on purpose, perhaps for a browser.
     token = f"\r\nAuthorization: Bearer {victim.tokens['good account']}\r\n\r\n".encode()
     assert victim.send(raw.replace(b"\r\n\r\n", token, 1)).codes == [201]
 
@@ -398,7 +398,7 @@ def test_bodies_of_somebody_who_may_write(victim: Victim, name: str) -> None:
 
 
 def test_nothing_of_all_this_is_an_error_of_the_server(victim: Victim) -> None:
-    """Runs last in this file; alone it shows that a server which nobody attacked has none."""
+    """Runs last in this file; alone it shows that an unattacked server has no errors."""
     admin = (victim.state / "admin.token").read_text().strip()
     answer = victim.send(request("GET", "/metrics", token=admin))
     failed = [

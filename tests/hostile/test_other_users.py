@@ -1,4 +1,4 @@
-"""Somebody else on the same machine: nothing of a server is theirs to read, write or signal."""
+"""Other users of the same machine: they cannot read, write or signal anything of a server."""
 
 import encodings.idna  # noqa: F401 - nobody cannot import it where it is only root's
 import json
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """In a place that everybody can reach, so that only its own modes keep others out."""
+    """Run a server in a world-accessible folder, so that only its own modes protect it."""
     place = Path(tempfile.mkdtemp(prefix="onejob-shared-"))
     place.chmod(0o755)
     before = os.umask(0o022)
@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
 
 
 def as_nobody(act: Callable[[], object]) -> str:
-    """What somebody without rights gets: the name of the error, or what they got hold of."""
+    """Run `act` as an unprivileged user; return the name of the error, or the result."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -68,7 +68,7 @@ def as_nobody(act: Callable[[], object]) -> str:
 
 
 def processes(server: Server) -> list[int]:
-    """The server and its supervisor."""
+    """Return the pids of the server and its supervisor."""
     assert server.process is not None
     found = [server.process.pid, *supervisors(server.data_dir)]
     assert len(found) >= 2
@@ -76,7 +76,7 @@ def processes(server: Server) -> list[int]:
 
 
 def test_nobody_can_do_what_everybody_can(server: Server) -> None:
-    """So that being refused below means something."""
+    """So that the refusals below are meaningful."""
     assert as_nobody(lambda: os.listdir(server.data_dir.parent)) == "got ['data']"
 
 

@@ -1,4 +1,4 @@
-"""A Pod that wants out, under `--host-fs ro`: as root and as somebody else."""
+"""Pod that tries to escape, under `--host-fs ro`: as root and as another user."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def option_files(folder: Path) -> list[str]:
-    """Options that name files with secrets, outside of the data dir and for all to read."""
+    """Return options that name files with secrets, outside of the data dir and world-readable."""
     (folder / "encryption.key").write_text(f"k:{base64.b64encode(bytes(32)).decode()}\n")
     (folder / "encryption.key").chmod(0o600)
     (folder / "audit-earlier.log").write_text("")
@@ -60,7 +60,7 @@ def option_files(folder: Path) -> list[str]:
 
 
 def python_for(user: int) -> str:
-    """One that may be run by everybody, unless root wants it."""
+    """Return a Python interpreter that this user may execute."""
     if user == 0:
         return sys.executable
     found = shutil.which("python3", path="/usr/bin:/bin")

@@ -1,4 +1,4 @@
-"""Users whose roles allow little, and what that little could be taken for."""
+"""Users with few permissions, and attempts to extend them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -97,7 +97,7 @@ def test_who_may_create_may_create_by_applying(tmp_path: Path) -> None:
 
 
 def test_a_large_object_is_not_created_by_applying_either(tmp_path: Path) -> None:
-    """Those are decided on by another thread."""
+    """Large objects are decided in another thread."""
 
     async def test(requests: Requests, somebody: Somebody) -> None:
         path = f"{A}/configmaps/new?fieldManager=x"
@@ -109,7 +109,7 @@ def test_a_large_object_is_not_created_by_applying_either(tmp_path: Path) -> Non
 
 
 def test_a_job_that_names_a_config_map_does_not_show_it(tmp_path: Path) -> None:
-    """To run it once more, its parameters are copied: for those who may read them."""
+    """A rerun copies its parameters: only for users who may read them."""
 
     async def test(requests: Requests, somebody: Somebody) -> None:
         await requests.ok("POST", f"{A}/configmaps", config_map("private"))
@@ -129,7 +129,7 @@ def test_a_job_that_names_a_config_map_does_not_show_it(tmp_path: Path) -> None:
 def test_a_job_that_cannot_be_repeated_is_an_answer_and_no_error_of_the_server(
     tmp_path: Path,
 ) -> None:
-    """Annotations and numbers of a Job are chosen by whoever creates it."""
+    """Annotations and numbers of a Job are chosen by its creator."""
     endless = job(name="endless")
     endless["spec"] |= {"completionMode": "Indexed", "completions": 2**31 - 1, "parallelism": 1}
     far = job(name="far", annotations={"onejob.dev/rerun-indexes": "0-2147483646"})
@@ -157,7 +157,7 @@ def test_a_job_that_cannot_be_repeated_is_an_answer_and_no_error_of_the_server(
     with_rules(tmp_path, [rule("batch", "jobs", "get", "create"), allowed], test)
 
 
-#: Field selectors, and whether they ask for the one object that the rule names.
+#: Field selectors, and whether they select the one object that the rule names.
 SELECTORS = {
     "metadata.name=mine": True,
     "metadata.name==mine": True,
@@ -197,7 +197,7 @@ def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path
 def test_only_who_may_do_everything_has_a_role_gather_or_end_that(
     tmp_path: Path, ended: bool
 ) -> None:
-    """A role that gathers no more keeps what others take back from those that it gathered."""
+    """A role that no longer aggregates keeps rules that are later removed from its sources."""
     group = "rbac.authorization.k8s.io"
     gathering = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     change = {"aggregationRule": None if ended else gathering}
@@ -241,7 +241,7 @@ WEB_SOCKET = {
 def test_to_read_is_not_to_run_commands(
     tmp_path: Path, subresource: str, upgrade: dict[str, str]
 ) -> None:
-    """WebSockets begin with a GET, and many roles say `get` of everything."""
+    """WebSockets begin with a GET, and many roles grant `get` on everything."""
 
     async def test(requests: Requests, somebody: Somebody) -> None:
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -263,7 +263,7 @@ CERTIFICATES = f"/apis/{CSR_GROUP}/v1/{CSR}"
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_request_for_a_certificate_says_who_made_it(tmp_path: Path, applied: bool) -> None:
-    """Whoever signs such requests goes by that."""
+    """Signers of such requests rely on it."""
     asked = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
     claimed = {"username": "onejob-admin", "groups": ["system:masters"], "extra": {"a": ["b"]}}
     document = {

@@ -1,7 +1,7 @@
-"""The table of who may do what, which a real Kubernetes filled in, asked of a server request by
-request: what is denied there is answered with 403 here, and nothing else is.
+"""Permissions recorded from a real Kubernetes, checked on a server request by request.
 
-`tests/differential/test_permissions.py` asks the same of the rules themselves.
+A verb that is denied there gets a 403 here, and no other does.
+`tests/differential/test_permissions.py` checks the same on the rules themselves.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ METHODS = {
     "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE",
 }  # fmt: skip
 ON_COLLECTIONS = ("list", "watch", "create", "deletecollection")
-#: Allowed or not, nothing is done: what comes after the question whether it may be is refused.
+#: Nothing is executed, allowed or not: the request is invalid in a step after authorization.
 BROKEN = b"{"
 NOWHERE = "?resourceVersion=nonsense"
 
@@ -37,7 +37,7 @@ def kind_of(resource: str) -> Kind:
 
 
 def request_of(resource: str, namespace: str, verb: str) -> tuple[str, str] | None:
-    """Method and path; None for what no server has a path for."""
+    """Return method and path; None if no server has such a path."""
     named, _, subresource = resource.partition("/")
     kind = kind_of(named)
     found = kind.subresource(subresource) if subresource else None
@@ -58,7 +58,7 @@ def request_of(resource: str, namespace: str, verb: str) -> tuple[str, str] | No
 
 
 def asked() -> Iterator[tuple[str, str, str, str]]:
-    """Place and verb as in the table, method and path."""
+    """Yield place and verb as in the table, method and path."""
     for resource, namespaced in RESOURCES.items():
         for namespace in ("a", "b", "") if namespaced else ("",):
             place = f"{resource} in {namespace or 'all'}" if namespaced else resource
@@ -132,7 +132,7 @@ def test_who_may_do_what_over_http(answers: dict[str, list[int]], identity: str)
 
 
 def test_no_answer_is_an_error_of_the_server_or_a_success(answers: dict[str, list[int]]) -> None:
-    """So that what was allowed was refused for what it says, after it was allowed."""
+    """So an allowed request was refused for its defect, after authorization."""
     seen = {code for found in answers.values() for code in found}
     assert seen <= {400, 403, 404, 415, 422}
     assert len(ASKED) * len(answers) > 3000

@@ -1,4 +1,4 @@
-"""Two users with roles in one namespace, and all that they try to get out of it."""
+"""Two users with roles in one namespace, and their attempts to reach others."""
 
 import asyncio
 import json
@@ -115,7 +115,7 @@ def writes() -> Iterator[Try]:
 
 
 def forgeries() -> Iterator[Try]:
-    """Of the audit log, which has one event per line."""
+    """Yield attempts to forge the audit log, which has one event per line."""
     line = '"}\\n{"kind":"Event","forged":1}'
     yield Try("bob", "GET", f"{B}/secrets", headers={"User-Agent": line, "Audit-Id": line})
     yield Try("bob", "GET", f"{B}/pods/%0a%7b%22forged%22%3a1%7d")
@@ -128,7 +128,7 @@ TRIES = [*reads(), *impersonations(), *writes(), *forgeries()]
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, str]], Path]:
-    """What each try is answered with, and the audit log of them all."""
+    """Return the response to each try, and the audit log of all."""
     folder = tmp_path_factory.mktemp("users")
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Request"}]}
     (folder / "policy.yaml").write_text(json.dumps(policy))
@@ -137,7 +137,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, s
     async def main() -> list[tuple[int, str]]:
         async with a_server(folder, audit=audit) as requests, asyncio.timeout(120):
             tokens = await prepared(requests, folder / "data")
-            # They are who they say, and may do what their roles allow.
+            # They are authenticated, and may do what their roles allow.
             own = await tried(requests, Try("alice", "GET", f"{A}/secrets/mine"), tokens["alice"])
             assert (own[0], MINE in own[1]) == (200, True)
             assert (await tried(requests, Try("bob", "GET", f"{A}/pods"), tokens["bob"]))[0] == 200
@@ -147,7 +147,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, s
 
 
 async def prepared(requests: Requests, data: Path) -> dict[str, str]:
-    """The tokens of alice, who may edit namespace a, and bob, who may view it."""
+    """Return the tokens of alice, who may edit namespace a, and bob, who may view it."""
     for name, value in (("a", MINE), ("b", TREASURE)):
         await requests.ok("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         secret = {"metadata": {"name": "treasure" if name == "b" else "mine"}, "data": {"k": value}}

@@ -1,4 +1,4 @@
-"""Quiet changes: a Pod is placed, or begins to run. They wait for what comes next."""
+"""Deferred delivery of quiet changes: a Pod is bound, or begins to run."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
@@ -23,7 +23,7 @@ from tests.node.support import an_api
 
 @dataclass
 class Listener:
-    """A cache of Pods, and what its handlers were told: name and phase, or None once gone."""
+    """Cache of Pods, and the events of its handlers: name and phase, or None once gone."""
 
     client: "FailingWatch"
     informer: Informer[Pod]
@@ -58,7 +58,7 @@ class Listener:
 
 
 class FailingWatch(LocalClient):
-    """Fails one watch with `error` right after a quiet event, once `meddle` has been awaited."""
+    """Client that fails one watch with `error` right after a quiet event, once `meddle` is done."""
 
     error: ApiError | None = None
 
@@ -139,7 +139,7 @@ def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         phases = dict(listener.told)
         assert phases["a"] == "Running"
-        # Told in between, not at the end.
+        # Delivered in between, not at the end.
         assert listener.told.index(("a", "Running")) in range(15, 25)
 
     in_virtual_time(tmp_path, test)
@@ -230,7 +230,7 @@ def test_relist_discards_deferred_events_of_a_pod_that_is_gone(tmp_path: Path) -
 
 
 def test_watch_continues_after_the_last_event_when_it_fails(tmp_path: Path) -> None:
-    """From where it began, the cache would go back in time and handlers would act twice."""
+    """From its start, the cache would go back in time and handlers would act twice."""
 
     async def test(listener: Listener) -> None:
         await listener.create("a")

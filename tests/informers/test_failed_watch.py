@@ -1,4 +1,4 @@
-"""A watch that fails after it has delivered events."""
+"""Watch that fails after it has delivered events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -18,8 +18,10 @@ from tests.node.support import an_api
 
 
 class FailingWatches(LocalClient):
-    """Ends its first watch with an error once `failing` is set, as a server does that sends an
-    ERROR event other than 410."""
+    """Client that ends its first watch with an error once `failing` is set.
+
+    A server does so by sending an ERROR event other than 410.
+    """
 
     def __init__(self, client: LocalClient) -> None:
         super().__init__(client._service)

@@ -1,4 +1,4 @@
-"""The first list of an informer: others have their turn meanwhile, and no change is missed."""
+"""First list of an informer: it yields to other tasks, and no change is missed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -28,7 +28,7 @@ def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Unsteady(LocalClient):
-    """Fails as often as it is told to."""
+    """Client that fails a given number of times."""
 
     lists_fail = 0
     watches_expire = 0
@@ -57,7 +57,7 @@ class Scene:
             self.client, Selection(PODS), read_pod, lambda pod: pod.key, page=3
         )
         self.informer.on_change(self.hear)
-        #: Name and whether it is there, in the order of the handlers' calls.
+        #: Name and presence, in the order of the handlers' calls.
         self.told: list[tuple[str, bool]] = []
         self.calls = 0
 
@@ -116,7 +116,7 @@ def test_what_is_written_after_the_beginning_is_seen_as_a_change(tmp_path: Path)
     async def main() -> None:
         async with a_scene(tmp_path) as scene:
             await scene.informer.begin()
-            # In the page that is there, in one that is still to come, and in none.
+            # On the present page, on a later one, and on none.
             for name in ("a", "g"):
                 await scene.delete(name)
             await scene.label(["h"], "changed")

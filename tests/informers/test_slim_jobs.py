@@ -1,4 +1,4 @@
-"""Finished Jobs in the cache: lighter, and the same to everybody who looks at them."""
+"""Finished Jobs in the cache: smaller, with the same attributes."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""The list-then-watch state machine, one row per happening."""
+"""The list-then-watch state machine, one row per event."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""Other people's controllers, unmodified, as processes against `onejob serve`."""
+"""Controllers of other projects, unmodified, as processes against `onejob serve`."""

@@ -1,4 +1,4 @@
-"""`make e2e-controllers`: build the managers, then run what is here against them."""
+"""`make e2e-controllers`: build the managers, then run the tests of this folder with them."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Builds released managers from the Go module proxy into a cache outside of the tree.
+"""Build of released managers from the Go module proxy into a cache outside of the tree.
 
 Each is built as its authors do, with the dependencies that its own go.mod and go.sum pin; the
-checksum database vouches for the module itself. What is in the cache already is not built again.
+checksum database verifies the module itself. Programs in the cache are not built again.
 """
 
 import json
@@ -24,18 +24,18 @@ class NoGo(CannotBuild):
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """What is built, and the folder of its module that has the release's manifests."""
+    """A program to build, and the folder of its module with the release's manifests."""
 
     name: str
     module: str
     version: str
-    #: Of the program, within the module.
+    #: Path of the program within the module.
     package: str = "."
     manifests: str = "config/default"
 
     @property
     def folder(self) -> Path:
-        """Where it is kept, with the manifests."""
+        """Return the cache folder of program and manifests."""
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(home) / "onejob" / "managers" / f"{self.name}-{self.version}"
 
@@ -45,7 +45,7 @@ class Manager:
 
     @property
     def release(self) -> Path:
-        """All manifests of the release, in one file."""
+        """Return the file with all manifests of the release."""
         return self.folder / "release.yaml"
 
     @property
@@ -59,7 +59,7 @@ MANAGERS: Final = (JOBSET, KUEUE)
 
 
 def build(manager: Manager, say: Callable[[str], None]) -> None:
-    """Raises CannotBuild."""
+    """Build the manager unless it is cached. Raises CannotBuild."""
     if manager.is_built:
         return
     if shutil.which("go") is None:
@@ -68,7 +68,7 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
         raise NoGo("kubectl is not installed, and it is needed to read the managers' manifests")
     say(f"building {manager.name} {manager.version}: this takes minutes the first time")
     manager.folder.mkdir(parents=True, exist_ok=True)
-    # Under other names until they are whole; two builders at once do no harm.
+    # Under other names until they are complete; two builders at once do no harm.
     program = manager.folder / f".manager.{os.getpid()}"
     release = manager.folder / f".release.{os.getpid()}"
     try:
@@ -83,7 +83,7 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
 
 
 def _download(manager: Manager) -> Path:
-    """The sources of the module, as released."""
+    """Return the sources of the module, as released."""
     described = _go(["mod", "download", "-json", f"{manager.module}@{manager.version}"])
     return Path(json.loads(described)["Dir"])
 

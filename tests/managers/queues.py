@@ -1,4 +1,4 @@
-"""What an administrator of Kueue makes, and the Jobs of its users."""
+"""Objects of an administrator of Kueue, and Jobs of its users."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def priority(name: str, value: int) -> dict[str, Any]:
 
 
 def multikueue(worker_secret: str) -> list[dict[str, Any]]:
-    """One worker cluster, and the check that sends Jobs there."""
+    """Return one worker cluster, and the admission check that sends Jobs there."""
     source = {"kubeConfig": {"locationType": "Secret", "location": worker_secret}}
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}
     return [
@@ -62,7 +62,7 @@ def multikueue(worker_secret: str) -> list[dict[str, Any]]:
 
 
 def job(name: str, command: str, labels: dict[str, str] | None = None, **spec: Any) -> Any:
-    """Two Pods of one CPU each, suspended as Kueue's webhook would leave it."""
+    """Return a Job of two Pods with one CPU each, suspended as Kueue's webhook would leave it."""
     container = {
         "name": "main",
         "image": "busybox",

@@ -1,7 +1,7 @@
-"""Managers as processes that are given a kubeconfig, and waiting for what they do.
+"""Managers as processes with a kubeconfig, and waits for their actions.
 
-They run as outside of a cluster: without leader election and metrics. Their webhooks listen but
-are never called.
+They run as outside of a cluster: without leader election and metrics. Their webhooks listen but are
+never called.
 """
 
 import base64
@@ -29,7 +29,7 @@ _KUEUE_SECRET = "kueue-webhook-server-cert"
 
 @contextmanager
 def jobset(server: Server, folder: Path) -> Iterator[Path]:
-    """JobSet's manifests applied and its manager running; yields the log."""
+    """Apply JobSet's manifests and run its manager; yield the log."""
     _install(JOBSET, server)
     certificates = folder / "certificates"
     pair = Authority(certificates).issue("webhook")
@@ -47,7 +47,7 @@ def jobset(server: Server, folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def kueue(server: Server, folder: Path, **settings: Any) -> Iterator[Path]:
-    """Kueue's manifests applied and its manager running for batch Jobs; yields the log."""
+    """Apply Kueue's manifests and run its manager for batch Jobs; yield the log."""
     _install(KUEUE, server)
     certificates = folder / "certificates"
     certificates.mkdir(parents=True)
@@ -56,7 +56,7 @@ def kueue(server: Server, folder: Path, **settings: Any) -> Iterator[Path]:
         "kind": "Configuration",
         "namespace": _KUEUE_NAMESPACE,
         "integrations": {"frameworks": ["batch/job"]},
-        # Its own API server would need requests passed on to it.
+        # Its own API server would need aggregation.
         "featureGates": {"VisibilityOnDemand": False},
         "internalCertManagement": {
             "enable": True,
@@ -82,13 +82,13 @@ def until(what: str, holds: Callable[[], object], log: Path | None = None) -> No
 
 
 def get(server: Server, resource: str, name: str = "") -> Any:
-    """An object, or nothing; without a name the list of all."""
+    """Return an object or {}; without a name, the list of all."""
     words = ["get", resource, *([name] if name else []), "-o", "json", "--ignore-not-found"]
     return json.loads(server.kubectl(*words) or "{}")
 
 
 def condition(document: Any, name: str) -> str:
-    """The status of a condition; "" if there is none."""
+    """Return the status of a condition; "" if there is none."""
     for item in document.get("status", {}).get("conditions", []):
         if item["type"] == name:
             return str(item["status"])
@@ -141,7 +141,7 @@ def _running(
 
 
 def _mount_secret(server: Server, folder: Path) -> None:
-    """What a kubelet does for the manager's Pod: it waits for the files of its own Secret."""
+    """Write the files of the manager's own Secret, for which it waits, as a kubelet does."""
 
     def data() -> dict[str, str]:
         found: dict[str, str] = (

@@ -1,4 +1,4 @@
-"""What can be said of the managers without building them."""
+"""Checks of the managers' versions without building them."""
 
 import os
 import subprocess

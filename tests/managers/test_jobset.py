@@ -1,4 +1,4 @@
-"""The JobSet manager makes Jobs, and onejob runs them."""
+"""JobSet manager: it creates Jobs, and onejob runs them."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def _jobset(name: str, *replicated: dict[str, Any], **spec: Any) -> dict[str, An
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {
-            # What JobSet's webhook would fill in.
+            # Defaults of JobSet's webhook.
             "successPolicy": {"operator": "All"},
             "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},

@@ -1,4 +1,4 @@
-"""The Kueue manager decides which Jobs run, and onejob runs them."""
+"""Kueue manager: it admits Jobs, and onejob runs them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""MultiKueue runs Jobs of one onejob, or of a real cluster, on another."""
+"""MultiKueue: Jobs of one onejob, or of a real cluster, run on another."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ _MANAGED_BY = "kueue.x-k8s.io/multikueue"
 
 
 def test_jobs_run_on_another_server_until_it_is_lost(tmp_path: Path) -> None:
-    # What is not run here would run with a node of its own, so there is none.
+    # No node here, so that Jobs can only run remotely.
     with (
         a_server(tmp_path / "manager", "--no-node") as manager,
         a_server(tmp_path / "worker", *_CAPACITY) as worker,
@@ -69,7 +69,7 @@ def test_jobs_run_on_another_server_until_it_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(Upstream.missing()), reason=Upstream.missing() or "built")
 def test_jobs_of_a_real_cluster_run_on_a_server_of_ours(tmp_path: Path) -> None:
-    """The cluster's manager is a user who may do only what the how-to grants."""
+    """The cluster's manager is a user with only the permissions of the how-to."""
     with (
         Upstream(tmp_path / "cluster") as cluster,
         a_server(tmp_path / "worker", *_CAPACITY) as worker,
@@ -94,7 +94,7 @@ def test_jobs_of_a_real_cluster_run_on_a_server_of_ours(tmp_path: Path) -> None:
 
 
 def _call_nobody(manager: Server) -> None:
-    """Kueue runs outside of the cluster, where its webhooks and its API cannot be reached."""
+    """Remove Kueue's webhooks: it runs outside of the cluster, where they cannot be reached."""
     without = '[{"op": "remove", "path": "/webhooks"}]'
     for kind in ("mutating", "validating"):
         name = f"kueue-{kind}-webhook-configuration"

@@ -1,4 +1,4 @@
-"""Servers are started once for all tests of a module: each test has Jobs of its own."""
+"""Fixtures: servers started once per module; each test has Jobs of its own."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Do(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """Runs it where the servers run."""
+        """Run a coroutine on the loop of the servers."""
 
 
 _SECONDS = 120.0

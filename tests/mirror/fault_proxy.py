@@ -1,4 +1,4 @@
-"""A TCP proxy that refuses, delays, stalls and cuts connections. TLS goes through it untouched."""
+"""TCP proxy that refuses, delays, stalls and cuts connections. TLS goes through it untouched."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Mode = Literal["open", "refusing", "stalled"]
 
 
 class FaultProxy:
-    """`port_of` says where to connect to, for each connection anew."""
+    """Fault-injecting proxy; `port_of` returns the target port for each connection."""
 
     def __init__(self, port_of: Callable[[], int]) -> None:
         self._port_of = port_of
@@ -32,7 +32,10 @@ class FaultProxy:
         self.cut()
 
     def set(self, mode: Mode) -> None:
-        """`refusing` also cuts what is open; `stalled` moves no byte until it is set otherwise."""
+        """Set the mode.
+
+        `refusing` also cuts open connections; `stalled` moves no byte meanwhile.
+        """
         self._mode = mode
         if mode == "refusing":
             self.cut()
@@ -46,7 +49,7 @@ class FaultProxy:
             writer.transport.abort()
 
     def forget(self) -> None:
-        """No more bytes on what is open now, for ever, and no word of it to anybody."""
+        """Stall the open connections forever, without closing them."""
         self._forgotten |= self._writers
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -33,7 +33,7 @@ class Pair:
     here: HttpsServer
     there: HttpsServer
     folder: Path
-    #: As kubectl has it.
+    #: Client over HTTPS, as kubectl is.
     http: HttpClient
 
     @property
@@ -49,7 +49,7 @@ class Pair:
         await add_target(self.local, name, text)
 
     async def create(self, name: str = "x", **options: Any) -> str:
-        """Returns the UID."""
+        """Create a Job and return its UID."""
         job = a_job(name, **options)
         written = await self.local.write(Create(JOBS, "default", msgspec.json.encode(job)))
         uid: str = msgspec.json.decode(written.document)["metadata"]["uid"]
@@ -193,7 +193,10 @@ async def a_server(
 async def a_pair(
     folder: Path, runtime: RuntimeName = "simulated", *, controllers: frozenset[str] = ALL
 ) -> AsyncIterator[Pair]:
-    """`runtime` is that of the remote side; here nothing runs. `controllers` are those here."""
+    """Run two servers. `runtime` is that of the remote side; here nothing runs.
+
+    `controllers` are the ones of the local side.
+    """
     async with (
         a_server(folder / "here", "simulated", controllers=controllers) as here,
         a_server(folder / "there", runtime) as there,

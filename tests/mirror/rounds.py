@@ -1,10 +1,9 @@
-"""`make mirror-rounds`: Jobs mirrored through random faults, and what came back of them.
+"""`make mirror-rounds`: Jobs mirrored under random faults, compared with a ledger.
 
-Two servers are real processes with a proxy between them. Each round mirrors a Job of real
-processes that write into a ledger, while connections are refused, stalled, delayed or cut and
-either server is killed and started again. Then the ledger is compared with what the Job here says:
-every index began once and ended once, the counters are exact, and after deletion nothing is left
-on either side.
+Two servers are real processes with a proxy between them. Each round mirrors a Job of real processes
+that write into a ledger, while connections are refused, stalled, delayed or cut and either server
+is killed and restarted. Then the ledger is compared with the Job's status here: every index began
+once and ended once, the counters are exact, and after deletion nothing is left on either side.
 """
 
 import argparse
@@ -38,7 +37,7 @@ Document = dict[str, Any]
 
 
 class Side(Protocol):
-    """A server that can be killed and started again."""
+    """A server that can be killed and restarted."""
 
     @property
     def kubeconfig(self) -> Path: ...
@@ -48,7 +47,8 @@ class Side(Protocol):
     def start(self) -> None: ...
 
 
-#: Given a Job and the number of its round: what really ran that should not have, or the reverse.
+#: Returns the differences between a Job's status and the processes that ran, for a Job and the
+#: number of its round.
 Ledger = Callable[["World", Document, int], list[str]]
 
 
@@ -60,7 +60,7 @@ class World:
     folder: Path
     rng: random.Random
     ledger: Ledger
-    #: Of the round that is played.
+    #: Faults of the present round.
     faults: list[str] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
 
@@ -257,7 +257,10 @@ def _read(world: World, name: str) -> Document:
 
 
 async def _until(world: World, name: str, test: Callable[[Document], bool]) -> Document:
-    """Raises NotFound once it is gone; a server that is just starting is asked again."""
+    """Wait until the Job passes `test`; retry while a server starts.
+
+    Raises NotFound once it is gone.
+    """
     while True:
         try:
             job = await asyncio.to_thread(_read, world, name)
@@ -289,7 +292,7 @@ async def run(rounds: int, seed: int, folder: Path) -> int:
 async def play_all(
     here: Side, there: Side, ledger: Ledger, rounds: int, seed: int, folder: Path
 ) -> int:
-    """The exit code: 0 if all was exact."""
+    """Play all rounds; return the exit code: 0 if all was exact."""
     proxy = FaultProxy(lambda: world.port_of_there())
     world = World(here, there, proxy, folder, random.Random(seed), ledger)
     port = await proxy.start()

@@ -1,4 +1,4 @@
-"""A server without mirrored Jobs has nothing of the mirror but one waiting task."""
+"""Server without mirrored Jobs: the mirror costs it only one waiting task."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`onejob controller --mirror`: the same over HTTP on both sides."""
+"""`onejob controller --mirror`: mirroring over HTTP on both sides."""
 
 import asyncio
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""The mirror killed after every single write, here and there: the Job ends as it should, nothing
-runs twice and nothing is left behind."""
+"""Mirror killed after every single write, here and there.
+
+The Job ends as it should, nothing runs twice and nothing is left behind.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -24,7 +26,7 @@ from tests.mirror.pairs import Pair, a_pair, is_complete, until_gone
 
 
 class Death:
-    """Comes once the write of that number was carried out, before its answer is heard."""
+    """Crash once the write with that number was carried out, before its response arrives."""
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
@@ -40,7 +42,7 @@ class Death:
         if self.writes != self._number:
             return await client.write(op)
         self._coming = True
-        # A refusal is an answer as good as any: nobody hears it.
+        # A refusal is a response as well, which does not arrive.
         with suppress(ApiError):
             await client.write(op)
         self.came.set()
@@ -49,7 +51,7 @@ class Death:
 
 
 class Mortal:
-    """A client whose writes are counted."""
+    """Client whose writes are counted."""
 
     def __init__(self, client: Client, death: Death) -> None:
         self._client = client
@@ -82,7 +84,7 @@ class Mortal:
 
 @asynccontextmanager
 async def a_mirror(pair: Pair, death: Death, name: str) -> AsyncIterator[None]:
-    """A controller that works on one Job."""
+    """Run a controller for one Job."""
 
     def connect(connection: Connection) -> Client:
         return Mortal(HttpClient(connection, rng=Random(1)), death)
@@ -107,7 +109,7 @@ async def a_mirror(pair: Pair, death: Death, name: str) -> AsyncIterator[None]:
 
 
 async def _life(pair: Pair, name: str, death: Death) -> None:
-    """Create, run, delete; the first controller may die on the way."""
+    """Create, run, delete; the first controller may crash on the way."""
     uid = await pair.create(name)
     calm = Death()
 
@@ -157,7 +159,7 @@ def test_no_death_runs_anything_twice_or_leaves_anything_behind(tmp_path: Path) 
 
 
 def test_the_unknown_end_of_a_create_is_found_out_by_reading(tmp_path: Path) -> None:
-    """A copy that was created before the crash is taken up, whoever created it first."""
+    """A copy that was created before the crash is adopted, whichever controller created it."""
 
     async def run() -> None:
         async with a_pair(tmp_path, controllers=ALL - {MIRROR}) as pair:

@@ -1,4 +1,4 @@
-"""A remote side that is lost and found again."""
+"""Loss and return of the remote side."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ WAITS = "echo run >> LEDGER; while [ ! -e GATE ]; do sleep 0.05; done"
 
 @asynccontextmanager
 async def behind_a_proxy(pair: Pair) -> AsyncIterator[FaultProxy]:
-    """Target `far` is the remote side, through a proxy."""
+    """Make the remote side the target `far`, through a proxy."""
     proxy = FaultProxy(lambda: urlsplit(pair.there.url).port or 0)
     port = await proxy.start()
     config = msgspec.json.decode(pair.there.kubeconfig.read_bytes())
@@ -51,7 +51,7 @@ def test_a_partition_is_reported_and_survived(tmp_path: Path) -> None:
             await pair.create(command=command, target="far")
             await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
             proxy.set("refusing")
-            # Something to do makes it notice at once.
+            # A pending change makes it notice at once.
             await pair.patch({"spec": {"backoffLimit": 3}})
             job = await pair.until(trouble("Unreachable"))
             assert "attempt" in condition(job)["message"]

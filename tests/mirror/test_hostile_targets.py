@@ -1,4 +1,4 @@
-"""Targets whose answers are bombs, garbage or without end cost a bounded amount of work."""
+"""Targets with huge, malformed or endless responses: they cost a bounded amount of work."""
 
 import asyncio
 import zlib
@@ -21,7 +21,7 @@ from onejob.wire.errors import Expired
 from tests.client.http_support import answer
 
 MEBIBYTE = 2**20
-#: Gets the request's target, returns the bytes of the answer.
+#: Gets the request's target, returns the bytes of the response.
 Script = Callable[[str], bytes]
 EMPTY = b'{"kind":"List","metadata":{"resourceVersion":"5"},"items":[]}'
 
@@ -33,7 +33,7 @@ def bomb(mebibytes: int) -> bytes:
 
 
 class Target:
-    """A Remote, connected to a server that answers by a script."""
+    """A Remote, connected to a server with scripted responses."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -97,7 +97,7 @@ def test_remote_backs_off_after_garbage(kind: str) -> None:
             assert target.remote.health.attempts == 1
             assert target.remote.health.reason == "Unreachable"
             assert len(target.requests) == attempt
-        # The controller asks no sooner.
+        # The controller sends no request before that.
         assert target.remote.health.next_try > SystemClock().monotonic()
 
     target.run(ask_twice)
@@ -177,7 +177,7 @@ def test_informers_of_remote_back_off_after_garbage(kind: str) -> None:
 
 
 class Flood:
-    """A client with lists of `pages` pages of one MiB, and a watch of such events without end."""
+    """Client with lists of `pages` pages of one MiB, and an endless watch of such events."""
 
     def __init__(self, pages: int) -> None:
         self.pages = pages
@@ -209,7 +209,7 @@ def test_intake_refuses_list_beyond_budget() -> None:
         with pytest.raises(Unreachable, match="too much memory"):
             await all_pages(client)
         assert len(target.requests) == 10
-        # A new list begins with nothing.
+        # A new list starts from zero.
         await client.list(Selection(PODS))
         assert client.held_bytes < 2 * MEBIBYTE
 

@@ -95,8 +95,10 @@ def test_kubectl_reaches_the_remote_pods(pair: Pair, do: Do) -> None:
 
 
 def test_a_pod_that_only_pretends_to_stand_in_shows_nothing(pair: Pair, do: Do) -> None:
-    """Whoever may create Pods here could else read logs of, and run commands in, every Pod that the
-    target's credentials reach, without having seen these."""
+    """Otherwise creators of Pods here could reach every Pod of the target's credentials.
+
+    They could read logs and run commands there without access to these credentials.
+    """
 
     async def run() -> None:
         uid = await pair.create("honest", command="echo from afar")
@@ -254,7 +256,7 @@ def test_a_name_that_is_taken(pair: Pair, do: Do, monkeypatch: pytest.MonkeyPatc
         await pair.create("taken")
         job = await pair.until(trouble("NameTaken"), "taken")
         assert "delete it there" in condition(job)["message"]
-        # What is heard in between does not count as an attempt.
+        # Events in between do not count as an attempt.
         for number in range(5):
             body = msgspec.json.encode({"metadata": {"annotations": {"touched": str(number)}}})
             await pair.local.write(Patch(Key(JOBS, "default", "taken"), body, "merge"))
@@ -365,7 +367,7 @@ def test_targets_that_cannot_be_used(
         assert says in condition(job)["message"]
         assert "next try at" in condition(job)["message"]
         await pair.delete(name)
-        # Nothing ever ran there, so nothing holds it.
+        # Nothing ever ran there, so nothing blocks the deletion.
         await until_gone(pair.local, Key(JOBS, "default", name))
 
     do(run())
@@ -437,7 +439,7 @@ def test_a_finished_job_of_a_lost_target_says_why_it_is_not_gone(pair: Pair, do:
 
 
 def test_a_namespace_goes_with_its_mirrored_jobs(pair: Pair, do: Do) -> None:
-    """Also though the Secret with the credentials may go first."""
+    """Even if the Secret with the credentials is deleted first."""
 
     async def run() -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}}

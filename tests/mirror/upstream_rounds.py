@@ -1,7 +1,7 @@
-"""`make upstream-mirror`: the same rounds, with a real Kubernetes as the remote side.
+"""`make upstream-mirror`: mirror rounds with a real Kubernetes as the remote side.
 
-Its API server is the one that is killed; Pods are run by a kubelet of the bench, whose ledger says
-what really ran.
+Its API server is the one that is killed; Pods are run by a fake kubelet, whose ledger records the
+Pods that really ran.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.upstream.kubelet import Kubelet
 
 
 class ApiServerOnly:
-    """The side there, whose API server dies and comes back."""
+    """The remote side, whose API server is killed and restarted."""
 
     def __init__(self, cluster: Upstream) -> None:
         self._cluster = cluster
@@ -40,9 +40,9 @@ class ApiServerOnly:
 
 
 class PodsThatRan:
-    """Whether all that ran belonged to one copy, and each index of it once.
+    """Check that all Pods that ran belonged to one copy, and each index ran once.
 
-    kube-controller-manager gives Pods generated names. If the answer to a create is lost because
+    kube-controller-manager gives Pods generated names. If the response to a create is lost because
     the API server dies, it may create a second one for the same index, of the same Job. That is
     counted, and not taken for a fault of the mirror.
     """
@@ -71,7 +71,7 @@ class PodsThatRan:
 
 
 def refuses_what_is_dropped(here: Server, cluster: Upstream) -> str:
-    """A field that only onejob knows."""
+    """Check that a field unknown to Kubernetes is refused; return a problem or ""."""
     target = ("mirror", "add", "direct", "--kubeconfig", str(cluster.kubeconfig))
     command = [*here.command, *target, "--server-kubeconfig", str(here.kubeconfig)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -115,7 +115,7 @@ def main() -> int:
         print(f"skipped: {why}")
         return 0
     with a_real_cluster() as cluster:
-        # The node of the bench is nowhere, so its Pods would soon be collected.
+        # The fake node does not exist, so its Pods would soon be collected.
         cluster.start_controller_manager("*,-pod-garbage-collector-controller")
         return asyncio.run(run(cluster, options.rounds, options.seed))
 

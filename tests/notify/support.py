@@ -1,4 +1,4 @@
-"""Objects that ask for notifications, and receivers of them that are really there."""
+"""Objects with notification annotations, and real receivers."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -71,14 +71,14 @@ def a_cronjob(
 
 
 def a_config(folder: Path, *targets: dict[str, Any], **settings: Any) -> NotifyConfig:
-    """Through the file, as servers read it."""
+    """Return a config read from a file, as servers do."""
     path = folder / "notify.yaml"
     path.write_bytes(msgspec.json.encode({"targets": targets, **settings}))
     return load_config(path)
 
 
 class Inbox:
-    """A channel that keeps what it is given; it refuses the first `refusals` of them."""
+    """Channel that keeps messages; it refuses the first `refusals` of them."""
 
     def __init__(self, *, refusals: int = 0) -> None:
         self.messages: list[Message] = []
@@ -100,7 +100,7 @@ class Inbox:
 
 
 def deliver_to(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every target of servers that start from now on is this one."""
+    """Make this the channel of every target of servers that start from now on."""
     module = "onejob.controllers.notify.controller.channel_to"
     monkeypatch.setattr(module, lambda target, clock: inbox)
 
@@ -114,12 +114,12 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What a webhook's server got, and what it answers."""
+    """Requests to a webhook's server, and its responses."""
 
     url: str = ""
     received: "Queue[Received]" = field(default_factory=Queue)
     codes: list[int] = field(default_factory=list)
-    #: While it is clear, nobody is answered.
+    #: While it is clear, no request is answered.
     answering: threading.Event = field(default_factory=threading.Event)
 
 

@@ -1,4 +1,4 @@
-"""Messages that really leave: to an HTTP server, to a mail server, into a command."""
+"""Real delivery of messages: to an HTTP server, to a mail server, into a command."""
 
 import asyncio
 import base64
@@ -69,7 +69,7 @@ def test_a_webhook_gets_a_signed_request(tmp_path: Path) -> None:
     headers = {name.lower(): value for name, value in got.headers.items()}
     assert got.path == "/hooks/1?team=a"
     assert (headers["webhook-id"], headers["x-team"]) == ("m1", "a")
-    # As a receiver checks it, by the text of the standard.
+    # Verified as by a receiver, by the text of the standard.
     signed = f"m1.{headers['webhook-timestamp']}.".encode() + got.body
     digest = base64.b64encode(hmac.new(SECRET, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{digest}"

@@ -1,4 +1,4 @@
-"""`onejob notify`, and a server with targets that is killed."""
+"""`onejob notify`, and kills of a server with targets."""
 
 import json
 import subprocess

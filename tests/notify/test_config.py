@@ -1,4 +1,4 @@
-"""The file with the targets: what it refuses, in one line each."""
+"""Config file of the targets: one-line errors for each mistake."""
 
 import os
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
 
 
 def test_the_key_on_needs_no_quotes(tmp_path: Path) -> None:
-    """To YAML 1.1 it is a boolean."""
+    """YAML 1.1 reads it as a boolean."""
     path = tmp_path / "notify.yaml"
     path.write_text("targets: [{name: a, on: [failed], command: {argv: [/bin/sh]}}]")
     assert [sorted(target.events) for target in load_config(path).targets] == [["failed"]]

@@ -1,4 +1,4 @@
-"""Who is notified of what and when, on a whole control plane in virtual time."""
+"""Notification controller: recipients, events and times, on a control plane in virtual time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -87,7 +87,7 @@ def test_a_target_gets_what_it_wants_of_the_end_of_a_job(start: Start, inbox: In
 
 
 def test_a_cronjob_and_a_namespace_speak_for_their_jobs(start: Start, inbox: Inbox) -> None:
-    """And a success after failures is worth a message, the next one is not."""
+    """A success after failures is worth a message, the next one is not."""
 
     async def main() -> None:
         async with start() as plane:
@@ -155,8 +155,10 @@ def test_bad_annotations_become_events_at_once(start: Start, inbox: Inbox) -> No
 
 
 def test_nothing_is_lost_or_said_twice_by_restarts(start: Start, inbox: Inbox) -> None:
-    """A target that refuses gets its messages later, also from the next server; what ended
-    while the server was away, or was deleted since, is not forgotten."""
+    """A target that refuses gets its messages later, also from the next server.
+
+    Jobs that ended while the server was down, or were deleted since, are not forgotten.
+    """
 
     async def main() -> None:
         inbox.refusals = 10**9
@@ -180,7 +182,7 @@ def test_nothing_is_lost_or_said_twice_by_restarts(start: Start, inbox: Inbox) -
 
 
 def test_the_same_message_keeps_its_id(start: Start, inbox: Inbox, tmp_path: Path) -> None:
-    """Killed after the delivery and before that was written down: the server sends it again."""
+    """The server was killed after the delivery and before that was recorded: it sends it again."""
 
     async def main() -> None:
         async with start() as plane:

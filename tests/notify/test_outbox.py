@@ -1,4 +1,4 @@
-"""What is in the file of messages once a server is gone."""
+"""Durability of the outbox file when a server stops."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from onejob.virtual_time import NOON
 def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that commits goes on though nobody waits for it any more."""
+    """The committing thread goes on although no task waits for it any more."""
     commit, close = OutboxFile.commit, OutboxFile.close
     begun, closed = threading.Event(), threading.Event()
     write = OutboxFile._write
@@ -24,7 +24,7 @@ def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
         write(self, change)
         if not begun.is_set():
             begun.set()
-            # Until the file is closed under it, unless that waits in its turn.
+            # Until the file is closed meanwhile, unless that waits for its turn.
             closed.wait(0.3)
 
     def note_closing(self: OutboxFile) -> None:

@@ -1,4 +1,4 @@
-"""What waits for targets that do not answer, and who makes room for whom."""
+"""Queues of targets that do not respond, and the order of dropped messages."""
 
 import asyncio
 from datetime import timedelta
@@ -65,5 +65,5 @@ def test_a_flood_of_one_namespace_costs_others_no_message() -> None:
     assert len(delivered) == 100
     assert not [name for name in lost if name.startswith("alice")]
     assert len(lost) == 920
-    # What was given up is not kept on disk either.
+    # Dropped messages are not kept on disk either.
     assert set(lost) | delivered == set(removed)

@@ -1,4 +1,4 @@
-"""Which annotations count, and what bad ones become."""
+"""Precedence of notification annotations, and invalid ones."""
 
 import pytest
 

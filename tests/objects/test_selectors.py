@@ -1,4 +1,4 @@
-"""Label and field selectors, from text and from documents."""
+"""Label and field selectors, parsed from text and from documents."""
 
 import pytest
 from hypothesis import given
@@ -175,7 +175,7 @@ def test_any_text_is_a_field_selector_or_refused(text: str) -> None:
 
 
 def holds(term: LabelTerm, labels: dict[str, str]) -> bool:
-    """One term by itself, as Kubernetes defines it."""
+    """Evaluate one term by itself, as Kubernetes defines it."""
     value = labels.get(term.key)
     match term.operator:
         case "exists" | "!":
@@ -225,7 +225,7 @@ def test_field_selector_merges_terms_without_changing_what_they_match(
 
 
 class Counted(dict[str, str]):
-    """Labels that count how often they are read."""
+    """Labels that count their reads."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""Short ways to say what a test is about."""
+"""Builders of Jobs, Pods and plans for planner tests."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +31,7 @@ OWNER = {
     "controller": True,
     "blockOwnerDeletion": True,
 }
-#: A condition that a Job which has begun to fail carries.
+#: Phases of Pods by letter.
 PHASES = {"P": "Pending", "R": "Running", "S": "Succeeded", "F": "Failed", "U": "Unknown"}
 
 
@@ -42,7 +42,10 @@ def job_document(
     template: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A Job as the server would have it; `completions=None` leaves a field out."""
+    """Return a Job as the server would store it.
+
+    A None value such as `completions=None` omits a field.
+    """
     fields: dict[str, Any] = {
         "parallelism": 1,
         "completions": 1,
@@ -97,7 +100,7 @@ def a_pod(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> Pod:
-    """`phase` is a letter of PHASES; Running Pods are ready."""
+    """Return a Pod; `phase` is a letter of PHASES; Running Pods are ready."""
     notes = dict(annotations or {})
     if index is not None:
         notes[INDEX_ANNOTATION] = str(index)
@@ -126,7 +129,7 @@ def a_pod(
 
 
 def some_pods(phases: str, **fields: Any) -> list[Pod]:
-    """`"R S F"`: pod-0 runs, pod-1 succeeded, pod-2 failed long ago."""
+    """Return Pods, e.g. `"R S F"`: pod-0 runs, pod-1 succeeded, pod-2 failed long ago."""
     return [
         a_pod(f"pod-{number}", phase, **{"ended_at": long_ago(phase), **fields})
         for number, phase in enumerate(phases.split())
@@ -134,7 +137,7 @@ def some_pods(phases: str, **fields: Any) -> list[Pod]:
 
 
 def indexed_pods(text: str, **fields: Any) -> list[Pod]:
-    """`"0:R 1:S"`: one Pod of each index, in that phase."""
+    """Return Pods, e.g. `"0:R 1:S"`: one Pod of each index, in that phase."""
     pods = []
     for number, piece in enumerate(text.split()):
         index, _, phase = piece.partition(":")
@@ -159,7 +162,7 @@ def plan(
 
 
 def carried_out(planned: Plan) -> Accounting:
-    """The accounting after every Pod change of the plan succeeded."""
+    """Return the accounting after every Pod change of the plan succeeded."""
     outcomes = PodOutcomes(
         deleted=frozenset(deletion.uid for deletion in planned.deletions),
         created=len(planned.creations),
@@ -168,7 +171,7 @@ def carried_out(planned: Plan) -> Accounting:
 
 
 def settled(accounting: Accounting) -> Settlement:
-    """The settlement after every finalizer went."""
+    """Return the settlement after every finalizer was removed."""
     removed = frozenset(removal.uid for removal in accounting.removals)
     return settle(accounting, RemovalOutcomes(removed))
 
@@ -181,7 +184,7 @@ def sync(
     now: datetime = NOON,
     settings: Settings | None = None,
 ) -> tuple[Plan, Accounting, Settlement]:
-    """All three stages with nothing going wrong."""
+    """Run all three stages without failures."""
     planned = plan(job, pods, observed=observed, now=now, settings=settings)
     accounting = carried_out(planned)
     return planned, accounting, settled(accounting)

@@ -1,4 +1,4 @@
-"""An independent, slow evaluator of schedules: look at the clock on the wall every minute."""
+"""Independent, slow evaluator of schedules: it checks the wall clock every minute."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
-#: The clocks of these zones are changed by an hour, by half an hour and by two hours, at night,
-#: at midnight, at a quarter to three; around Ramadan; or not at all.
+#: The clocks of these zones are changed by an hour, by half an hour and by two hours, at night, at
+#: midnight, at a quarter to three; around Ramadan; or not at all.
 ZONES = (
     "UTC",
     "America/New_York",
@@ -54,7 +54,7 @@ SCHEDULES: Mapping[str, Callable[[datetime], bool]] = {
 
 
 def times_by_looking(zone: str, first: datetime, end: datetime) -> dict[str, list[datetime]]:
-    """For every schedule, the times in [first, end) at which it is due."""
+    """Return the times in [first, end) at which each schedule is due."""
     info = ZoneInfo(zone)
     due: dict[str, list[datetime]] = {schedule: [] for schedule in SCHEDULES}
     for instant in _minutes(first, end):
@@ -66,7 +66,7 @@ def times_by_looking(zone: str, first: datetime, end: datetime) -> dict[str, lis
 
 
 def transitions(zone: str, first: datetime, end: datetime) -> list[datetime]:
-    """The hours in which the zone's clock is changed."""
+    """Return the hours in which the zone's clock is changed."""
     info = ZoneInfo(zone)
     found = []
     instant = first

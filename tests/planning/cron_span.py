@@ -1,4 +1,4 @@
-"""Every schedule in every zone over four whole years: `python -m tests.planning.cron_span`."""
+"""All schedules in all zones over four whole years: `python -m tests.planning.cron_span`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""CronJobs, their Jobs and times to plan with."""
+"""CronJobs, their Jobs and times for planner tests."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from onejob.objects.job import Job, read_job
 
 
 def at(text: str) -> datetime:
-    """A time of day, or a whole time."""
+    """Parse a time of day on 2026-01-01, or a whole timestamp."""
     return datetime.fromisoformat(text if "T" in text else f"2026-01-01T{text}Z").astimezone(UTC)
 
 

@@ -1,4 +1,4 @@
-"""The times of a schedule, one after the other."""
+"""Enumeration of the times of a schedule."""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ from onejob.planning.cronjob.schedule import (
 
 
 def times_by_next(schedule: Schedule, first: datetime, end: datetime) -> list[datetime]:
-    """The times in [first, end) found by asking for one after the other."""
+    """Return the times in [first, end), found by repeated calls of `next`."""
     times: list[datetime] = []
     found = schedule.next(first - timedelta(seconds=1))
     while found is not None and found < end:

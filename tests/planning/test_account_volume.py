@@ -1,4 +1,4 @@
-"""Which Pods get the token of their service account, and where."""
+"""Injection of service-account tokens into Pods: conditions and mount path."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which rule of an audit policy a request falls under."""
+"""Matching of requests to the rules of an audit policy."""
 
 from typing import Any
 

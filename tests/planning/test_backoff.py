@@ -1,4 +1,4 @@
-"""How long a failed Pod's successor waits."""
+"""Backoff delay before a failed Pod is replaced."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ def test_the_delay_doubles_up_to_ten_minutes(failures: int, delay: int) -> None:
 
 
 def test_no_wait_is_longer_than_is_meant() -> None:
-    """Not even after a failure that lies in the future, because the clock was set back."""
+    """Not even after a failure in the future, because the clock was set back."""
     policy = backoff_policy(a_job(), Settings())
     assert policy.remaining(2, NOON + seconds(3600), NOON) == seconds(20)
 
@@ -47,7 +47,7 @@ def test_no_wait_is_longer_than_is_meant() -> None:
         (None, "nonsense", [10, 20, 40]),
         (0, None, [0, 0, 0]),
         (900, None, [900, 900, 900]),  # above the common ceiling: its own ceiling
-        (2**63 - 1, None, [3153600000] * 3),  # as good as for ever, and no overflow
+        (2**63 - 1, None, [3153600000] * 3),  # practically forever, and no overflow
     ],
 )
 def test_a_job_may_have_its_own_base(

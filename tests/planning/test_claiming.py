@@ -1,4 +1,4 @@
-"""Which Pods belong to a Job."""
+"""Ownership of Pods by Jobs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the annotations of a Namespace say about users and folders."""
+"""Confinement annotations of a Namespace: users and folders."""
 
 from typing import Any
 
@@ -145,7 +145,7 @@ def test_without_a_default_each_container_must_name_its_user() -> None:
 def test_no_image_chooses_a_group(
     spec: dict[str, Any], groups: list[int | None], said: str
 ) -> None:
-    """An engine looks up in the image who else its user is, unless a group is named."""
+    """Unless a group is named, an engine takes further groups of its user from the image."""
     allowed = _read(allowed_users="5-7", allowed_groups="5-6,100")
     set_defaults(allowed, spec)
     owners = [spec, spec["containers"][0]]

@@ -1,4 +1,7 @@
-"""A sync costs what changed, whatever the size of the Job. Counted in looks at Pods, not time."""
+"""Cost of a sync: proportional to the changes, not to the size of the Job.
+
+Counted in accesses to Pods, not time.
+"""
 
 from collections import Counter
 from typing import Any
@@ -18,7 +21,7 @@ STARTED = {"startTime": stamp(NOON), "active": PARALLELISM, "ready": PARALLELISM
 
 
 class Looks:
-    """Counts how often Pods are looked at."""
+    """Counter of accesses to Pods."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count: Counter[str] = Counter()
@@ -38,7 +41,7 @@ class Looks:
 
 
 def running_job(mode: str, completions: int) -> tuple[Job, JobPods]:
-    """Almost half done; full parallelism, one Pod of which has just succeeded."""
+    """Return a Job almost half done, at full parallelism, of which one Pod has just succeeded."""
     indexed = mode == "Indexed"
     done = completions // 2
     status = dict(STARTED)

@@ -1,4 +1,4 @@
-"""CronJobs: what is due, what may start, what the status says. Times are 2026-01-01 unless said."""
+"""CronJob planner: due slots, obstacles and status. Times are 2026-01-01 unless stated."""
 
 import msgspec
 import pytest
@@ -116,8 +116,11 @@ def test_a_slot_is_never_started_twice() -> None:
 
 
 def test_obstacle_names_the_slot_that_was_run_last() -> None:
-    """Upstream's check (syncCronJob). `due_slot` returns only slots after lastScheduleTime, so the
-    check is a second line of defence and is called directly."""
+    """Upstream's check (syncCronJob).
+
+    `due_slot` returns only slots after lastScheduleTime, so the check is a second line of defence
+    and is called directly.
+    """
     cronjob = a_cronjob(last="10:00")
     obstacle = _obstacle(cronjob, cronjob.status, at("10:00"), at("10:01"))
     assert obstacle is not None
@@ -276,7 +279,7 @@ def test_a_running_job_that_is_not_listed_is_unexpected_unless_a_newer_cronjob_l
 
 
 def of_slot(slot: str, *, name: str = "", annotation: str = "", deleting: bool = False) -> Job:
-    """A running Job as the CronJob creates it for a slot."""
+    """Return a running Job as the CronJob creates it for a slot."""
     document = msgspec.json.decode(job_document(a_cronjob(), at(slot)))
     metadata = document["metadata"]
     metadata |= {"namespace": "default", "uid": "made"}
@@ -299,7 +302,7 @@ def of_slot(slot: str, *, name: str = "", annotation: str = "", deleting: bool =
     ],
 )
 def test_a_job_that_it_started_and_forgot_is_active(last: str | None, expected: str) -> None:
-    """The status was not written after the creation: later slots must know of the Job."""
+    """The status was not written after the creation: later slots must take the Job into account."""
     forgetful = a_cronjob(last=last, concurrencyPolicy="Forbid")
     jobs = (of_slot("10:00"),)
     current = record_slots(update_status(forgetful, forgetful, jobs), jobs, at("12:00"))
@@ -319,7 +322,7 @@ def test_a_job_that_it_started_and_forgot_is_active(last: str | None, expected: 
         ("Forbid", of_slot("10:00", annotation="nonsense")),
         ("Forbid", of_slot("10:00", annotation="2026-01-01T10:00:00")),
         ("Forbid", of_slot("10:00", annotation="2026-01-01T10:07:00Z")),
-        # It was taken off the list when it was replaced.
+        # It was removed from the list when it was replaced.
         ("Replace", of_slot("10:00", deleting=True)),
     ],
     ids=["another name", "no time", "no time zone", "another time", "being replaced"],
@@ -359,7 +362,10 @@ def test_a_finished_job_stays_until_its_slot_is_recorded(
 def test_record_slots_takes_a_job_started_while_the_last_run_lay_ahead(
     version: str, recorded: bool
 ) -> None:
-    """Its slot is before lastScheduleTime; whether the CronJob was written since decides."""
+    """Its slot is before lastScheduleTime.
+
+    The result depends on whether the CronJob was written since.
+    """
     cronjob = a_cronjob(last="14:00", failedJobsHistoryLimit=0)
     known = NO_FUTURE_TIMES.after((at("14:00"),), at("09:30"))
     plan = plan_start(update_status(cronjob, None, ()), frozenset(), at("10:00"), known=known)
@@ -522,7 +528,7 @@ def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
         (a_cronjob("*/30 * * * *"), 60.1, None),
         (a_cronjob("0 * * * *", timeZone="Asia/Kathmandu"), 960.1, None),
         (a_cronjob("nonsense"), None, "UnParseableCronJobSchedule"),
-        # Its sync tells that it has no time at all.
+        # Its sync reports that it has no time at all.
         (a_cronjob("0 0 31 2 *"), 0.0, None),
     ],
 )

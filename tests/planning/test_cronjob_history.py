@@ -1,4 +1,4 @@
-"""Slots of CronJobs: what became of them, and starts that are spread. Times are 2026-01-01."""
+"""Outcome of CronJob slots, and jitter of starts. Times are 2026-01-01."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""CronJobs: which changes are worth a look, and which only tell what was just done."""
+"""Filter of CronJob changes: which cause a sync, and which only echo our own writes."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Which names a CustomResourceDefinition gets, and when it is established."""
+"""Accepted names of a CustomResourceDefinition, and its Established condition."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

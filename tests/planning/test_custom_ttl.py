@@ -1,4 +1,4 @@
-"""When a finished custom resource may go."""
+"""Expiry of finished custom resources."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

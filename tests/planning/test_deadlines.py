@@ -1,4 +1,4 @@
-"""A heap of deadlines that may be moved and dropped."""
+"""Heap of deadlines that may be moved and dropped."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The cases re-implementations get wrong, by their numbers in the behavioural specification."""
+"""Typical errors of re-implementations, by their numbers in the behavioural specification."""
 
 from datetime import timedelta
 
@@ -130,7 +130,7 @@ def test_edge_11_restarts_of_init_containers_and_pending_pods_count() -> None:
 
 
 def everything_at_once(**without: object) -> dict[str, object]:
-    """A Job for which every reason to end holds in the same moment."""
+    """Return the spec of a Job for which every reason to end holds at the same time."""
     spec: dict[str, object] = {
         "completionMode": "Indexed",
         "completions": 2,
@@ -208,7 +208,7 @@ def test_edge_13_a_pod_that_fails_the_job_is_not_counted_before_that_is_on_recor
     pods = [a_pod("bad", "F", exit_code=42), a_pod("other", "R"), a_pod("good", "S")]
     accounting = account(plan(job, pods), PodOutcomes(error="no"))
     assert accounting.fate is None
-    # Once it is counted nobody looks at it again, and the Job would go on.
+    # Once it is counted it is not evaluated again, and the Job would go on.
     assert [pod.name for pod in accounting.removals] == ["good"]
     assert accounting.write is not None
     assert accounting.write.status.uncounted_terminated_pods == UncountedPods(succeeded=("good",))
@@ -546,7 +546,7 @@ def test_edge_45_a_deadline_that_passed_while_the_job_was_suspended_does_not_end
 
 
 def test_edge_45_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspended() -> None:
-    """Its status is not changed any more, so that it would be resumed for ever."""
+    """Its status is not changed any more, so it would be resumed forever."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     job = a_job(
         activeDeadlineSeconds=60,
@@ -559,7 +559,7 @@ def test_edge_45_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspen
 
 
 def test_edge_45_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
-    """The API takes another one only together with the end of the suspension."""
+    """The API accepts another one only together with the end of the suspension."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     status = {"conditions": [suspended], "failed": 1, **STARTED}
     job = a_job(backoffLimit=0, activeDeadlineSeconds=60, status=status)
@@ -668,8 +668,10 @@ def test_edge_64_a_users_index_variable_is_kept_and_long_names_are_cut() -> None
 def test_an_index_whose_pods_ended_both_ways_is_either_completed_or_failed(
     recorded: dict[str, str], completed: str, failed: str
 ) -> None:
-    """One succeeds while it is being deleted, and the one in its place fails. A status that says
-    both is invalid: the Job could never be written again."""
+    """One succeeds while it is being deleted, and its replacement fails.
+
+    A status with both is invalid: the Job could never be written again.
+    """
     status = STARTED | {"failedIndexes": ""} | recorded
     job = an_indexed_job(completions=2, parallelism=1, backoffLimitPerIndex=0, status=status)
     _, accounting, settlement = sync(job, indexed_pods("0:S 0:F"))
@@ -684,8 +686,10 @@ def test_an_index_whose_pods_ended_both_ways_is_either_completed_or_failed(
 def test_indexes_that_a_job_has_no_more_are_only_uncounted_where_that_may_be_written(
     parallelism: int, succeeded: int
 ) -> None:
-    """Only of an elastic Job, whose parallelism is its completions, the counter may decrease. It
-    may have been one when it was scaled down."""
+    """The counter may decrease only for an elastic Job, whose parallelism equals its completions.
+
+    It may have been elastic when it was scaled down.
+    """
     status = STARTED | {"succeeded": 3, "completedIndexes": "0-2", "conditions": [SUCCEEDING]}
     job = an_indexed_job(completions=1, parallelism=parallelism, status=status)
     _, accounting, settlement = sync(job, [])

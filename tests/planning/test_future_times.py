@@ -1,4 +1,4 @@
-"""Moments that the clock, once it was set back, has still before it."""
+"""Recorded times that lie in the future because the clock was set back."""
 
 from datetime import timedelta
 
@@ -65,7 +65,7 @@ def test_a_deadline_after_a_start_in_the_future_is_kept() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_an_indexs_failed_pods_the_one_with_the_highest_count_is_kept(order: int) -> None:
-    """Also if it ended earlier by the clock: otherwise its retries would wait for nothing."""
+    """Even if it ended earlier by the clock: otherwise its retries would have no delay."""
     job = an_indexed_job(completions=1, parallelism=1, backoffLimitPerIndex=5, status=STARTED)
     pods = [
         a_pod(

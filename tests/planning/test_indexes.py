@@ -1,4 +1,4 @@
-"""Sets of indexes behave as sets, and read and write upstream's texts."""
+"""Sets of indexes: set operations, and upstream's text format."""
 
 import pytest
 from hypothesis import given
@@ -89,7 +89,7 @@ def test_the_forgiving_reader(text: str, completions: int, expected: str) -> Non
         ("5", 'too large index: "5"'),
         ("3,1", "non-increasing order, previous: 3, current: 1"),
         ("3-3", "non-increasing order, previous: 3, current: 3"),
-        # A piece is read whole before it is compared with the one before it.
+        # A piece is parsed completely before it is compared with the previous one.
         ("4,3-2", "non-increasing order, previous: 3, current: 2"),
         ("4,3-x", 'cannot convert string to integer for index: "x"'),
         ("4,3-5", 'too large index: "5"'),
@@ -110,8 +110,10 @@ def test_overlap_names_the_first_common_index() -> None:
 
 @pytest.mark.parametrize(("completed", "failed"), [("0-9", "3"), ("3", "0-9"), ("x,3--3", "3")])
 def test_pieces_with_errors_of_their_own_overlap_with_nothing(completed: str, failed: str) -> None:
-    """Whoever writes one of the texts must not be refused for the other, which may be from before
-    the Job was scaled down."""
+    """A writer of one of the texts must not be refused because of the other.
+
+    The other may be from before the Job was scaled down.
+    """
     check_no_overlap(completed, failed, 5)
 
 
@@ -121,7 +123,7 @@ def test_overlap_is_found_in_what_follows_a_piece_that_is_out_of_bounds() -> Non
 
 
 def test_a_set_of_a_hundred_thousand_costs_what_changes() -> None:
-    """Nothing walks over the indexes: only intervals are touched."""
+    """Nothing iterates over the indexes: only intervals are touched."""
     half_done = IndexSet([(0, 49_999)])
     assert len(half_done.with_indexes([50_001]).intervals) == 2
     looked_at: list[int] = []

@@ -1,4 +1,4 @@
-"""Leadership by tables: when a lease may be taken, and how long a leader may write."""
+"""Leadership tables: when a lease may be taken, and how long a leader may write."""
 
 from datetime import timedelta
 
@@ -94,7 +94,7 @@ def test_a_renewal_prolongs_a_term_and_a_late_answer_does_not_shorten_it() -> No
 
 
 def test_no_observer_can_take_over_while_a_write_may_be_under_way() -> None:
-    """Whatever the moment at which the renewal became visible."""
+    """At whatever moment the renewal became visible."""
     term = Term(100.0, TIMING)
     latest_end = max(
         now + term.seconds_for_write(now) for now in (100.0, 102.5, 107.0, 109.999, 110.0)

@@ -1,4 +1,4 @@
-"""Jobs counted by the Pods that exist, under the gates of the tracking design's early days."""
+"""Jobs counted by the existing Pods, under the gates of the tracking design's early days."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_a_deleting_pod_has_not_failed() -> None:
 
 
 def test_what_holds_a_finalizer_is_listed_until_it_does_not() -> None:
-    """A server that tracks with finalizers may be the next to look: it would count it again."""
+    """The next server may track with finalizers: it would count the Pod again."""
     status = {"succeeded": 1, "uncountedTerminatedPods": {"failed": ["x"]}}
     planned, accounting, settlement = sync(
         a_job(completions=9, status=status), some_pods("S F R"), settings=OFF
@@ -91,7 +91,7 @@ def test_uncounted_pods_beyond_the_cap_wait_for_the_next_sync() -> None:
     settled = settlement.write.status
     assert settled.uncounted_terminated_pods is None
     assert (settled.succeeded, settled.failed) == (2, 1)
-    # The next sync: the Pods that were listed hold no finalizer any more.
+    # The next sync: the listed Pods have no finalizer any more.
     left = [
         *some_pods("S S", tracked=False),
         *some_pods("S S F F")[2:],

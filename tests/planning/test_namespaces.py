@@ -1,4 +1,4 @@
-"""Namespaces: their furniture, and letting go of them."""
+"""Namespaces: their default objects, and finalization."""
 
 from datetime import UTC, datetime
 from typing import Any

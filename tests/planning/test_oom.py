@@ -1,4 +1,4 @@
-"""onejob.dev/oom-memory-factor: replacements of Pods that ran out of memory get more of it."""
+"""onejob.dev/oom-memory-factor: replacements of OOM-killed Pods get more memory."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def growing(factor: str = "2", **annotations: str) -> dict[str, Any]:
 
 
 def killed(name: str, *, retries: int = 0, **fields: Any) -> Pod:
-    """A Pod that ran out of memory, after so many others."""
+    """Return a Pod that ran out of memory, after so many others."""
     statuses = [{"name": "c", "state": {"terminated": KILLED}}]
     annotations = {OOM_RETRIES: str(retries)} if retries else {}
     status = {"containerStatuses": statuses}
@@ -44,7 +44,7 @@ def killed(name: str, *, retries: int = 0, **fields: Any) -> Pod:
 
 
 def memory(planned: Plan) -> list[tuple[str, str, str | None]]:
-    """Limit, request and annotation of each Pod to be created."""
+    """Return limit, request and annotation of each Pod to be created."""
     factory = PodFactory(planned.job, Settings())
     found = []
     for seed in planned.creations:
@@ -66,7 +66,7 @@ def memory(planned: Plan) -> list[tuple[str, str, str | None]]:
         ([killed("a", tracked=True)], ("200Mi", "128Mi", "1")),
         ([killed("a"), killed("b")], ("200Mi", "128Mi", "1")),
         ([killed("a"), killed("b", retries=1)], ("400Mi", "256Mi", "2")),
-        # What failed otherwise keeps what it had.
+        # Other failures keep the present amount.
         (
             [a_pod("f", "F", tracked=False, annotations={OOM_RETRIES: "2"})],
             ("400Mi", "256Mi", "2"),
@@ -108,13 +108,13 @@ def test_growth_ends_at_the_maximum_and_never_takes_anything_away() -> None:
     assert memory(planned) == [("256Mi", "256Mi", "1")]
     small = MemoryGrowth(1, 2000, parse_quantity("10Mi"))
     assert str(small.of(parse_quantity("100Mi"))) == "100Mi"
-    # No whole KiB: a LimitRange that says the same would refuse the next one, again and again.
+    # No whole KiB: a LimitRange with the same limit would refuse the next one, again and again.
     decimal = MemoryGrowth(3, 2000, parse_quantity("1G"))
     assert str(decimal.of(parse_quantity("256Mi"))) == "976562Ki"
 
 
 def test_a_request_never_grows_beyond_its_limit() -> None:
-    """Such a Pod is invalid. In KiB more is rounded up than in bytes."""
+    """A request above the limit is invalid. In KiB more is rounded up than in bytes."""
     resources = {"limits": {"memory": "1000000001", "cpu": "1"}, "requests": {"memory": "976562Ki"}}
     containers = [{"name": "c", "resources": resources}, {"name": "small"}]
     template = {"spec": {"restartPolicy": "Never", "containers": containers}}

@@ -1,4 +1,4 @@
-"""Ownership: what is worth a closer look, and what the closer look decides."""
+"""Owner graph: candidates for garbage collection, and the decision on each."""
 
 from datetime import UTC, datetime
 
@@ -54,7 +54,7 @@ def meta(
 
 
 class World(OwnerGraph):
-    """A graph that is told of Jobs and Pods."""
+    """Graph with helpers for Jobs and Pods."""
 
     def __init__(self) -> None:
         super().__init__(KINDS)
@@ -168,7 +168,7 @@ def test_what_a_list_no_longer_shows_is_missing() -> None:
     assert list(graph.missing("jobs.batch", {"a", "b", "c"})) == []
     assert list(graph.missing("jobs.batch", {"a", "c"})) == ["b"]
     assert list(graph.missing("jobs.batch", set())) == ["a", "b", "c"]
-    # Changed, and in its place another; then gone; then a list that shows one more.
+    # Changed, and replaced by another; then gone; then a list that shows one more.
     graph.job(meta("a", deleting_with=("foregroundDeletion",)))
     assert list(graph.missing("jobs.batch", {"a", "b", "c"})) == []
     graph.forget("b")

@@ -1,4 +1,4 @@
-"""Which waiting Pods a node takes, and what it says to those it never will."""
+"""Placement: waiting Pods that a node takes, and messages for Pods that never fit."""
 
 from datetime import timedelta
 from typing import Any

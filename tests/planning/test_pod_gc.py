@@ -1,4 +1,4 @@
-"""Pod GC: which Pods go by force, and in which order."""
+"""Pod GC: Pods deleted by force, and their order."""
 
 from datetime import UTC, datetime
 from random import Random

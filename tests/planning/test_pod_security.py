@@ -1,5 +1,7 @@
-"""What the checks of Pod Security say. `tests/differential` compares more of them with what a real
-Kubernetes answered."""
+"""Messages of the Pod Security checks.
+
+`tests/differential` compares more of them with the responses of a real Kubernetes.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The Pods a Job asks for."""
+"""Pods built from a Job's template."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The policies, one table each."""
+"""Job policies, one table each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""spec.failedPodsLimit: failed Pods beyond the limit go, oldest first, once accounted for."""
+"""spec.failedPodsLimit: failed Pods beyond the limit are deleted, oldest first, once counted."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 
 
 def counted_failures(number: int) -> list[Pod]:
-    """Pods f0, f1, …: f0 ended last."""
+    """Return Pods f0, f1, …: f0 ended last."""
     return [
         a_pod(f"f{n}", "F", tracked=False, ended_at=NOON - timedelta(minutes=n))
         for n in range(number)

@@ -1,4 +1,4 @@
-"""What rules allow, who has them, and what is within what."""
+"""RBAC: matching of rules, bindings of subjects, and coverage between rules."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ GET_PODS = Rule(("get",), ("",), ("pods",))
         (GET_PODS, Question("get", "", "pods"), True),
         (GET_PODS, Question("list", "", "pods"), False),
         (GET_PODS, Question("get", "apps", "pods"), False),
-        # A resource is not its subresources, nor the other way round.
+        # A resource does not include its subresources, nor the other way round.
         (GET_PODS, Question("get", "", "pods", "log"), False),
         (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods", "log"), True),
         (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods"), False),
@@ -70,7 +70,7 @@ QUESTIONS = [
 
 @given(RULES, RULES)
 def test_covered_rules_allow_nothing_more(owned: list[Rule], wanted: list[Rule]) -> None:
-    """Nobody gains anything by rules that are within their own."""
+    """A user gains nothing by rules covered by their own."""
     missing = not_covered(owned, wanted)
     for question in QUESTIONS:
         if any(allows(rule, question) for rule in wanted):

@@ -1,4 +1,4 @@
-"""What the planners decide is what an earlier version decided."""
+"""Planner decisions: the same as those recorded by an earlier version."""
 
 from collections import Counter
 from datetime import datetime

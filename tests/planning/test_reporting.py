@@ -1,4 +1,4 @@
-"""Events, metrics and notes: what a sync says about itself."""
+"""Events, metrics and notes of a sync."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -33,7 +33,7 @@ QUIET = Settings(lifecycle_events=False)
 
 
 def told(metrics: Iterable[Metric]) -> dict[str, int]:
-    """`{"job_pods_finished Indexed succeeded": 1}`"""
+    """Return the amounts by name and labels: `{"job_pods_finished Indexed succeeded": 1}`."""
     amounts = {}
     for metric in metrics:
         name = metric.name.removeprefix("job_controller_").removesuffix("_total")

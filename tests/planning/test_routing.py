@@ -1,4 +1,4 @@
-"""Which Jobs a change wakes."""
+"""Jobs to sync upon a change of a Pod."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,7 @@ def routed(
 
     route = route_pod_change(old, new, find, neighbours, gone=gone)
     if controlling_job_uid(new) == found.metadata.uid:
-        # Whoever has looked the controller up already gets the same answer.
+        # The result is the same if the caller has already resolved the controller.
         assert route == route_pod_change(old, new, find, neighbours, found.key, gone=gone)
     return route
 

@@ -1,4 +1,4 @@
-"""Cron schedules: what is accepted, what is refused with which words, and when they are due."""
+"""Cron schedules: accepted and refused texts with error messages, and due times."""
 
 from datetime import UTC, datetime
 

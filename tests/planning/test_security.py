@@ -1,4 +1,4 @@
-"""securityContext: from what is asked to rights, refusals and what is left undone."""
+"""securityContext: resulting privileges, refusals and settings that are not enforced."""
 
 from typing import Any
 

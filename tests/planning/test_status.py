@@ -1,4 +1,4 @@
-"""A planned status reaches the server as the smallest patch that preserves the rest."""
+"""Status patches: the smallest patch that preserves the rest."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""TTL: when a finished Job or Pod may go."""
+"""TTL of finished Jobs and Pods."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -139,7 +139,7 @@ def test_a_pod_finishes_with_its_last_container(pod: Pod, finished_at: str) -> N
 def test_what_would_expire_after_the_last_year_of_the_calendar_never_expires(
     finished: Job | Pod,
 ) -> None:
-    """Whoever may write a status may write any time into it."""
+    """Any user who may write a status may write any time into it."""
     assert expiry_of(finished) == NEVER
 
 

@@ -1,7 +1,7 @@
-"""A real Prometheus scrapes a real `onejob serve`: every query of the dashboard and the alert rules
-must find something, and nothing may be an error. `make prometheus` calls it.
+"""Real Prometheus against a real `onejob serve`, run by `make prometheus`.
 
-The scrape configuration is the one of docs/reference/metrics-and-events.md.
+Every query of the dashboard and the alert rules must return data, and none may fail. The scrape
+configuration is the one of docs/reference/metrics-and-events.md.
 """
 
 import json
@@ -32,7 +32,7 @@ RULES = ROOT / "docs" / "monitoring" / "alerts.yaml"
 BOARD = ROOT / "docs" / "monitoring" / "grafana.json"
 PAGE = ROOT / "docs" / "reference" / "metrics-and-events.md"
 _SECONDS = 120.0
-#: An alert that is silent finds nothing: what is compared must be there all the same.
+#: The query of a silent alert is empty: the compared metrics must exist all the same.
 _COMPARISON = re.compile(r"\s(==|!=|>=|<=|>|<)\s(?!.*\s(==|!=|>=|<=|>|<)\s)")
 _CRONJOB = """\
 apiVersion: batch/v1
@@ -78,10 +78,10 @@ def wait_for_a_scrape(url: str) -> None:
 
 
 def busy(server: Server) -> None:
-    """Something of everything that is counted."""
+    """Cause every kind of counted event."""
     good, bad = job_yaml("good", "true"), job_yaml("bad", "exit 3", spec="backoffLimit: 0")
     server.kubectl("apply", "-f", "-", stdin=f"{good}---\n{bad}---\n{_CRONJOB}")
-    # Kubernetes calls this an error of its own, and so do we.
+    # Kubernetes calls this an internal error, and so do we.
     wrong = yaml.safe_load(job_yaml("wrong", "true"))
     wrong["metadata"]["resourceVersion"] = "5"
     raw = ("create", "--raw", "/apis/batch/v1/namespaces/default/jobs", "-f", "-")
@@ -118,7 +118,7 @@ def a_prometheus(folder: Path, server: Server) -> Iterator[str]:
 
 
 def write_config(folder: Path, server: Server) -> Path:
-    """That of the page, with the places filled in, often enough for a test."""
+    """Write the configuration of the page, with addresses filled in and a short interval."""
     [text] = re.findall(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(), re.DOTALL)
     place = DataDir(server.data_dir)
     kubeconfig = yaml.safe_load(server.kubeconfig.read_text())
@@ -143,7 +143,7 @@ def check_with_promtool(folder: Path, server: Server) -> Iterator[str]:
     checks: list[tuple[list[str], str, tuple[int, ...]]] = [
         (["check", "config", str(folder / "prometheus.yml")], "", (0,)),
         (["check", "rules", str(RULES)], "", (0,)),
-        # 3 stands for advice about names, which are upstream's.
+        # 3 means advice about names, which are upstream's.
         (["check", "metrics"], exposition, (0, 3)),
     ]
     for words, given, good in checks:
@@ -185,7 +185,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def check_rules(url: str) -> Iterator[str]:
-    """Prometheus evaluates them without errors; that of the Job that failed fires."""
+    """Check that rules evaluate without errors, and that the alert of the failed Job fires."""
     give_up = time.monotonic() + _SECONDS
     while time.monotonic() < give_up:
         answer = _get(f"{url}/api/v1/rules")
@@ -207,7 +207,7 @@ def check_rules(url: str) -> Iterator[str]:
 
 
 def _get(url: str, **parameters: str) -> Any:
-    """None while Prometheus does not answer yet."""
+    """Return the decoded response; None while Prometheus does not respond yet."""
     try:
         with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}") as answer:
             return json.load(answer)

@@ -1,4 +1,4 @@
-"""A control plane in virtual time whose Jobs last as long as they say."""
+"""Control plane in virtual time whose Jobs have scripted durations."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -118,7 +118,7 @@ async def until_finished(plane: ControlPlane) -> None:
 
 
 class StartsInOrder:
-    """Follows Jobs: the order in which they were let start, and how many ran at once."""
+    """Observer of Jobs: the order in which they were released, and how many ran at once."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.order: list[str] = []
@@ -157,7 +157,7 @@ async def set_limits(plane: ControlPlane, text: str | None) -> None:
 
 
 class Releases:
-    """Follows Jobs: which were suspended, and the order in which they were resumed."""
+    """Observer of Jobs: the suspended ones, and the order in which they were resumed."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.order: list[str] = []
@@ -166,7 +166,7 @@ class Releases:
         plane.informers.jobs.on_change(self._see)
 
     async def suspended(self, number: int) -> None:
-        """Wait until so many were."""
+        """Wait until so many were suspended."""
         while len(self._suspended) < number:
             self._changed.clear()
             await self._changed.wait()

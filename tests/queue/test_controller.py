@@ -1,4 +1,4 @@
-"""The queue on a whole control plane with a simulated node, in virtual time."""
+"""Job queue on a whole control plane with a simulated node, in virtual time."""
 
 import asyncio
 from collections import Counter
@@ -188,7 +188,7 @@ def test_a_deleted_job_frees_its_place(tmp_path: Path) -> None:
 
 
 class CountsPatches(LateWatch):
-    """Tells of Jobs late, and counts how often one is patched."""
+    """Client that delivers Jobs late, and counts patches."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service, JOBS, 5)

@@ -1,4 +1,4 @@
-"""What `onejob queue` shows, on values alone."""
+"""Forecast of `onejob queue`, on values alone."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

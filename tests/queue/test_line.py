@@ -1,4 +1,4 @@
-"""Who may start, decided on values alone."""
+"""Order of starts in the queue, on values alone."""
 
 from random import Random
 
@@ -102,7 +102,10 @@ def test_without_a_limit_nobody_waits() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_limit_is_exceeded_and_no_room_is_left_unused(seed: int) -> None:
-    """Against the obvious rule: go through all that wait in order, start each that fits."""
+    """Compared with the obvious rule.
+
+    Go through all waiting Jobs in order, start each that fits.
+    """
     rng = Random(seed)
     limits = Limits({"*": rng.randint(0, 6), "namespace/n": rng.randint(0, 4), "q": 2})
     every = tuple(limits.by_scope)

@@ -1,4 +1,4 @@
-"""The queue with real processes, which write down when they start and end."""
+"""Job queue with real processes, which record their start and end."""
 
 import asyncio
 from pathlib import Path
@@ -30,8 +30,10 @@ def a_process_job(name: str, script: str, priority: str = "") -> Create:
 
 
 def test_200_jobs_of_real_processes_are_let_go_in_exact_order(tmp_path: Path) -> None:
-    """Which of two that were let go together is first to run is up to the operating system: so
-    the order in which they are let go is compared, and the processes show how many ran at once."""
+    """The operating system decides which of two Jobs released together runs first.
+
+    So the order of releases is compared, and the processes show how many ran at once.
+    """
     rng = Random(3)
     log, go = tmp_path / "log", tmp_path / "go"
     log.touch()

@@ -1,5 +1,7 @@
-"""Planted bugs are found. `make mutants` searches from the first seed on; here each is searched
-for where it is known to be found, so that it takes seconds."""
+"""Detection of mutants. `make mutants` searches from the first seed on.
+
+Here each mutant is searched for with seeds that are known to find it, so that it takes seconds.
+"""
 
 import os
 import subprocess
@@ -12,9 +14,9 @@ from sim.mutants import BY_WORLD, MUTANTS, node, planted, rare
 from sim.world import simulate
 
 _ROOT = Path(__file__).parents[2]
-#: Changes elsewhere shift what happens in a seed: then one of the next finds it.
+#: Unrelated changes shift the events of a seed: then one of the next finds it.
 _SEEDS = 80
-#: Faults that lead to it, where those are rare: which seed has them differs from change to change.
+#: Faults that expose a mutant, if they are rare: which seed has them differs from change to change.
 _OFTEN = {
     "two Pods for an index after a lost answer": ("lost answer", "late watch"),
     "only one group dropped by a rollback": ("failed commit", "slow commit"),
@@ -27,7 +29,7 @@ _OFTEN = {
     "lack of memory forgotten": ("out of memory",),
     "slot on record that did not run": ("refused write",),
 }
-#: Where it is found at present, if that is not among the first seeds.
+#: First seed that finds it at present, if that is not among the first ones.
 _FIRST = {
     "FailJob rules overlooked": 12,
     "Ignore rules overlooked": 12,
@@ -38,15 +40,15 @@ _FIRST = {
     "queue lets all Jobs go": 7,
     "lack of memory forgotten": 34,
 }
-#: Those that only the production supervisor can have.
+#: Mutants of the production supervisor.
 _PROCESSES = frozenset(node.MUTANTS)
-#: Those that need what only the scripted machine has: no memory is simulated below the kernel.
+#: Mutants that need the scripted machine: the simulated kernel has no memory limits.
 _MACHINE = frozenset({"lack of memory forgotten"})
 
 
 @pytest.mark.parametrize("name", BY_WORLD["plane"])
 def test_a_planted_bug_is_found(name: str) -> None:
-    """In a process of its own: how strings are hashed decides what happens in a seed."""
+    """In a process of its own: the hash seed determines the events of a seed."""
     often = [f"--often={fault}" for fault in _OFTEN.get(name, ())]
     if name in _PROCESSES:
         often.append("--node=processes")
@@ -79,6 +81,6 @@ def test_a_planted_bug_is_gone_afterwards() -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_planted_bug_fits_the_code_it_changes(name: str) -> None:
-    """Planting fails loudly once the text that a mutant replaces is gone."""
+    """Planting raises an error once the text that a mutant replaces is gone."""
     with planted(name):
         pass

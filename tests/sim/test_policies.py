@@ -1,4 +1,4 @@
-"""The simulator reads policies by itself; where that differs from production, one is wrong."""
+"""The simulator's reference policies compared with production: a difference is a bug in one."""
 
 from random import Random
 

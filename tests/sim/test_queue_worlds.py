@@ -1,4 +1,4 @@
-"""Worlds with faults in which only so many Jobs may run at once."""
+"""Worlds with faults and a limit on running Jobs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The machine's own time: what is due at one moment happens in the order in which it came."""
+"""Timeline of the machine: actions due at one moment run in the order of scheduling."""
 
 from functools import partial
 from random import Random

@@ -1,4 +1,4 @@
-"""A few worlds on each commit; `make sim` lives through many more."""
+"""A few worlds on each commit; `make sim` simulates many more."""
 
 import pytest
 

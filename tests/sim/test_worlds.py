@@ -1,4 +1,4 @@
-"""The smaller worlds: a few seeds of each, and the bugs planted for them."""
+"""The smaller worlds: a few seeds of each, and their mutants."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ _SMALL = [world for world in WORLDS if world != "plane"]
 
 
 def simulated(world: str, *seeds: int) -> list[str]:
-    """Run in a process of its own: how strings are hashed decides what happens in a seed."""
+    """Run seeds in a process of their own, as the hash seed determines their events."""
     lines = []
     for seed in seeds:
         ended = subprocess.run(

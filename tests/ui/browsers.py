@@ -1,4 +1,4 @@
-"""The browser that tests and pictures use: Debian's Chromium, or the one that is named."""
+"""Browser for tests and screenshots: Debian's Chromium, or another one by configuration."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find() -> str | None:
-    """The path of a browser; CHROMIUM names another one."""
+    """Return the path of a browser, or None; the variable CHROMIUM overrides it."""
     named = os.environ.get("CHROMIUM")
     return named or next((path for name in _NAMES if (path := shutil.which(name))), None)
 
@@ -21,7 +21,7 @@ def launch(playwright: Playwright) -> Browser:
 
 
 def replace_text(page: Page, old: str, new: str) -> None:
-    """Types over a piece of the editor's text."""
+    """Replace a piece of the editor's text by typing."""
     line = page.locator(".cm-line", has_text=old)
     line.click()
     page.keyboard.press("End")

@@ -1,4 +1,4 @@
-"""One browser and one server for the tests of the dashboard that run in a row.
+"""Fixtures: one browser and one server for consecutive tests of the dashboard.
 
 Not for the whole session: while Playwright is active, its event loop is that of the thread, and
 tests that run one of their own would fail.
@@ -41,7 +41,7 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="package")
 def demo(server: OnejobServer) -> Iterator[OnejobNamespace]:
-    """Jobs in every state. Tests only look at these."""
+    """Create Jobs in every state. Tests only read them."""
     namespace = server.new_namespace()
     fill(namespace)
     yield namespace
@@ -50,7 +50,7 @@ def demo(server: OnejobServer) -> Iterator[OnejobNamespace]:
 
 @pytest.fixture
 def namespace(server: OnejobServer) -> Iterator[OnejobNamespace]:
-    """One of the test's own."""
+    """Yield a namespace of the test's own."""
     made = server.new_namespace()
     yield made
     made.remove()
@@ -58,7 +58,7 @@ def namespace(server: OnejobServer) -> Iterator[OnejobNamespace]:
 
 @pytest.fixture(scope="package")
 def context(browser: Browser, server: OnejobServer) -> Iterator[BrowserContext]:
-    """Signed in as the admin."""
+    """Yield a browser context signed in as the admin."""
     made = browser.new_context(
         ignore_https_errors=True, viewport={"width": 1280, "height": 800}, locale="en-GB"
     )
@@ -72,7 +72,7 @@ def context(browser: Browser, server: OnejobServer) -> Iterator[BrowserContext]:
 
 
 class Dashboard:
-    """A tab, and what its console said."""
+    """A tab, and the errors of its console."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
@@ -87,7 +87,7 @@ class Dashboard:
         return self.page
 
     def _on_console(self, message: Any) -> None:
-        # Answers such as 403 and 422 are shown by the page; the browser notes them, too.
+        # The page displays responses such as 403 and 422; the browser logs them, too.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.complaints.append(message.text)
 
@@ -100,7 +100,7 @@ class Dashboard:
 def open_dashboard(
     context: BrowserContext, server: OnejobServer
 ) -> Iterator[Callable[[str], Page]]:
-    """Opens an address in a new tab; whatever the console complains of fails the test."""
+    """Yield a function that opens an address in a new tab; console errors fail the test."""
     page = context.new_page()
     dashboard = Dashboard(page, server.url)
     yield dashboard.go

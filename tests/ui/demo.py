@@ -1,4 +1,4 @@
-"""A server with Jobs in every state, for tests and pictures of the dashboard."""
+"""Server with Jobs in every state, for tests and screenshots of the dashboard."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def a_cronjob(name: str, schedule: str, script: str, **spec: Any) -> Document:
 
 
 def a_definition(plural: str, kind: str, column: dict[str, str]) -> Document:
-    """A CustomResourceDefinition with one column of its own, of integers."""
+    """Return a CustomResourceDefinition with one column of its own, of integers."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1",
@@ -80,7 +80,7 @@ def change(
     subresource: str = "",
     manager: str = "",
 ) -> None:
-    """A merge patch of an object."""
+    """Apply a merge patch to an object."""
     api = open_http_api(namespace.kubeconfig, "")
     kind = KnownKinds(lambda: discovered(api)).find(document["apiVersion"], document["kind"])
     assert kind is not None
@@ -93,7 +93,7 @@ def change(
 
 
 def limits(namespace: OnejobNamespace, text: str) -> None:
-    """Sets how many Jobs of the server may run at once."""
+    """Set the limits on running Jobs of the server."""
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -111,7 +111,7 @@ def limits(namespace: OnejobNamespace, text: str) -> None:
 
 
 def sign_in_address(kubeconfig: Path, server: OnejobServer) -> str:
-    """What `onejob ui --no-browser` prints."""
+    """Return the address that `onejob ui --no-browser` prints."""
     api = open_http_api(kubeconfig, "")
     try:
         code = api.send(Ask("POST", "/ui/api/codes")).document["code"]
@@ -121,7 +121,7 @@ def sign_in_address(kubeconfig: Path, server: OnejobServer) -> str:
 
 
 def fill(namespace: OnejobNamespace) -> None:
-    """Jobs that end soon are waited for."""
+    """Create the Jobs; wait for the ones that end soon."""
     echo = 'for i in 1 2 3; do echo "step $i of index $JOB_COMPLETION_INDEX"; done'
     indexed = {"completionMode": "Indexed"}
     done = [

@@ -1,10 +1,10 @@
-"""How the dashboard bears a Job of 10^5 indexes and a log of 100 MB, and what 20 open ones cost.
+"""Benchmark of the dashboard: a Job of 10^5 indexes, a log of 100 MB, and 20 open pages.
 
 `python -m tests.ui.figures [--indexes N] [PART...]`, the parts being `busy`, `big` and `log`. Pods
 of the first two are simulated, so that only control plane and page are measured; the log is that of
 a real process. The page is measured by the browser itself: its trace, its clock, the heap of the
-tab. Frames by the clock depend on what else the machine does; the processor time of the tasks
-between them does not.
+tab. Frames by the clock depend on other load of the machine; the CPU time of the tasks between them
+does not.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _BUSY_PODS = 5000
 _LOG_BYTES = 100_000_000
 _LONG_MS = 50
 _PARTS = ("busy", "big", "log")
-#: Scrolls through a box and returns how long each frame took.
+#: Scrolls through a box and returns the duration of each frame.
 _SCROLL = """async ([selector, step]) => {
   const box = document.querySelector(selector);
   const frames = [];
@@ -49,7 +49,7 @@ _SCROLL = """async ([selector, step]) => {
   }
   return frames;
 }"""
-#: Notes when something first appeared, by the clock that starts with the page.
+#: Records when an element first appeared, by the clock that starts with the page.
 _NOTE_FIRST = """(() => {
   const wanted = { grid: '[role=application]', whole: '.gantt .line', line: '.log .l' };
   window.firstSeen = {};
@@ -98,7 +98,7 @@ def _served(
         server.stop()
 
 
-# --- what open dashboards cost --------------------------------------------------------------
+# --- cost of open dashboards ------------------------------------------------------------------
 
 
 def _busy(server: OnejobServer, namespace: OnejobNamespace) -> None:
@@ -154,7 +154,7 @@ def _resume(server: OnejobServer, namespace: str, name: str) -> None:
 
 
 def _crowd(dashboards: int, url: str, headers: dict[str, str], namespace: str, name: str) -> None:
-    """The requests of pages that show one Job: watches of it and of its events, its summary."""
+    """Send the requests of pages that show one Job: watches of it and its events, its summary."""
     for _ in range(dashboards):
         for show in (_watch, _events, _summaries):
             arguments = (url, headers, namespace, name)
@@ -188,7 +188,7 @@ def _summaries(url: str, headers: dict[str, str], namespace: str, name: str) -> 
         time.sleep(1.5)
 
 
-# --- what the browser says ------------------------------------------------------------------
+# --- measurements by the browser --------------------------------------------------------------
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _scrolled(browser: Browser, page: Page, selector: str, step: int) -> str:
 
 
 def _main_thread_tasks(events: list[dict[str, Any]]) -> list[float]:
-    """Milliseconds of processor time of each task between which the page can be drawn."""
+    """Return the CPU milliseconds of each task between which the page can be drawn."""
     mains = {
         (event["pid"], event["tid"])
         for event in events

@@ -1,7 +1,7 @@
-"""Pictures of the dashboard's pages: `python -m tests.ui.screenshots FOLDER [PAGE...]`.
+"""Screenshots of the dashboard's pages: `python -m tests.ui.screenshots FOLDER [PAGE...]`.
 
-Widths of 1280 and 390 pixels, light and dark. Names with `state-` are of states that are rare;
-those with `empty-` of a server without Jobs.
+Widths of 1280 and 390 pixels, light and dark. Names with `state-` are of rare states, names with
+`empty-` of a server without Jobs.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""States that are rare, or must not look bad: for pictures of the dashboard."""
+"""Rare states of Jobs, for screenshots of the dashboard."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ _INDEXES = 10_000
 
 
 def fill_states(namespace: OnejobNamespace) -> None:
-    """Jobs that fail are waited for."""
+    """Create the Jobs; wait for the failing ones."""
     indexed = {"completionMode": "Indexed"}
     three = (
         'case "$JOB_COMPLETION_INDEX" in '
         '0) echo "cannot open /data/orders.csv: no such file" >&2; exit 2;; '
-        # Two of four remain: that is how to write a dollar.
+        # Two of four remain: `$$` is an escaped dollar.
         "1) echo allocating; kill -9 $$$$;; "
         "*) echo 'quota of the bucket is used up' > /dev/termination-log; exit 75;; esac"
     )
@@ -49,7 +49,7 @@ def fill_states(namespace: OnejobNamespace) -> None:
 
 
 def _reported_by_others() -> dict[str, Any]:
-    """A Job of many indexes, for which no Pods need to run here."""
+    """Return a Job of many indexes, for which no Pods need to run here."""
     return a_job(
         "many-indexes", "true", completions=_INDEXES, parallelism=50, completionMode="Indexed",
         managedBy="example.com/elsewhere", backoffLimitPerIndex=1,

@@ -1,4 +1,7 @@
-"""The dashboard for everyone: keyboards, screen readers, narrow and dark screens, hostile texts."""
+"""Accessibility of the dashboard: keyboard, screen readers, narrow and dark screens.
+
+Also hostile texts.
+"""
 
 import re
 from collections.abc import Callable
@@ -35,7 +38,7 @@ PAGES = {
 
 
 def _settled(page: Page) -> None:
-    """Until nothing is loading any more."""
+    """Wait until nothing is loading any more."""
     expect(page.get_by_text("Loading…")).to_have_count(0)
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -43,8 +46,10 @@ def _settled(page: Page) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_keeps_people_out(open_dashboard: Open, demo: OnejobNamespace, name: str) -> None:
-    """Nothing serious for those who use other means than a screen and a mouse; enough contrast in
-    light and dark; nothing wider than a phone."""
+    """No serious accessibility problems.
+
+    Enough contrast in light and dark; fits a phone's width.
+    """
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make ui-check")
     page = open_dashboard(PAGES[name].format(ns=demo.name))
@@ -142,7 +147,7 @@ def test_no_key_is_missed_once_a_page_is_shown(
     context: BrowserContext, server: OnejobServer
 ) -> None:
     page = context.new_page()
-    # Pressed before the browser has even drawn what was put into the page.
+    # Pressed before the browser has even drawn the inserted element.
     page.add_init_script(_PRESS_WHEN_SHOWN)
     page.goto(f"{server.url}/ui/#/")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()

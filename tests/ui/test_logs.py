@@ -1,4 +1,4 @@
-"""The logs of a Job's Pods in a real browser."""
+"""Logs of a Job's Pods in a real browser."""
 
 import re
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_times_of_lines_are_those_of_whoever_looks(
 ) -> None:
     namespace.create(a_job("clock", "date -u +%M"))
     namespace.wait_for_job("clock")
-    # Half an hour beside everybody else.
+    # Half an hour off most other zones.
     context = browser.new_context(ignore_https_errors=True, timezone_id="Asia/Kolkata")
     page = context.new_page()
     page.goto(sign_in_address(server.kubeconfig, server))

@@ -1,4 +1,4 @@
-"""Each page of the dashboard in a real browser: what it shows, and what can be done there."""
+"""Each page of the dashboard in a real browser: its contents and its actions."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
 def test_somebody_elses_link_asks_before_it_signs_in(
     browser: Browser, server: OnejobServer, namespace: OnejobNamespace, tmp_path: Path
 ) -> None:
-    """Else, who follows a link could work in somebody else's name without noticing."""
+    """Otherwise a user who follows a link could work in another name without noticing."""
     _add_viewer(server.kubeconfig.parent, namespace, tmp_path / "viewer.kubeconfig")
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
@@ -78,7 +78,7 @@ def test_somebody_elses_link_asks_before_it_signs_in(
     expect(page.locator(".who").get_by_text(viewer)).to_be_in_viewport()
     assert page.url.endswith("#/queue")
 
-    # From now on that is who works here.
+    # From now on this user works here.
     page.goto("about:blank")
     page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server))
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -149,7 +149,7 @@ def test_the_overview_has_what_cronjobs_were_warned_of(
     namespace.create(a_cronjob("blocked", "@every 1s", "true"))
     page = open_dashboard(f"/?namespace={namespace.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
-    # The page asks four times a minute.
+    # The page polls four times a minute.
     expect(wrong).to_contain_text("exceeded quota", timeout=40_000)
     wrong.get_by_role("link", name=f"{namespace.name}/blocked").click()
     expect(page.get_by_role("heading", name="blocked")).to_be_visible()
@@ -317,7 +317,7 @@ def test_a_cronjob_without_a_zone_has_its_times_in_that_of_whoever_looks(
 def test_any_kind_has_a_live_table_and_yaml(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
-    """A custom resource with columns of its own, like everything else that is served."""
+    """A custom resource with columns of its own, like all other served kinds."""
     namespace.create(a_definition("trains", "Train", {"name": "Cars", "path": ".spec.cars"}))
     namespace.create(a_train("first", 3))
     page = open_dashboard(f"/resources?namespace={namespace.name}")

@@ -1,4 +1,4 @@
-"""Objects as YAML in a real browser: edited, refused at a line, compared with what was applied."""
+"""YAML editor in a real browser: edits, refusals at a line, diff with the applied version."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Makes a small database and journal of the present versions, where there are none yet."""
+"""Generator of a small database and journal of the present versions, if missing."""
 
 import asyncio
 import gzip

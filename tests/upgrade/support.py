@@ -1,4 +1,4 @@
-"""The files that stand for versions, and what is in them."""
+"""Fixture files of versions, and their contents."""
 
 import gzip
 import lzma
@@ -17,7 +17,7 @@ from onejob.virtual_time import virtual_clock
 FIXTURES = Path(__file__).parent / "fixtures"
 FINISHED, SUSPENDED = "finished", "suspended"
 
-#: What journals are about, and what they say.
+#: Identity and claims in the journals.
 IDENTITY = Identity("a-boot", 1, "1:1")
 CLAIMS = {
     "ended": Claim("uid-1", "main", 0),
@@ -42,7 +42,7 @@ def unpack(fixture: Path, target: Path) -> None:
 
 
 async def a_plane(folder: Path) -> ControlPlane:
-    """In virtual time, with Pods that only pretend."""
+    """Start a control plane in virtual time, with simulated Pods."""
     node = NodeOptions("simulated", "node", {"cpu": "4", "pods": "10"})
     world = World(clock=virtual_clock(), committer=LoopCommitter())
     return await ControlPlane.start(Settings(folder, node), world)

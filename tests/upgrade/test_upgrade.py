@@ -1,4 +1,4 @@
-"""Old databases and journals open in the newest; newer ones are refused in one line."""
+"""Upgrades: old databases and journals open; newer ones are refused in one line."""
 
 import asyncio
 import fcntl
@@ -74,7 +74,7 @@ def test_a_journal_of_each_version_is_read_and_continued(tmp_path: Path, version
         assert ended.outcome == ENDED
         assert running is not None
         assert (running.pid, running.started_at) == (4242, 1_700_000_000.25)
-        # Read once, it is of the present version.
+        # Once opened, it is of the present version.
         assert journal_version(str(path)) == JOURNAL
 
 
@@ -114,7 +114,7 @@ def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
     left = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """As the next version might."""
+        """Respond as the next version might."""
         handshake = {"known": [], "rebooted": False, "isolates": True, "version": PROTOCOL + 1}
         while line := await reader.readline():
             asked.append(json.loads(line)["do"])
@@ -123,7 +123,7 @@ def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
         left.set()
 
     async def main() -> None:
-        # Whoever holds it is the supervisor.
+        # The holder of this lock is the supervisor.
         lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

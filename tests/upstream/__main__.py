@@ -1,4 +1,4 @@
-"""`make upstream`: build what is missing in the cache, start it once and say where it is."""
+"""`make upstream`: build the programs missing in the cache, start them once, print their path."""
 
 import sys
 import tempfile

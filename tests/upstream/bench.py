@@ -1,12 +1,12 @@
-"""onejob's controller next to kube-controller-manager, on one real API server, in one run.
+"""Benchmark of onejob's controller and kube-controller-manager on one real API server.
 
     python -m tests.upstream.bench [rounds]
 
-Both have no limit of their own; a kubelet of the bench ends each Pod as soon as it is there.
-Rounds alternate, because the machine may have other things to do. Requests are those of the
-controllers as the API server counts them: all writes but what the kubelet wrote. The limit is
-what the API server can do at that moment: the three writes that any Pod of a Job takes (create,
-end, remove the finalizer), as many at once as the parallelism allows, with nobody deciding.
+Both have no rate limit of their own; a fake kubelet ends each Pod as soon as it exists. Rounds
+alternate, because the machine may have other load. Requests are those of the controllers as the API
+server counts them: all writes except the kubelet's. The limit is the capacity of the API server at
+that moment: the three writes that any Pod of a Job takes (create, end, remove the finalizer), as
+many at once as the parallelism allows, without a controller.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from tests.upstream.jobs import MANAGER, a_real_cluster, client_of, create_job, 
 from tests.upstream.kubelet import NOT_FOR_KUBELET, Kubelet, ended
 from tests.upstream.replicas import Replica
 
-#: Parallelism and how many Pods are run with it.
+#: Parallelism and number of Pods.
 SIZES = ((10, 200), (100, 600), (1000, 1000))
-#: As many requests as a controller has under way.
+#: Concurrent requests of a controller.
 _MOST_AT_ONCE = 32
-#: Not the one that Job controllers look for: they would act, too.
+#: Not the one that Job controllers track: they would act, too.
 _FINALIZER = "bench.onejob.dev/counted"
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
@@ -46,7 +46,7 @@ class Figures:
 
 
 async def controller_requests(client: HttpClient) -> float:
-    """Writes to Pods, Jobs and events, but for bindings and statuses of Pods."""
+    """Return the number of writes to Pods, Jobs and events, without bindings and Pod statuses."""
     text = (await client.get_raw("/metrics")).decode()
     total = 0.0
     for labels, value in _COUNTED.findall(text):
@@ -86,7 +86,7 @@ async def measure(
 
 
 async def limit(client: HttpClient, name: str, parallelism: int, completions: int) -> float:
-    """Pods a second that the API server can take."""
+    """Return the Pods per second that the API server can handle."""
     document = msgspec.json.encode(
         {
             "apiVersion": "v1",

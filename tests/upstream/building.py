@@ -1,7 +1,7 @@
-"""Builds the programs of the pinned releases into a cache outside of the tree.
+"""Build of the programs of the pinned releases into a cache outside of the tree.
 
-Versions are those of `kubernetes/go.mod` and `etcd/go.mod`; `go.sum` pins every source. What is in
-the cache already is not built again.
+Versions are those of `kubernetes/go.mod` and `etcd/go.mod`; `go.sum` pins every source. Programs in
+the cache are not built again.
 """
 
 import os
@@ -23,7 +23,7 @@ class CannotBuild(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is built: its name in the cache, from which module here, and how."""
+    """A program to build: its name in the cache, its module here, and its package."""
 
     name: str
     module: str
@@ -38,7 +38,7 @@ CONTROLLER_MANAGER: Final = Program(
 )
 ETCD: Final = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3")
 E2E: Final = Program("e2e.test", "kubernetes", "k8s.io/kubernetes/test/e2e", is_test=True)
-#: The program of most of the containers that the end-to-end specs create.
+#: The program of most containers in the end-to-end specs.
 AGNHOST: Final = Program("agnhost", "kubernetes", "k8s.io/kubernetes/test/images/agnhost")
 #: Converts CustomResourceDefinitions between JSON and protobuf, with Kubernetes' codecs.
 CODEC: Final = Program("crdprotobuf", "protobuf", "onejob.dev/upstream/protobuf")
@@ -47,14 +47,14 @@ CLUSTER: Final = (ETCD, APISERVER, CONTROLLER_MANAGER)
 
 
 def pinned(module: str) -> str:
-    """The release that a module here requires, such as v1.37.1."""
+    """Return the release that a module here requires, such as v1.37.1."""
     found = re.search(r"^require \S+ (v\S+)$", (_HERE / module / "go.mod").read_text(), re.M)
     assert found is not None, f"{module}/go.mod requires nothing"
     return found.group(1)
 
 
 def cache() -> Path:
-    """Where programs are kept: a folder for each pair of releases."""
+    """Return the cache: a folder for each pair of releases."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "onejob" / "upstream" / f"{pinned('kubernetes')}-etcd-{pinned('etcd')}"
 
@@ -64,7 +64,7 @@ def missing(programs: Sequence[Program]) -> list[Program]:
 
 
 def build(programs: Sequence[Program], say: Callable[[str], None]) -> Path:
-    """The folder with all of `programs`. Raises CannotBuild."""
+    """Build missing programs; return the folder with all of them. Raises CannotBuild."""
     folder = cache()
     for program in missing(programs):
         if shutil.which("go") is None:
@@ -76,7 +76,7 @@ def build(programs: Sequence[Program], say: Callable[[str], None]) -> Path:
 
 def _build(program: Program, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # Under another name until it is whole; two builders at once do no harm.
+    # Under another name until it is complete; two builders at once do no harm.
     unfinished = folder / f".{program.name}.{os.getpid()}"
     verb = ("test", "-c", "-vet=off") if program.is_test else ("build",)
     try:

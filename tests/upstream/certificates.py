@@ -1,4 +1,4 @@
-"""An authority of one's own, and certificates of it, for the time of a test."""
+"""Temporary certificate authority and certificates for tests."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Authority:
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *groups: str) -> Pair:
-        """For a server on this machine, and for a client that is `name`, a member of `groups`."""
+        """Issue a certificate for a local server and for the client `name`, member of `groups`."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName(
             [
@@ -63,7 +63,7 @@ class Authority:
         return pair
 
     def key_file(self, name: str) -> Path:
-        """A key alone: what service account tokens are signed with."""
+        """Create a key alone, for signing service account tokens."""
         path = self._folder / f"{name}.key"
         _write_key(path, ec.generate_private_key(ec.SECP256R1()))
         return path

@@ -1,10 +1,10 @@
-"""Starts the real etcd, kube-apiserver and kube-controller-manager on free loopback ports.
+"""Real etcd, kube-apiserver and kube-controller-manager on free loopback ports.
 
-with Upstream(tmp_path) as cluster:                   # etcd and kube-apiserver
-    cluster.start_controller_manager("job-controller,cronjob-controller")
-    cluster.kubeconfig, cluster.url, cluster.restart_apiserver()
+    with Upstream(tmp_path) as cluster:                   # etcd and kube-apiserver
+        cluster.start_controller_manager("job-controller,cronjob-controller")
+        cluster.kubeconfig, cluster.url, cluster.restart_apiserver()
 
-The programs must have been built (`make upstream`): `Upstream.missing()` says what is not there.
+The programs must have been built (`make upstream`): `Upstream.missing()` returns the missing ones.
 """
 
 import base64
@@ -26,7 +26,7 @@ from tests.upstream.certificates import Authority
 
 _READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
-#: Somebody else may take a port between the moment it was found free and the program's start.
+#: Another process may take a port between the check and the program's start.
 _TRIES: Final = 3
 
 
@@ -44,7 +44,7 @@ class Upstream:
         apiserver_flags: tuple[str, ...] = (),
         etcd_flags: tuple[str, ...] = ("--unsafe-no-fsync",),
     ) -> None:
-        """`etcd_flags`: by default its writes are not flushed to the disk, which tests need not."""
+        """Prepare the cluster. By default, etcd does not flush its writes (`etcd_flags`)."""
         self.folder = folder
         self._apiserver_flags = apiserver_flags
         self._etcd_flags = etcd_flags
@@ -60,7 +60,7 @@ class Upstream:
 
     @staticmethod
     def missing() -> str:
-        """Why no cluster can be started here; "" if one can."""
+        """Return why no cluster can be started here; "" if one can."""
         absent = ", ".join(program.name for program in missing(CLUSTER))
         return f"{absent} not built: run `make upstream`" if absent else ""
 
@@ -69,7 +69,7 @@ class Upstream:
         return f"https://127.0.0.1:{self._port}"
 
     def pid(self, name: str) -> int:
-        """Of a running program, by its name."""
+        """Return the pid of a running program, by its name."""
         return self._running[name].pid
 
     def __enter__(self) -> Self:
@@ -91,11 +91,11 @@ class Upstream:
     # --- kube-apiserver -------------------------------------------------------------------
 
     def kill_apiserver(self) -> None:
-        """As if the power of this one process were cut."""
+        """Kill the API server with SIGKILL."""
         self._end(APISERVER.name, signal.SIGKILL)
 
     def start_apiserver(self) -> None:
-        """Again, on the port that it had."""
+        """Start the API server again, on the same port."""
         self._start_apiserver(self._port)
 
     def restart_apiserver(self) -> None:
@@ -105,7 +105,7 @@ class Upstream:
     # --- kube-controller-manager ----------------------------------------------------------
 
     def start_controller_manager(self, controllers: str = "*", *flags: str) -> None:
-        """`flags` are the program's own, such as `--kube-api-qps=1000`."""
+        """Start the controllers; `flags` are the program's own, such as `--kube-api-qps=1000`."""
         self._start_with_free_ports(
             lambda port: self._start_controller_manager(port, controllers, flags)
         )
@@ -142,7 +142,7 @@ class Upstream:
             f"--etcd-keyfile={self._admin.key}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
-            # Loopback addresses are no endpoints: nobody routes to this server.
+            # Loopback addresses are no valid endpoints: no client routes to this server.
             "--endpoint-reconciler-type=none",
             f"--tls-cert-file={self._server.certificate}",
             f"--tls-private-key-file={self._server.key}",
@@ -213,7 +213,7 @@ class Upstream:
         context = ssl.create_default_context(cafile=str(self._authority.certificate))
         context.load_cert_chain(self._admin.certificate, self._admin.key)
         if not verify:
-            # The program made this certificate itself, and nothing is sent but this question.
+            # The program made this certificate itself, and only this request is sent.
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         give_up = time.monotonic() + _READY_SECONDS
         while True:
@@ -256,7 +256,7 @@ class Upstream:
 
 
 def _die_with_parent() -> None:
-    """Nothing that a test started outlives it, even if it is killed."""
+    """Have the kernel kill the child with its parent, even if the test is killed."""
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

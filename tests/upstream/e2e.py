@@ -1,8 +1,8 @@
 """`make upstream-e2e`: Kubernetes' own end-to-end specs against `onejob serve`.
 
 `--set NAME` chooses one of `spec_sets.SETS`, by default the 44 specs of Job, CronJob and TTL, which
-take about 25 minutes one after the other. `--focus REGEX` chooses specs by their names instead. The
-parts of a set run side by side, each against a server of its own (as root in a network of its own).
+take about 25 minutes sequentially. `--focus REGEX` chooses specs by their names instead. The parts
+of a set run concurrently, each against a server of its own.
 
 The suite's images are not pulled: busybox and pause run as the process runtime has them, agnhost is
 built from the same module, and `--image-map IMAGE=COMMAND` names a stand-in for any other.
@@ -38,7 +38,7 @@ _UP, _RUNNING, _SET_FLAGS = 0x1, 0x40, 0x8914
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one spec ended."""
+    """Result of one spec."""
 
     name: str
     passed: bool
@@ -51,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The programs, and where each part keeps its log and report."""
+    """The programs, and the folder for logs and reports of the parts."""
 
     programs: Path
     results: Path

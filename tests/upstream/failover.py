@@ -42,13 +42,13 @@ async def run(cluster: Upstream, kills: int, completions: int, seed: int) -> lis
             done = job.status.succeeded if job is not None else 0
             leader = next((n for n, r in enumerate(replicas) if r.leading), None)
             if leader is None or (done == before and killed):
-                # Nobody leads yet, or not long enough to have done anything.
+                # There is no leader yet, or not for long enough to have done anything.
                 await asyncio.sleep(0.2)
                 continue
             await asyncio.sleep(rng.uniform(0.0, 2.5))
             left = completions - done
             if killed >= kills and left > completions // 10:
-                # Enough: the rest may be done in peace.
+                # Enough kills: the rest runs undisturbed.
                 await asyncio.sleep(1)
                 continue
             replicas[leader].kill()

@@ -1,4 +1,4 @@
-"""Jobs on a real API server, and whether their counters are those of what really ran."""
+"""Jobs on a real API server, and comparison of their counters with the Pods that ran."""
 
 import asyncio
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ async def create_job(client: Client, name: str, *, manager: str = MANAGER, **spe
 
 
 async def read(client: Client, key: Key) -> Job | None:
-    """None while the server cannot be asked."""
+    """Return the Job; None while the server is unavailable."""
     try:
         return read_job(await client.get(key))
     except ApiError:
@@ -79,7 +79,7 @@ class Verdict:
 
 
 async def judge(client: Client, job: Job, ledger: Ledger) -> Verdict:
-    """Compare what a Job says with what its Pods did, once no Pod waits to be counted."""
+    """Compare a Job's status with its Pods' outcomes, once no Pod waits to be counted."""
     async with asyncio.timeout(60):
         while True:
             listing = await client.list(Selection(PODS, "default"))

@@ -1,4 +1,4 @@
-"""Specs of Kubernetes that fail against `onejob serve`, each with what it needs."""
+"""Specs of Kubernetes that fail against `onejob serve`, each with the missing feature."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""A kubelet of the bench: binds Pods to a node that is not there and says that they have ended.
+"""Fake kubelet: binds Pods to a nonexistent node and reports that they have ended.
 
-It keeps a ledger of what really ran, so that a Job's counters can be compared with it: each Pod
+It keeps a ledger of the Pods that ran, so that a Job's counters can be compared with it: each Pod
 ends once, and two Pods of one index never run at the same time.
 """
 
@@ -26,21 +26,24 @@ _EPOCH: Final = "2026-01-01T00:00:00Z"
 
 @dataclass
 class Ledger:
-    """What happened to Pods, by UID."""
+    """History of Pods, by UID."""
 
     started: set[str] = field(default_factory=set)
     succeeded: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
-    #: Of each index the UIDs of the Pods that run at this moment.
+    #: UIDs of the currently running Pods of each index.
     running: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     #: Indexes that ran twice at once.
     doubles: list[tuple[str, str]] = field(default_factory=list)
-    #: Indexes that succeeded more than once.
+    #: Number of successes of each index.
     successes: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Kubelet:
-    """`exit_code` says how a Pod ends. Runs until cancelled; goes on through lost connections."""
+    """Fake kubelet; `exit_code` decides a Pod's outcome.
+
+    Runs until cancelled; survives lost connections.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Kubelet:
         workers: int = 16,
         bind: bool = True,
     ) -> None:
-        """Without `bind`, Pods end where they are: one request less for each."""
+        """Without `bind`, Pods end unbound: one request less for each."""
         self.ledger = Ledger()
         self._client = client
         self._exit_code = exit_code
@@ -141,13 +144,13 @@ class Kubelet:
         return job, pod.metadata.annotations.get(INDEX_ANNOTATION, "")
 
     async def _surely(self, op: Op) -> bool:
-        """Write until the server says yes or no. Returns whether the Pod is there."""
+        """Write until the server accepts or refuses it. Return whether the Pod exists."""
         while True:
             try:
                 await self._client.write(op)
                 return True
             except (NotFound, Conflict) as error:
-                # A binding whose answer was lost is refused when it is made again.
+                # A repeated binding, after a lost response, is refused.
                 return isinstance(error, Conflict) and isinstance(op, Bind)
             except ApiError:
                 await asyncio.sleep(0.2)

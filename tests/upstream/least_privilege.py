@@ -1,4 +1,4 @@
-"""The controller on a real API server with what `onejob manifests` grants, and nothing else.
+"""Controller on a real API server with only the permissions of `onejob manifests`.
 
 python -m tests.upstream.least_privilege
 """
@@ -37,7 +37,7 @@ def kubectl(cluster: Upstream, *arguments: str, text: str = "") -> str:
 
 
 def as_account(cluster: Upstream, namespace: str) -> Path:
-    """A kubeconfig of the controller's service account."""
+    """Return a kubeconfig of the controller's service account."""
     token = kubectl(cluster, "create", "token", ACCOUNT, "-n", namespace).strip()
     config = json.loads(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
@@ -49,7 +49,7 @@ def as_account(cluster: Upstream, namespace: str) -> Path:
 
 
 def refusal(kubeconfig: Path, *options: str) -> str:
-    """What the command says where it does not start."""
+    """Return the error message of a controller that does not start."""
     result = subprocess.run(
         [sys.executable, "-m", "onejob", "controller", "--kubeconfig", str(kubeconfig), *options],
         capture_output=True, text=True, check=False, timeout=60,

@@ -1,4 +1,4 @@
-"""A Job on a real API server that is killed and restarted, behind a network that fails.
+"""Job on a real API server that is killed and restarted, behind a faulty network.
 
 python -m tests.upstream.outage [completions] [seed]
 """
@@ -17,14 +17,14 @@ from tests.upstream.replicas import QUICK_ELECTION, Replica
 
 
 class BadNetwork:
-    """A TCP proxy that can delay what passes, cut all connections, or lose what comes back."""
+    """TCP proxy that can delay data, cut all connections, or drop responses."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.delay = 0.0
-        #: Answers are swallowed, while requests still arrive.
+        #: Responses are dropped, while requests still arrive.
         self.one_way = False
 
     async def start(self) -> int:
@@ -77,7 +77,7 @@ class BadNetwork:
 
 
 def through(kubeconfig: Path, port: int) -> Path:
-    """The kubeconfig of the same server behind a proxy."""
+    """Return the kubeconfig of the same server behind a proxy."""
     config = json.loads(kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
     path = kubeconfig.with_name("kubeconfig-proxied")
@@ -110,7 +110,7 @@ async def run(cluster: Upstream, completions: int, seed: int) -> list[str]:
                 case "cut":
                     network.cut()
                 case "one way":
-                    # Requests are carried out, and nobody hears of it.
+                    # Requests are carried out, but their responses are lost.
                     network.one_way = True
                     await asyncio.sleep(rng.uniform(0.1, 2.0))
                     network.cut()

@@ -1,4 +1,4 @@
-"""`onejob controller` as processes of their own, next to a real API server."""
+"""`onejob controller` as separate processes, next to a real API server."""
 
 import re
 import signal
@@ -18,12 +18,12 @@ QUICK_ELECTION: Final = (
     "--leader-elect-renew-deadline=2.5",
     "--leader-elect-retry-period=0.5",
 )
-#: No service accounts: nobody makes the default one.
+#: No service accounts: no controller creates the default one.
 APISERVER_FLAGS: Final = ("--disable-admission-plugins=ServiceAccount",)
 
 
 class Replica:
-    """One process; ready to be asked when this returns."""
+    """One process, which is ready when the constructor returns."""
 
     def __init__(self, kubeconfig: Path, log: Path, *options: str) -> None:
         with log.open("ab") as errors:

@@ -1,11 +1,11 @@
-"""Which of Kubernetes' end-to-end specs are run: sets of them, by expressions on their names."""
+"""Sets of Kubernetes' end-to-end specs, by expressions on their names."""
 
 from dataclasses import dataclass
 from typing import Final
 
 OFF_BY_DEFAULT: Final = r"\[Feature:OffByDefault\]"
 
-#: Specs that are left out of the wide set, and what they need.
+#: Specs excluded from the wide set, and their requirements.
 _LEFT_OUT: Final = {
     r"\[(Serial|Slow|Disruptive)\]": "a cluster of their own, or several nodes",
     r"\[Feature:OffByDefault\]": "alpha features",
@@ -23,14 +23,14 @@ _LEFT_OUT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Specs that run one after the other, against one server. Regular expressions of Go."""
+    """Specs that run sequentially against one server. Regular expressions of Go."""
 
     focus: str
     skip: str = OFF_BY_DEFAULT
 
 
 def _conformance(beginning: str, *, without: str = "") -> Part:
-    """Conformance specs whose names begin like this, without those left out."""
+    """Return the conformance specs with this prefix, without the excluded ones."""
     skipped = [*_LEFT_OUT, *([without] if without else [])]
     return Part(rf"{beginning}.*\[Conformance\]", "|".join(skipped))
 
@@ -42,11 +42,11 @@ _CRD: Final = (
 #: Specs of sig-node that wait for minutes.
 _PATIENT: Final = r"\[sig-node\] (Probing container|Pods|PreStop|Container Lifecycle|Variable)"
 
-#: By name: the parts, by name.
+#: Set name -> part name -> part.
 SETS: Final[dict[str, dict[str, Part]]] = {
     "jobs": {"jobs": Part(r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) ")},
     "crd": {"crd": _conformance(_CRD)},
-    # The conformance specs without network, workload controllers and what is left out above.
+    # The conformance specs without network, workload controllers and the specs excluded above.
     "wide": {
         "storage": _conformance(r"\[sig-storage\]"),
         "node": _conformance(r"\[sig-node\]", without=_PATIENT),

@@ -1,4 +1,4 @@
-"""What can be said of the pinned releases without building them."""
+"""Checks of the pinned releases without building them."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What is made of the reports of Kubernetes' end-to-end suite."""
+"""Evaluation of the reports of Kubernetes' end-to-end suite."""
 
 import json
 import re

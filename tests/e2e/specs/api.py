@@ -1,6 +1,6 @@
-"""The API as upstream's Go clients use it: typed requests in JSON over HTTPS, polls and informers.
+"""API client that behaves as upstream's Go clients: typed JSON over HTTPS, polls, informers.
 
-Nothing is forgiven: an answer that a Go client would stop at is raised here too.
+It is strict: a response at which a Go client would stop raises here too.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from onejob.wire.errors import Conflict, NotFound, from_status
 Document: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
-#: How often upstream's helpers look again, and how long they do.
+#: Interval and duration of the polls of upstream's helpers.
 POLL_SECONDS: Final = 2.0
 POD_SECONDS: Final = 300.0
 
@@ -57,7 +57,7 @@ _PATCHES: Final = {
 
 
 class Api:
-    """`async with Api(kubeconfig) as api`."""
+    """Client of one server: `async with Api(kubeconfig) as api`."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._connection = load_kubeconfig(kubeconfig, SystemClock())
@@ -114,7 +114,7 @@ class Api:
     async def change(
         self, resource: Resource, namespace: str, name: str, change: Callable[[Document], None]
     ) -> Document:
-        """Read, change and replace, again for as long as somebody else was faster."""
+        """Read, change and replace an object, repeated on conflicts."""
         while True:
             document = await self.get(resource, namespace, name)
             change(document)
@@ -181,7 +181,7 @@ class Api:
         content_type: str = "application/json",
         expect: int = 200,
     ) -> Document:
-        """The answer, which must have the expected code; any other is raised as what it says."""
+        """Return the response, which must have the expected code; any other raises its error."""
         async with self._request(method, path, query, body, content_type) as response:
             answer: Document = msgspec.json.decode(await response.read())
             if response.status >= 400:
@@ -192,7 +192,7 @@ class Api:
     async def watch(
         self, resource: Resource, namespace: str = "", **query: str
     ) -> AsyncGenerator[tuple[str, Document], None]:
-        """Events, for as long as the server sends them."""
+        """Yield events, for as long as the server sends them."""
         path = resource.path(namespace)
         async with self._request("GET", path, {**query, "watch": "true"}) as response:
             assert response.status == 200, await response.text()
@@ -222,9 +222,9 @@ def _delete_options(resource: Resource, options: Document) -> Document:
 
 
 class Informer:
-    """The newest state of what is selected, and everything that was ever added to it.
+    """Current state of a selection, and everything that was ever added to it.
 
-    Asks for the initial events as a stream, as every informer of upstream's tests does: a server
+    Requests the initial events as a stream, as every informer of upstream's tests does: a server
     that ignores the parameter would leave it waiting for the bookmark that ends them.
     """
 
@@ -288,7 +288,7 @@ async def until(
     seconds: float,
     every: float = POLL_SECONDS,
 ) -> T:
-    """What `look` sees once `holds` does; whatever `look` raises ends the wait at once."""
+    """Return the result of `look` once `holds` accepts it. Errors of `look` end the wait."""
     clock = asyncio.get_running_loop()
     give_up = clock.time() + seconds
     while True:
@@ -303,7 +303,7 @@ async def throughout(
     what: str, look: Callable[[], Awaitable[T]], holds: Callable[[T], object], *, seconds: float,
     every: float = POLL_SECONDS,
 ) -> None:  # fmt: skip
-    """Every look in this time finds that it holds."""
+    """Check that `holds` accepts every result of `look` in this time."""
     clock = asyncio.get_running_loop()
     end = clock.time() + seconds
     while clock.time() < end:

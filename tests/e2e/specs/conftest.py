@@ -1,4 +1,4 @@
-"""One server for all specs, and all selected specs under way on it together."""
+"""Fixture: one server, on which all selected specs run concurrently."""
 
 from collections.abc import Iterator
 

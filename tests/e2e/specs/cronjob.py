@@ -1,4 +1,4 @@
-"""The CronJobs of upstream's specs, and what the specs wait for about them."""
+"""CronJobs of upstream's specs, and waits for their states."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,7 +14,10 @@ SLEEP: Final = ("sleep", "300")
 def a_cronjob(
     name: str, *command: str, schedule: str = EVERY_MINUTE, policy: str = "Allow", **spec: Any
 ) -> Document:
-    """As a typed Go client sends it. Keywords are of its spec; no command means the image's."""
+    """Return a CronJob as a typed Go client sends it.
+
+    Keywords are of its spec; no command means the image's.
+    """
     container: Document = {
         "name": "c",
         "image": BUSYBOX,
@@ -51,7 +54,7 @@ def a_cronjob(
 
 
 async def active_jobs(api: Api, namespace: str, name: str) -> list[str]:
-    """The names of the Jobs that the CronJob's status lists as active."""
+    """Return the names of the Jobs that the CronJob's status lists as active."""
     status: Document = (await api.get(CRONJOBS, namespace, name))["status"]
     return [reference["name"] for reference in status.get("active", ())]
 

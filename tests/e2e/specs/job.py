@@ -1,4 +1,4 @@
-"""The Jobs of upstream's specs, and what the specs wait for about them."""
+"""Jobs of upstream's specs, and waits for their states."""
 
 import secrets
 import tempfile
@@ -27,7 +27,7 @@ FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
 SUCCEED: Final = "exit 0"
 FAIL: Final = "exit 1"
 FAIL_ODD_INDEXES: Final = "exit `expr $JOB_COMPLETION_INDEX % 2`"
-#: The next three leave a mark in their volume and look for it.
+#: The next three leave a mark in their volume and check it.
 FAIL_ONCE: Final = "if [[ -r /data/foo ]]; then exit 0; else touch /data/foo; exit 1; fi"
 FAIL_ONCE_PER_INDEX: Final = (
     "mark=/data/foo-$JOB_COMPLETION_INDEX; "
@@ -40,7 +40,10 @@ STAY_ONCE_PER_INDEX: Final = (
 
 
 def a_job(name: str, script: str = "", *, image: str = BUSYBOX, **spec: Any) -> Document:
-    """As a typed Go client sends it: with nulls and empty objects. Keywords are of its spec."""
+    """Return a Job as a typed Go client sends it: with nulls and empty objects.
+
+    Keywords are of its spec.
+    """
     container: Document = {
         "name": "c",
         "image": image,
@@ -74,7 +77,7 @@ def a_job(name: str, script: str = "", *, image: str = BUSYBOX, **spec: Any) -> 
 
 
 def a_staying_job(name: str, **spec: Any) -> Document:
-    """Its Pods pause until they are told to end."""
+    """Return a Job whose Pods pause until they are stopped."""
     return a_job(name, image=PAUSE, **spec)
 
 
@@ -93,7 +96,7 @@ def the_container(job: Document) -> Document:
 
 
 async def a_schedulable_node(api: Api) -> str:
-    """Any node that is ready and takes Pods."""
+    """Return the name of a node that is ready and schedulable."""
     nodes = await api.items(
         NODES, "", fieldSelector="spec.unschedulable=false", resourceVersion="0"
     )
@@ -106,7 +109,7 @@ async def a_schedulable_node(api: Api) -> str:
 
 @contextmanager
 def on_one_node(job: Document, node: str) -> Iterator[Document]:
-    """Its Pods share a folder of the node, made when the first of them needs it."""
+    """Let the Job's Pods share a folder of the node, created for the first of them."""
     with tempfile.TemporaryDirectory(prefix="job-e2e-") as folder:
         path = {"path": f"{folder}/{secrets.token_hex(5)}", "type": "DirectoryOrCreate"}
         pod_spec(job)["volumes"] = [{"name": "data", "hostPath": path}]
@@ -116,7 +119,7 @@ def on_one_node(job: Document, node: str) -> Iterator[Document]:
 
 
 def condition(job: Document, kind: str) -> Document | None:
-    """The condition of this type that is true."""
+    """Return the condition of this type if it is true, else None."""
     for found in job["status"].get("conditions", ()):
         if found["type"] == kind and found["status"] == "True":
             return dict(found)
@@ -128,7 +131,7 @@ def finished(job: Document) -> bool:
 
 
 def is_at_rest(job: Document) -> bool:
-    """No Pod of it is active, ready or terminating, and the last two are said to be so."""
+    """Return whether no Pod is active, ready or terminating; the last two must be reported."""
     status = job["status"]
     return (status.get("active", 0), status["ready"], status["terminating"]) == (0, 0, 0)
 
@@ -161,7 +164,7 @@ async def job_with_condition(
 async def completed_job(
     api: Api, namespace: str, name: str, succeeded: int, reason: str = "CompletionsReached"
 ) -> Document:
-    """Stops at once if it fails; exactly this many Pods must have succeeded."""
+    """Wait for completion with exactly this many successes. Raises at once if the Job fails."""
 
     def holds(job: Document) -> bool:
         assert condition(job, "Failed") is None, job["status"]
@@ -172,7 +175,7 @@ async def completed_job(
 
 
 async def pods_of(api: Api, namespace: str, name: str) -> list[Document]:
-    """By the label that the Job's template gives them."""
+    """Return the Job's Pods, by the label of its template."""
     return await api.items(PODS, namespace, labelSelector=f"job={name}")
 
 
@@ -181,7 +184,7 @@ def in_phase(pods: list[Document], phase: str) -> list[Document]:
 
 
 async def running_pods(api: Api, namespace: str, name: str, count: int) -> list[Document]:
-    """All of the Job's Pods once exactly this many run."""
+    """Return all of the Job's running Pods once there are exactly this many."""
 
     async def look() -> list[Document]:
         return in_phase(await pods_of(api, namespace, name), "Running")
@@ -206,7 +209,7 @@ async def suspend(api: Api, namespace: str, name: str, wanted: bool) -> None:
 
 
 async def delete_and_await_collection(api: Api, namespace: str, name: str) -> None:
-    """A watch of the Job's Pods, opened before, must tell of the end of each of them."""
+    """Delete the Job; a watch opened before must show the deletion of each of its Pods."""
     labels = (await api.get(JOBS, namespace, name))["spec"]["selector"]["matchLabels"]
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     async with an_informer(api, PODS, namespace, labelSelector=selector) as pods:

@@ -1,4 +1,4 @@
-"""Bare Pods, and what tests wait for about them."""
+"""Bare Pods, and waits for their states."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from tests.e2e.specs.api import PODS, Api, Document, until
 from tests.e2e.specs.job import BUSYBOX
 
-#: Holds a Pod's object after its end, so that its last state can be read.
+#: Finalizer that keeps a Pod's object after its end, so that its last state can be read.
 KEEP = "example.com/keep"
 
 
 def a_pod(name: str, script: str = "", *, image: str = BUSYBOX, **container: Any) -> Document:
-    """One container that is never restarted. Keywords are of the container."""
+    """Return a Pod of one container that is never restarted. Keywords are of the container."""
     only: Document = {"name": "c", "image": image, **container}
     if script:
         only["command"] = ["/bin/sh", "-c", script]
@@ -22,7 +22,7 @@ def a_pod(name: str, script: str = "", *, image: str = BUSYBOX, **container: Any
 
 
 def mounting(pod: Document, source: Document) -> Document:
-    """The Pod with a volume of this source at /data."""
+    """Return the Pod with a volume of this source at /data."""
     pod["spec"]["volumes"] = [{"name": "data", **source}]
     pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     return pod
@@ -51,7 +51,7 @@ async def ended_pod(api: Api, namespace: str, name: str) -> Document:
 
 
 async def output(api: Api, namespace: str, pod: Document) -> str:
-    """What a new Pod prints until its end, which must be a success."""
+    """Run a new Pod, which must succeed, and return its output."""
     name = (await api.create(PODS, namespace, pod))["metadata"]["name"]
     ended = await ended_pod(api, namespace, name)
     text = await api.log(namespace, name)

@@ -1,7 +1,7 @@
-"""Specs and how they run: many at once on one server, each in a namespace of its own.
+"""Concurrent execution of specs on one server, each in a namespace of its own.
 
-Most of a spec's time is waiting (for a back-off, a deadline, the next minute), so all that pytest
-selected are under way together, and each test then tells how its own one ended.
+Most of a spec's time is waiting (for a back-off, a deadline, the next minute), so all specs that
+pytest selected run together, and each test then reports the result of its own one.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ _EMPTY_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """One `It`: `body(api, namespace)` does what it says."""
+    """One `It` of upstream: `body(api, namespace)` runs it."""
 
     title: str
     body: Body
-    #: The Pod security level that its namespace is labelled with.
+    #: Pod security level of its namespace.
     level: str
     slow: bool
     serial: bool
 
 
 class Suite:
-    """Collects the specs of one module; titles are upstream's."""
+    """Specs of one module; titles are upstream's."""
 
     def __init__(self, level: str) -> None:
         self._level = level
         self._specs: list[Spec] = []
 
     def it(self, title: str, *, slow: bool = False, serial: bool = False) -> Callable[[Body], Body]:
-        """`serial`: the node must not be busy with other specs."""
+        """Register a spec. `serial`: the node must not be busy with other specs."""
 
         def register(body: Body) -> Body:
             self._specs.append(Spec(title, body, self._level, slow, serial))
@@ -75,7 +75,7 @@ class Suite:
 
 
 class Runs:
-    """Specs under way in a thread of their own."""
+    """Specs that run in a thread of their own."""
 
     def __init__(self, kubeconfig: Path, specs: Sequence[Spec]) -> None:
         self._ends: dict[Spec, Future[float]] = {spec: Future() for spec in specs}
@@ -87,11 +87,11 @@ class Runs:
         self._thread.start()
 
     def result(self, spec: Spec) -> None:
-        """Waits for the spec's end and raises what it raised."""
+        """Wait for the spec's end and raise its error, if any."""
         print(f"took {self._ends[spec].result():.1f} s")
 
     def stop(self) -> None:
-        """Ends what is still under way, if the session does not wait for it."""
+        """Cancel the specs that are still running."""
         self._loop.call_soon_threadsafe(self._all.cancel)
         self._thread.join(timeout=60)
         if not self._thread.is_alive():
@@ -106,7 +106,7 @@ class Runs:
                     end.set_exception(error)
 
     async def _run(self) -> None:
-        # What waits for minutes must not keep the others waiting for a turn.
+        # Specs that wait for minutes must not occupy a turn.
         turns = asyncio.Semaphore(_AT_ONCE)
         patient = asyncio.Semaphore(len(self._ends) + 1)
         async with Api(self._kubeconfig) as api:
@@ -141,7 +141,7 @@ async def _run_spec(api: Api, spec: Spec) -> None:
 
 
 async def _a_namespace(api: Api, level: str) -> str:
-    """As upstream's framework makes one; usable once its account and its certificate are there."""
+    """Create a namespace as upstream's framework does, and wait for its account and certificate."""
     run = secrets.token_hex(4)
     name = f"e2e-{run}"
     labels = {"e2e-framework": "onejob", "e2e-run": run}
@@ -183,7 +183,7 @@ async def _nodes_are_ready(api: Api) -> None:
 
 
 async def _removed(api: Api, namespace: str) -> None:
-    """Deleted with everything in it; nothing may stay behind."""
+    """Delete the namespace with everything in it; nothing may be left."""
     answer = await api.delete(NAMESPACES, "", namespace)
     assert answer["status"]["phase"] == "Terminating", answer
 

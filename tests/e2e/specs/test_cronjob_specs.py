@@ -56,7 +56,7 @@ async def _(api: Api, namespace: str) -> None:
 
 
 async def _one_is_active(api: Api, namespace: str, cronjob: Document) -> str:
-    """The only Job of a new CronJob."""
+    """Create a CronJob and return the name of its only Job."""
     name = cronjob["metadata"]["name"]
     await api.create(CRONJOBS, namespace, cronjob)
     await until_active(api, namespace, name, 1)
@@ -73,7 +73,7 @@ async def _(api: Api, namespace: str) -> None:
     async def active() -> list[str]:
         return await active_jobs(api, namespace, "forbid")
 
-    # Long enough for three more times to pass; the first Job takes five minutes.
+    # Long enough for three more slots; the first Job takes five minutes.
     await throughout("alone", active, lambda names: names == [first], seconds=185)
     assert len(await api.items(JOBS, namespace)) == 1
     await remove(api, namespace, "forbid")
@@ -122,7 +122,7 @@ async def _(api: Api, namespace: str) -> None:
 
 
 async def _reasons(api: Api, namespace: str, name: str) -> set[str]:
-    """Of the events about a CronJob, found as upstream's client searches for them."""
+    """Return the reasons of events about a CronJob, selected as upstream's client does."""
     uid = (await api.get(CRONJOBS, namespace, name))["metadata"]["uid"]
     about = {"name": name, "namespace": namespace, "kind": "CronJob", "uid": uid}
     terms = (f"involvedObject.{field}={value}" for field, value in about.items())

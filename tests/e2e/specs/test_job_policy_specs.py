@@ -169,7 +169,7 @@ async def _succeeds_by_policy(api: Api, namespace: str, job: Document, succeeded
 
 @suite.it("with successPolicy should succeeded when all indexes succeeded")
 async def _(api: Api, namespace: str) -> None:
-    # Without a command: what the image does by itself, which is to end at once.
+    # Without a command: the image's own one, which ends at once.
     job = a_job(
         "with-success-policy-all-index-succeeded",
         parallelism=2,
@@ -212,7 +212,7 @@ async def _(api: Api, namespace: str) -> None:
 
 
 async def _fails_by_index(api: Api, namespace: str, job: Document) -> Document:
-    """The counters of a Job whose indexes have limits of their own."""
+    """Return the counters of a Job with per-index limits."""
     job["spec"] |= {"completionMode": "Indexed", "backoffLimit": None}
     name = job["metadata"]["name"]
     await api.create(JOBS, namespace, job)

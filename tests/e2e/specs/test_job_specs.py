@@ -1,4 +1,4 @@
-"""Upstream's end-to-end specs for Job: how Jobs run, are changed, end and go."""
+"""Upstream's end-to-end specs for Job: running, updating, ending and deleting."""
 
 from collections.abc import Callable
 
@@ -164,7 +164,7 @@ async def _(api: Api, namespace: str) -> None:
 
 
 async def _node_that_runs_a_pod(api: Api, namespace: str) -> str:
-    """Found by having a Pod run somewhere; the Pod is then removed without grace."""
+    """Return a node, found by running a Pod, which is then removed without grace."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -209,7 +209,7 @@ async def _(api: Api, namespace: str) -> None:
     assert (condition(patched, "CustomConditionType") or {})["lastTransitionTime"] == first
     assert patched["metadata"]["annotations"]["patchedstatus"] == "true"
 
-    # The controller writes this status too, and must leave alone what it does not know.
+    # The controller writes this status too, and must preserve unknown parts.
     await suspend(api, namespace, name, True)
     job = await job_with_condition(api, namespace, name, "Suspended")
     assert condition(job, "CustomConditionType")
@@ -227,7 +227,7 @@ async def _(api: Api, namespace: str) -> None:
 
 
 def _second() -> str:
-    """Now, as precisely as it goes over the wire."""
+    """Return the present time in the precision of the API."""
     now = SystemClock().now()
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 

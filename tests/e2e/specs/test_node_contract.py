@@ -1,4 +1,4 @@
-"""The twelve rules that upstream's specs hold a node to, seen through the API alone."""
+"""The twelve rules that upstream's specs check on a node, through the API alone."""
 
 import asyncio
 import tempfile
@@ -93,7 +93,7 @@ async def _(api: Api, namespace: str) -> None:
     await running_pod(api, namespace, "stubborn")
     await _logged(api, namespace, "stubborn", "ready")
     await keep(api, namespace, "stubborn")
-    # A second deletion may shorten the first, and is what counts then.
+    # A second deletion may shorten the grace period, and then counts.
     await api.delete(PODS, namespace, "stubborn", gracePeriodSeconds=300)
     await _logged(api, namespace, "stubborn", "parent caught")
     await api.delete(PODS, namespace, "stubborn", gracePeriodSeconds=1)

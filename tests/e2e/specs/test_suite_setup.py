@@ -1,4 +1,4 @@
-"""What upstream's test suite asks of a cluster before it runs any spec."""
+"""Requirements of upstream's test suite on a cluster before it runs any spec."""
 
 import pytest
 

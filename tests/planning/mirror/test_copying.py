@@ -1,4 +1,4 @@
-"""What the copy of a Job holds, and what it does not."""
+"""Fields of the copy of a mirrored Job, and omitted ones."""
 
 from typing import Any
 

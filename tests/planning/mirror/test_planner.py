@@ -1,4 +1,4 @@
-"""One row per situation of a mirrored Job: what is here, what is there, what follows."""
+"""Mirror planner: one row per state of both sides, with the next step."""
 
 from typing import Any
 
@@ -224,7 +224,7 @@ def test_giving_up_says_what_may_still_run() -> None:
 
 
 def test_pods_that_are_to_stay_stay_there_too() -> None:
-    """What a deletion asks for is put on record first: the marks of it here go away."""
+    """The requested propagation policy is recorded first: its finalizers here are removed."""
     first = planned(a_job(deleting=True), found(a_copy()), orphaning=True)
     assert isinstance(first, Remember)
     assert first.record.orphaned
@@ -234,7 +234,7 @@ def test_pods_that_are_to_stay_stay_there_too() -> None:
 
 
 def test_after_a_step_comes_another_one() -> None:
-    """From nothing to a copy that runs; each step's effect leads on, none is taken twice."""
+    """From nothing to a running copy; each step's effect leads to the next, none is repeated."""
     job = a_job(None, finalizers=())
     claim = planned(job, NotAsked())
     assert isinstance(claim, Claim)

@@ -1,5 +1,7 @@
-"""Whatever a remote server says, and whatever was missed in between: the status that follows passes
-the validation of the API server here."""
+"""Status of mirrored Jobs: valid for the API server here, whatever a remote server reports.
+
+This includes missed intermediate states.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +32,7 @@ TERMINAL = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 
 @st.composite
 def statuses(draw: st.DrawFn) -> Document:
-    """Also such as no server would write."""
+    """Return a random status, including ones that no server would write."""
     status: Document = {}
     for field in ("active", "ready", "terminating", "succeeded", "failed"):
         if draw(st.booleans()):
