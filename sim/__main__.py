@@ -24,6 +24,7 @@ _HASHING = "PYTHONHASHSEED"
 
 
 def main() -> int:
+    """Run the command line; return the exit code."""
     options = options_for(sys.argv[1:])
     if _HASHING not in os.environ:
         # Hash randomization changes the iteration order of sets of strings between processes.
@@ -42,6 +43,7 @@ def main() -> int:
 
 
 def options_for(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")

@@ -14,6 +14,7 @@ _DIVIDED = ("node", "planning")
 
 
 def main() -> int:
+    """Print the table for the data file in the arguments; return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         subprocess.run(

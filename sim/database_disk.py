@@ -1,6 +1,6 @@
 """Simulated disk under SQLite: full, short writes, I/O errors, and the files left after a crash.
 
-A crash of the process keeps all that was written. A crash of the machine keeps every write that was
+A crash of the process keeps everything written. A crash of the machine keeps every write that was
 synced, and any part of the rest.
 """
 

@@ -1,4 +1,4 @@
-"""Fault injection: kinds of faults, their rates in a world, and counters of those that happened."""
+"""Fault injection: kinds of faults, their rates in a world, and counters of occurrences."""
 
 import asyncio
 from collections import Counter

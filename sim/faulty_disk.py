@@ -22,6 +22,8 @@ What: TypeAlias = Literal["write", "truncate", "sync", "delete", "told"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """One journaled operation."""
+
     what: What
     #: File name; for `told`, the name of the acknowledged write.
     name: str
@@ -109,6 +111,7 @@ def nothing(_: Entry) -> None:
 
 
 def everything(entry: Entry) -> bytes:
+    """Keep every unsynced write."""
     return entry.data
 
 

@@ -21,6 +21,8 @@ _SWITCHED: Sequence[Mapping[str, bool]] = (
 
 
 class Gates:
+    """Source of the feature gates of each process in a world."""
+
     def __init__(self, seed: int, switched: bool | None = None) -> None:
         """Draw whether this world changes gates, unless `switched` decides it."""
         self._rng = Random(f"{seed} gates")

@@ -17,6 +17,8 @@ from onejob.store.log import LogStore
 
 
 class Namespace(View, frozen=True):
+    """View of a Namespace."""
+
     metadata: Meta = Meta()
 
 

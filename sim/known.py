@@ -89,6 +89,7 @@ _HASHING = "PYTHONHASHSEED"
 
 
 def main() -> int:
+    """Search for all known mutants of a world; return the exit code."""
     (world,) = sys.argv[1:]
     if _HASHING not in os.environ:
         arguments = [sys.executable, "-m", "sim.known", world]

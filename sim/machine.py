@@ -79,6 +79,8 @@ class Launch:
 
 
 class Machine:
+    """Simulated machine: the containers that run, or ever ran, on it."""
+
     def __init__(self, seed: int, dice: Dice) -> None:
         self._dice = dice
         self._rng = Random(f"{seed} machine")

@@ -34,6 +34,8 @@ def people_of(seed: int, history: History, trace: Trace, *, rare: bool | None = 
 
 
 class RarePeople(People):
+    """Users with rare actions in addition to those of `People`."""
+
     def __init__(self, seed: int, history: History, trace: Trace) -> None:
         super().__init__(seed, history, trace)
         # A separate sequence keeps the actions of `People` unchanged.

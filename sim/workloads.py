@@ -14,6 +14,7 @@ SERVICE = "service"
 
 
 def job(rng: Random, name: str) -> dict[str, Any]:
+    """Return a random Job."""
     annotations = {"onejob.dev/backoff-seconds": rng.choice(("0", "1", "10"))}
     for outcome in ("success", "failure"):
         if rng.random() < 0.1:
@@ -33,6 +34,7 @@ def job(rng: Random, name: str) -> dict[str, Any]:
 
 
 def job_spec(rng: Random) -> dict[str, Any]:
+    """Return a random spec of a Job."""
     completions = rng.randint(1, 8)
     spec: dict[str, Any] = {
         "completions": completions,
@@ -104,6 +106,7 @@ def _failure_rule(rng: Random, action: str) -> dict[str, Any]:
 
 
 def pod_template(rng: Random) -> dict[str, Any]:
+    """Return a random Pod template."""
     container: dict[str, Any] = {"name": "main", "image": "x", "command": ["true"]}
     if rng.random() < 0.5:
         container["resources"] = {"requests": {"cpu": rng.choice(("100m", "1"))}}
@@ -120,6 +123,7 @@ def pod_template(rng: Random) -> dict[str, Any]:
 
 
 def cronjob(rng: Random, name: str) -> dict[str, Any]:
+    """Return a random CronJob."""
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -135,6 +139,7 @@ def cronjob(rng: Random, name: str) -> dict[str, Any]:
 
 
 def pod(rng: Random, name: str) -> dict[str, Any]:
+    """Return a random bare Pod."""
     template = pod_template(rng)
     metadata: dict[str, Any] = {"name": name}
     if rng.random() < 0.2:
@@ -148,4 +153,5 @@ def never_ends(pod: str) -> bool:
 
 
 def namespace(name: str) -> dict[str, Any]:
+    """Return a Namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

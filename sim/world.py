@@ -60,6 +60,8 @@ _MOST_FAILED_STARTS = 20
 
 @dataclass(frozen=True)
 class Verdict:
+    """Result of one world: problems, faults, trace and history."""
+
     seed: int
     problems: tuple[Problem, ...]
     faults: Counter[str]

@@ -1,4 +1,4 @@
-"""Freshness of the generated schema, which is not committed."""
+"""Freshness check of the generated schema, which is not committed and may be stale."""
 
 import gzip
 import json

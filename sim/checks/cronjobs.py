@@ -21,6 +21,8 @@ class _Slot(NamedTuple):
 
 @dataclass
 class CronJobCheck:
+    """Check of all CronJobs and their Jobs."""
+
     problems: Problems
     #: Times at which the clock was set back.
     set_back_at: Sequence[float] = ()

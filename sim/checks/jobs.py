@@ -31,6 +31,8 @@ class _Life:
 
 @dataclass
 class JobCheck:
+    """Check of one Job and of all Pods that it ever owned."""
+
     problems: Problems
     job: Job
     #: UIDs of Pods whose tracking finalizer users removed.
@@ -226,6 +228,7 @@ class JobCheck:
 
 
 def selects(job: Job, pod: Pod) -> bool:
+    """Return whether the Job's selector matches the Pod's labels."""
     wanted = job.spec.selector.match_labels if job.spec.selector is not None else {}
     return all(pod.metadata.labels.get(name) == value for name, value in wanted.items())
 

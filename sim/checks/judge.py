@@ -25,6 +25,8 @@ SURVIVAL = "acknowledged writes survive"
 
 @dataclass
 class Judge:
+    """All checks of one history; `problems` holds the violations."""
+
     #: Number of Jobs that may run at once.
     limits: Limits = field(default_factory=Limits)
     #: Feature gates were switched meanwhile, which allows many otherwise wrong states.

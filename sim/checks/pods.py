@@ -14,6 +14,8 @@ TERMINAL, RUN, TRUTH = "terminal status", "deleted Pods never run", "what really
 
 @dataclass
 class PodCheck:
+    """Check of all Pods, and of the machine that ran them."""
+
     problems: Problems
     _last: dict[str, Pod] = field(default_factory=dict)
     #: First revision at which a Pod may run, and first revision at which it no longer may.

@@ -20,6 +20,7 @@ def action_for(policy: PodFailurePolicy | None, failed: Pod) -> str | None:
 
 
 def is_ignored(job: Job, failed: Pod) -> bool:
+    """Return whether the failure policy of the Job ignores this failed Pod."""
     return action_for(job.spec.pod_failure_policy, failed) == "Ignore"
 
 
@@ -39,14 +40,17 @@ def fewest_successes(job: Job) -> int:
 
 
 def completed_indexes(job: Job) -> set[int]:
+    """Return the completed indexes of the status."""
     return _below(job.status.completed_indexes, job.spec.completions or 0)
 
 
 def failed_indexes(job: Job) -> set[int]:
+    """Return the failed indexes of the status."""
     return _below(job.status.failed_indexes or "", job.spec.completions or 0)
 
 
 def too_many_failed_indexes(job: Job) -> bool:
+    """Return whether more indexes have failed than maxFailedIndexes allows."""
     most = job.spec.max_failed_indexes
     return most is not None and len(failed_indexes(job)) > most
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Problem:
+    """A violation, with the name of the check that found it."""
+
     check: str
     text: str
 

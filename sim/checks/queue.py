@@ -12,6 +12,8 @@ _QUEUED = "onejob.dev/queued"
 
 
 class QueueCheck:
+    """Check of the limits on running Jobs, and of the order of releases."""
+
     def __init__(
         self,
         problems: Problems,

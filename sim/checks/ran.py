@@ -22,6 +22,8 @@ class Ran(Protocol):
 
 
 class Machinery(Protocol):
+    """The machine of a world, as far as the checks use it."""
+
     @property
     def ran(self) -> Mapping[AttemptRef, Ran]: ...
 

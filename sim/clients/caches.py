@@ -134,6 +134,7 @@ class CacheCheck:
 
 
 async def look_often(checks: Sequence[CacheCheck], until: float) -> None:
+    """Compare all caches with the server four times a second, until loop time `until`."""
     while asyncio.get_running_loop().time() < until:
         await asyncio.sleep(0.25)
         for check in checks:

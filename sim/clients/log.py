@@ -15,6 +15,8 @@ from onejob.store.log import LogStore
 
 @dataclass(frozen=True)
 class Entry:
+    """One stored change of an object."""
+
     at: float
     revision: int
     uid: str
@@ -24,6 +26,8 @@ class Entry:
 
 
 class ServerLog:
+    """Log of the stored changes of some resources, fed by watches of the store."""
+
     def __init__(self) -> None:
         self.entries: dict[Key, list[Entry]] = defaultdict(list)
         #: Revision up to which the log of a resource is complete.

@@ -40,6 +40,7 @@ _WATCH_FAULTS = (
 
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+    """Simulate the world of a seed and return the verdict."""
     stage = Stage(seed, often, _WATCH_FAULTS)
     with ExitStack() as undo:
         # Few possible names, so that two clients sometimes generate the same one.

@@ -21,6 +21,8 @@ _TRACKED = "batch.kubernetes.io/job-tracking"
 
 
 class Writer:
+    """In-process client that creates Pods and drives them through their lifecycle."""
+
     def __init__(self, seed: int, client: LocalClient, trace: Trace) -> None:
         self._rng = Random(f"{seed} writer")
         self._client = client

@@ -19,6 +19,8 @@ _NAMESPACE = "default"
 
 @dataclass
 class LeaseCheck:
+    """Check of one lease and of the writes of all replicas."""
+
     problems: Problems
     #: Identity of the replica on each host.
     identities: dict[str, str] = field(default_factory=dict)

@@ -17,6 +17,8 @@ _LONGEST_OUTAGE_SECONDS = 20.0
 
 
 class Replica:
+    """One replica of `onejob controller`, which can be killed, stopped and restarted."""
+
     def __init__(
         self, host: str, server: str, stage: Stage, timing: Timing, skew: float, check: LeaseCheck
     ) -> None:

@@ -52,6 +52,7 @@ class ClusterPeople(People):
 
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+    """Simulate the world of a seed and return the verdict."""
     # A server cannot distinguish a request that its sender gave up from others: the world assumes
     # that none arrives after that.
     stage = Stage(seed, often, _MACHINE_FAULTS, late_after_end=False)

@@ -22,6 +22,7 @@ _MOST_SHOWN = 10
 
 
 def main() -> int:
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="sim.journal", description=__doc__)
     parser.add_argument("journal", nargs="?", type=Path, default=KEPT)
     parser.add_argument("--record", action="store_true", help="write the journal anew")

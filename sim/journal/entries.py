@@ -36,12 +36,16 @@ from onejob.planning.job.planner import account, plan_job, settle
 
 
 class Entry(msgspec.Struct):
+    """Recorded input of a planner with its decision."""
+
     planner: str
     question: msgspec.Raw
     decision: Any
 
 
 class JobQuestion(msgspec.Struct):
+    """Input of the Job planner."""
+
     job: Job
     #: In the order of the census, which may determine the Pods to delete first.
     pods: Sequence[Pod]
@@ -51,12 +55,16 @@ class JobQuestion(msgspec.Struct):
 
 
 class HistoryQuestion(msgspec.Struct):
+    """Input of the planner of a CronJob's history limits."""
+
     cronjob: CronJob
     jobs: Sequence[Job]
     now: datetime
 
 
 class StatusQuestion(msgspec.Struct):
+    """Input of the planner of a CronJob's status."""
+
     cronjob: CronJob
     live: CronJob | None
     jobs: Sequence[Job]
@@ -65,6 +73,8 @@ class StatusQuestion(msgspec.Struct):
 
 
 class StartQuestion(msgspec.Struct):
+    """Input of the planner of a CronJob's next start."""
+
     current: CurrentState
     missing: Sequence[str]
     now: datetime
@@ -171,6 +181,7 @@ def answered(question: msgspec.Struct) -> Entry:
 
 
 def decide(planner: str, question: msgspec.Raw) -> Any:
+    """Return the present decision of a planner on a recorded input."""
     kind, decision = _PLANNERS[planner]
     return decision(msgspec.json.decode(question, type=kind))
 

@@ -33,6 +33,8 @@ _PER_SHAPE = 3
 
 
 class Recorder:
+    """Recorder of planner inputs, deduplicated by the shape of the decision."""
+
     def __init__(self) -> None:
         self.asked = 0
         self.entries: list[Entry] = []
@@ -121,11 +123,13 @@ def _shape(value: Any) -> Any:
 
 
 def write_journal(path: Path, entries: Sequence[Entry]) -> None:
+    """Write the entries as compressed JSON lines."""
     lines = b"\n".join(map(msgspec.json.encode, entries))
     # Without a timestamp, so that the same entries give the same file.
     path.write_bytes(gzip.compress(lines, mtime=0))
 
 
 def read_journal(path: Path) -> list[Entry]:
+    """Read the entries that `write_journal` wrote."""
     lines = gzip.decompress(path.read_bytes()).splitlines()
     return [msgspec.json.decode(line, type=Entry) for line in lines]

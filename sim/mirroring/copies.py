@@ -29,6 +29,8 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass
 class CopyCheck:
+    """Check of the Jobs of both sides, fed by the logs of both servers."""
+
     problems: Problems
     here: ServerLog
     there: ServerLog

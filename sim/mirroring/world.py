@@ -34,6 +34,7 @@ _MACHINE_FAULTS = ("slow start", "failed start", "late report", "ignored SIGTERM
 
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+    """Simulate the world of a seed and return the verdict."""
     stage = Stage(seed, often, _MACHINE_FAULTS)
     world = _World(stage)
     with ExitStack() as undo:

@@ -45,6 +45,7 @@ MUTANTS: Mapping[str, Plant] = {
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
+    """Plant the mutant of this name into the production code inside the context."""
     with ExitStack() as undo:
         MUTANTS[name](undo)
         yield

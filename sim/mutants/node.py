@@ -23,7 +23,7 @@ def _forget_what_was_asked(undo: ExitStack) -> None:
 
 
 def _launch_without_trace(undo: ExitStack) -> None:
-    """A Pod that ran, and of which the runtime has no record, is started again."""
+    """A Pod that ran, but is missing from the records of the runtime, is started again."""
     replace(undo, container_rules, "_lose_unrecorded", lambda state, now, *, rebooted: None)
 
 

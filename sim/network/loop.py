@@ -12,6 +12,8 @@ _MOST_TURNS = 200_000
 
 
 class NetworkLoop(VirtualTimeLoop):
+    """Virtual-time event loop; `network` must be set before the first connection."""
+
     network: Network
 
     def __init__(self) -> None:

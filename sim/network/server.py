@@ -40,6 +40,7 @@ def front(plane: ControlPlane, rng: Random) -> Callable[[], asyncio.Protocol]:
 
 
 def connection_to(host: str) -> Connection:
+    """Return the client's connection settings for a simulated host."""
     return Connection(
         f"http://{host}", FixedCredential(Credential(f"Bearer {TOKEN}")), compress=False
     )

@@ -20,6 +20,8 @@ class Pipe:
 
 
 class Readable(Protocol):
+    """An object behind a descriptor."""
+
     def readable(self) -> bool: ...
 
     def closed(self) -> None:
@@ -27,6 +29,8 @@ class Readable(Protocol):
 
 
 class PipeReader:
+    """Read end of a pipe."""
+
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
 
@@ -45,6 +49,8 @@ class PipeReader:
 
 
 class PipeWriter:
+    """Write end of a pipe; the pipe ends when all of them are closed."""
+
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
         pipe.writers += 1
@@ -186,6 +192,8 @@ class Socket:
 
 
 class ListeningSocket:
+    """Listening socket of the supervisor, with its pending connections."""
+
     def __init__(self, table: Table) -> None:
         self._table = table
         self._fd = table.add(self)

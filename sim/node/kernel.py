@@ -30,6 +30,8 @@ Kind = Literal["command", "init", "stray", "stranger"]
 
 @dataclass(eq=False)
 class Process:
+    """A simulated process, also a zombie."""
+
     pid: int
     kind: Kind
     began_at: float
@@ -63,6 +65,8 @@ class Run:
 
 
 class Kernel:
+    """Process table, pids and signals of the machine."""
+
     def __init__(self, seed: int, dice: Dice, timeline: Timeline) -> None:
         self._rng = Random(f"{seed} kernel")
         self._dice = dice

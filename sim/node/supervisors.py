@@ -73,7 +73,7 @@ class RunningSupervisor:
         self.wake()
 
     def end(self, why: str) -> None:
-        """End the process: the kernel releases all that it held."""
+        """End the process: the kernel releases its resources."""
         if self.ended:
             return
         self.ended = True
@@ -186,6 +186,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(folder: Path) -> Recorded:
+    """Return the attempts in the journal of a supervisor's folder."""
     path = folder / "claims"
     claims: dict[int, AttemptRef] = {}
     ended: set[AttemptRef] = set()

@@ -276,7 +276,7 @@ class _InitChild:
             self._report.data += json.dumps(problem).encode()
             self._kernel.end(self.process, spawn.NOT_BEGUN << 8)
             return
-        # The report pipe is close-on-exec.
+        # The report pipe closes when the program begins.
         self.process.pipes.remove(self._report)
         self._report.writers -= 1
         assert self._command is not None

@@ -8,6 +8,8 @@ Action = Callable[[], None]
 
 
 class Timeline:
+    """Queue of timed actions; follows the attached event loop, if any."""
+
     def __init__(self) -> None:
         self._past = 0.0
         self._events: list[tuple[float, int, Action]] = []

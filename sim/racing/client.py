@@ -11,6 +11,8 @@ LONGEST_SECONDS = 1.0
 
 
 class SlowClient(FaultyClient):
+    """`FaultyClient` whose reads and writes take a while."""
+
     async def get(self, key: Key) -> bytes:
         """Return the document late: it may be outdated by then."""
         document = await super().get(key)

@@ -42,13 +42,15 @@ class _Object:
 
 @dataclass
 class DeletionCheck:
+    """Check of all deletions, fed by the log of the server."""
+
     problems: Problems
     log: ServerLog
     #: UIDs that users tried to delete.
     unwanted: set[str] = field(default_factory=set)
     #: The subset that they tried to delete with more than one propagation policy.
     mind_changed: set[str] = field(default_factory=set)
-    #: The subset that need not wait for its dependents.
+    #: The subset deleted without Foreground, which need not wait for its dependents.
     unwaiting: set[str] = field(default_factory=set)
     #: Returns whether the clock was never set.
     steady: Callable[[], bool] = lambda: True

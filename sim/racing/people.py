@@ -29,6 +29,8 @@ _ARTIFACTS = 6
 
 
 class RacingPeople:
+    """Users of a world of races."""
+
     client: LocalClient
     clock: Clock
 
@@ -247,4 +249,5 @@ class RacingPeople:
 
 
 def priority_of(job: Job) -> int:
+    """Return the queue priority of a Job, from its label."""
     return int(job.metadata.labels.get(PRIORITY, "p0")[1:])

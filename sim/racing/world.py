@@ -36,6 +36,7 @@ _FAULTS = (
 
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+    """Simulate the world of a seed and return the verdict."""
     stage = Stage(seed, often, _FAULTS)
     world = _World(stage)
     stage.run(world.live)

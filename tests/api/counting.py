@@ -1,4 +1,4 @@
-"""String that counts its comparisons, to distinguish lookups from linear searches."""
+"""String that counts its comparisons, to distinguish lookups from linear searches in tests."""
 
 
 class Counted(str):

@@ -1,4 +1,4 @@
-"""Validation of names, with the exact error messages."""
+"""Validation of names, labels and selectors, with the exact error messages."""
 
 from collections.abc import Callable, Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Caches keyed by callers' texts: bounded in bytes, too."""
+"""Caches keyed by texts of callers: their size in bytes is bounded, too."""
 
 import tracemalloc
 from collections.abc import Callable

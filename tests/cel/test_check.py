@@ -1,4 +1,4 @@
-"""Compile errors of rules, with their messages."""
+"""Type checks of rules: errors at compile time, with their messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Independence of the CEL package: it imports nothing else of onejob."""
+"""Independence of the CEL package: it imports nothing else of onejob, and can be used alone."""
 
 import ast
 from pathlib import Path

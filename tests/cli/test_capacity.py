@@ -1,4 +1,4 @@
-"""`--capacity`: resources of the node."""
+"""`--capacity`: allocatable resources of the node."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Discovery of unknown kinds from the server."""
+"""Discovery: commands get kinds that are not built in from the server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rows of finished runs."""
+"""Table rows of finished runs."""
 
 from typing import Any
 

@@ -585,7 +585,7 @@ def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) ->
 def test_of_jobs_that_do_not_say_so_many_failed_pods_are_kept(
     onejob: CommandLine, limit: int | None
 ) -> None:
-    """`managedBy` is not evaluated here, so a Job that names another controller runs, too."""
+    """With JobManagedBy switched off, a Job that names another controller is run as well."""
     text = job_yaml("fails", "exit 1").replace(
         "spec:\n", "spec:\n  backoffLimit: 2\n  backoffSeconds: 0\n  managedBy: a.b/c\n", 1
     )

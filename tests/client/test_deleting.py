@@ -1,4 +1,4 @@
-"""Fast, batched deletion of ended Pods; others are deleted regularly."""
+"""Fast path for deletions: ended Pods are deleted in batches, all others regularly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

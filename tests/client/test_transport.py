@@ -202,7 +202,7 @@ def test_a_cancelled_request_leaves_no_answer_for_the_next(runs: Runs) -> None:
     async def test() -> None:
         async with talking_to(None, serve=server.serve) as client:
             first = asyncio.create_task(client.get(JOB))
-            while not server.heads:  # noqa: ASYNC110 - the server does not tell
+            while not server.heads:  # noqa: ASYNC110 - the server has no event
                 await asyncio.sleep(0.01)
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
@@ -218,7 +218,7 @@ def test_a_closed_client_fails_what_is_under_way(runs: Runs) -> None:
     async def test() -> None:
         async with talking_to(None, serve=server.serve) as client:
             asked = asyncio.create_task(client.get(JOB))
-            while not server.heads:  # noqa: ASYNC110 - the server does not tell
+            while not server.heads:  # noqa: ASYNC110 - the server has no event
                 await asyncio.sleep(0.01)
             await client.close()
             with pytest.raises(Unreachable, match="connection was closed"):

@@ -206,7 +206,7 @@ def test_a_released_lease_is_taken_at_once(tmp_path: Path) -> None:
         leader, other = (a, b) if a.may_write else (b, a)
         await leader.elector.release()
         released_at = cluster.clock.monotonic()
-        while not other.may_write:  # noqa: ASYNC110 - a lease does not tell
+        while not other.may_write:  # noqa: ASYNC110 - a lease has no event
             await asyncio.sleep(0.1)
         assert cluster.clock.monotonic() - released_at <= TIMING.retry_seconds * 1.2 + 0.2
 

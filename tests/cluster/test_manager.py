@@ -88,7 +88,7 @@ async def job(plane: HttpPlane, key: Key) -> Job:
 
 
 async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    while not await condition():  # noqa: ASYNC110 - the server at the other end does not tell
+    while not await condition():  # noqa: ASYNC110 - remote state without an event
         await asyncio.sleep(0.01)
 
 

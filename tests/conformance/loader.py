@@ -13,7 +13,7 @@ To replay a file `x.json`, write `tests/conformance/run_x.py` with two functions
 `Passed()`, `Failed(why)` or `Skipped(reason)`; an exception counts as a failure. It must not change
 the case and must not treat any case by name.
 
-`corruptions` proves that the comparison covers what it claims to: for each expected value that
+`corruptions` proves that the comparison covers all claimed values: for each expected value that
 `run_case` compares it yields a label and a copy of the case in which just that value is wrong
 (`with_value` helps). Labels name the kind of value (`errors[].detail`), not the case: for every
 label of a file, every corrupted case must come out as Failed. A value that a case lacks yields

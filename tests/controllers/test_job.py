@@ -111,7 +111,10 @@ class HoldsAll:
 
 
 class GatheringWatch(LocalClient):
-    """Client that delivers all changes of a Job but the first together with the next one."""
+    """Client that holds back all changes of Jobs after the first, until `telling` is set.
+
+    They are then delivered together with the next one.
+    """
 
     telling = True
 

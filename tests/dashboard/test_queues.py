@@ -1,4 +1,4 @@
-"""Requests of the queue and mirror pages."""
+"""Data of the dashboard's queue and mirror pages."""
 
 import asyncio
 import json

@@ -438,7 +438,7 @@ def _pod_facts(pod: Document) -> Document:
 
 
 def _event_facts(events: Sequence[Document]) -> dict[str, int]:
-    """Return event -> count, without events about Pods, which depend on the node."""
+    """Return the number of occurrences of each event, as type, reason, object, source, message."""
     counts: dict[str, int] = {}
     for event in events:
         about = event["involvedObject"]

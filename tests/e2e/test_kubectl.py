@@ -1,4 +1,4 @@
-"""Everyday kubectl commands against `onejob serve`."""
+"""Everyday kubectl commands against `onejob serve`, as users type them."""
 
 import json
 import socket

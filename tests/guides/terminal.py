@@ -1,7 +1,7 @@
 """Shell of a reader, with an empty home folder and a second terminal for servers.
 
 Commands run as they are typed, with one exception: servers listen on a free port, whatever the page
-says, because tests share the machine.
+states, because tests share the machine.
 """
 
 import os

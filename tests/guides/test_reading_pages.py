@@ -1,4 +1,4 @@
-"""Parser of pages: blocks and directives."""
+"""Parser of pages: files, commands and directives in their order."""
 
 from pathlib import Path
 

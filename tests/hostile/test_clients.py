@@ -347,7 +347,7 @@ def test_what_is_no_pod_has_no_sessions(victim: Victim, path: str, how: str, who
 def test_a_browser_on_another_site_opens_no_session(
     victim: Victim, path: str, code: int, origin: str
 ) -> None:
-    """The same site gets this code."""
+    """`code` is the response to a page of the server itself."""
     path = f"/api/v1/namespaces/team-a/{path}"
     upgrade = [line for line in UPGRADE if "Protocol" not in line or "exec" in path]
     raw = request("GET", path, *upgrade, f"Origin: {origin}", close=False)

@@ -1,6 +1,6 @@
 """Other users of the same machine: they cannot read, write or signal anything of a server."""
 
-import encodings.idna  # noqa: F401 - nobody cannot import it where it is only root's
+import encodings.idna  # noqa: F401 - user nobody cannot import it from a folder of root
 import json
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Finished Jobs in the cache: smaller, with the same attributes."""
+"""Finished Jobs in the cache: smaller in memory, with the same attributes for all readers."""
 
 import tracemalloc
 

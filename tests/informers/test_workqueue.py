@@ -117,7 +117,7 @@ def test_nothing_comes_of_a_key_that_was_dropped() -> None:
 
 
 def test_a_delay_that_is_as_good_as_none_can_be_asked_for_twice() -> None:
-    """uvloop has no timers for immediate callbacks: its replacement has no `when`."""
+    """uvloop has no timers for immediate callbacks: the handle that it returns has no `when`."""
 
     async def main() -> str:
         queue: WorkQueue[str] = WorkQueue()

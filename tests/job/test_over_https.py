@@ -86,7 +86,7 @@ async def pods_of(plane: HttpPlane) -> list[Pod]:
 
 
 async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    while not await condition():  # noqa: ASYNC110 - the server at the other end does not tell
+    while not await condition():  # noqa: ASYNC110 - remote state without an event
         await asyncio.sleep(0.01)
 
 

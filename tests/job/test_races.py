@@ -193,7 +193,7 @@ def test_a_pod_that_appears_after_its_job_has_finished_is_freed(tmp_path: Path) 
 def test_jobs_counted_by_existence_find_their_ended_pods_after_a_restart(
     tmp_path: Path, jobs_first: bool
 ) -> None:
-    """Whether Jobs or Pods are listed first."""
+    """The order in which Jobs and Pods are listed does not matter."""
 
     async def main() -> None:
         gates = FeatureGates({"JobTrackingWithFinalizers": False})

@@ -71,7 +71,7 @@ class PodsThatRan:
 
 
 def refuses_what_is_dropped(here: Server, cluster: Upstream) -> str:
-    """Check that a field unknown to Kubernetes is refused; return a problem or ""."""
+    """Check that a field unknown to Kubernetes is refused; return the message."""
     target = ("mirror", "add", "direct", "--kubeconfig", str(cluster.kubeconfig))
     command = [*here.command, *target, "--server-kubeconfig", str(here.kubeconfig)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Lifecycle hooks: postStart and preStop of a container."""
+"""Lifecycle hooks: postStart and preStop of a container, with their deadlines."""
 
 import asyncio
 from collections.abc import Callable

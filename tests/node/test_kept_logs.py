@@ -1,4 +1,4 @@
-"""Retention of the logs of deleted Pods."""
+"""Logs of deleted Pods: the part that is kept, and its retention period."""
 
 import asyncio
 import os
@@ -38,9 +38,9 @@ def names(data_dir: Path) -> list[str]:
 
 
 def settle(kept: KeptLogs) -> None:
-    """Wait until its thread has finished all tasks, without the loop.
+    """Wait until its thread has finished all tasks submitted so far.
 
-    Time does not pass meanwhile.
+    It does not use the loop, so time does not pass meanwhile.
     """
     kept._thread.submit(lambda: None).result()
 

@@ -176,7 +176,7 @@ def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> No
             runtime.launch(pod, pod.spec.containers[0], 0)
             # Sent to a dead supervisor before its death is noticed.
             runtime.send_starts()
-            while not runtime._reconnecting:  # noqa: ASYNC110 - nobody tells
+            while not runtime._reconnecting:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
             runtime.stop(late, 0)
             async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""observedGeneration of a Pod's status and of each of its conditions."""
+"""observedGeneration of a Pod: in its status and in each of its conditions."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_changed_pod_is_observed_anew(tmp_path: Path) -> None:
             body = b'{"spec":{"activeDeadlineSeconds":1000}}'
             await node.client.write(Patch(Key(PODS, "default", "p"), body, "merge"))
             changed = await node.until("p", lambda p: p["status"]["observedGeneration"] == 2)
-            # The condition about its node is older.
+            # The condition about its node is older than the change.
             assert observed(changed) == {1, 2}
 
     asyncio.run(main())

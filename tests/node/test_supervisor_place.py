@@ -1,4 +1,4 @@
-"""Folder of a supervisor: missing, copied or full."""
+"""Folder of a supervisor: missing files, copies of it, and a full disk."""
 
 import asyncio
 import errno

@@ -19,7 +19,7 @@ from tests.node.support import NODE, a_node, a_pod, an_api
 
 
 class HeirlessRuntime(SimulatedRuntime):
-    """Runtime with attempts that ended before; it records what is released."""
+    """Runtime with attempts that ended before; it records releases and discards."""
 
     def __init__(self, uids: list[str]) -> None:
         super().__init__(SystemClock())

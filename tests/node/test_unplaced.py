@@ -1,4 +1,4 @@
-"""Unschedulable Pods: reported once per reason, and without delaying others."""
+"""Unschedulable Pods: the reason is reported once each, and without delaying other Pods."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ class Counting:
 
     def __init__(self, client: LocalClient) -> None:
         self._client = client
-        #: Name of the Pod of each PodScheduled=False condition written.
+        #: Name of the Pod of each condition PodScheduled=False that was written, in order.
         self.told: list[str] = []
 
     def __getattr__(self, name: str) -> object:
@@ -210,7 +210,7 @@ def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None
 
 
 def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: Path) -> None:
-    """uvloop has no timers for immediate callbacks: its replacement has no `when`."""
+    """uvloop has no timers for immediate callbacks: the handle that it returns has no `when`."""
 
     async def main() -> None:
         async with (

@@ -41,7 +41,7 @@ class Looks:
 
 
 def running_job(mode: str, completions: int) -> tuple[Job, JobPods]:
-    """Return a Job almost half done, at full parallelism, of which one Pod has just succeeded."""
+    """Return a Job almost half done, at full parallelism, with one Pod that has just succeeded."""
     indexed = mode == "Indexed"
     done = completions // 2
     status = dict(STARTED)

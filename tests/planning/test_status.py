@@ -1,4 +1,4 @@
-"""Status patches: the smallest patch that preserves the rest."""
+"""Status patches: a planned status becomes the smallest patch that preserves other fields."""
 
 from typing import Any
 

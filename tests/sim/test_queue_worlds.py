@@ -1,4 +1,4 @@
-"""Worlds with faults and a limit on running Jobs."""
+"""Simulated worlds with faults and a limit on the running Jobs."""
 
 import pytest
 

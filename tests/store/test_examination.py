@@ -1,4 +1,4 @@
-"""Examination of intact databases: no problems, whoever wrote or writes them."""
+"""Examination of intact databases: no problems are found, also while a server writes."""
 
 from pathlib import Path
 from typing import Any

@@ -277,7 +277,7 @@ def test_a_nudge_is_answered_once_all_that_is_durable_was_seen(
             while batch := await anext(watch):
                 seen += [change.key.name for change in batch]
             assert seen == ["a", "b", "c"]
-            # The gap is reported only once.
+            # A nudge is answered by a single empty batch.
             await write(store, pod("d"), "")
             assert len(await anext(watch)) == 1
 

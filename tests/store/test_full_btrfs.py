@@ -1,4 +1,4 @@
-"""Full copy-on-write file system: it does not kill the process."""
+"""Full copy-on-write file system (btrfs): the process of the store is not killed."""
 
 import os
 import shutil

@@ -46,9 +46,9 @@ def _settled(page: Page) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_keeps_people_out(open_dashboard: Open, demo: OnejobNamespace, name: str) -> None:
-    """No serious accessibility problems.
+    """No serious accessibility problems, enough contrast, no page wider than a phone.
 
-    Enough contrast in light and dark; fits a phone's width.
+    Contrast is checked in light and dark.
     """
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make ui-check")

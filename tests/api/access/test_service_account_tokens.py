@@ -1,4 +1,4 @@
-"""Service-account tokens: their claims and their validity."""
+"""Service-account tokens: their claims, and the period of their validity."""
 
 import asyncio
 from datetime import timedelta

@@ -150,7 +150,7 @@ def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) 
     async def talk(line: Line) -> None:
         (connection,) = line.shared.connections
         line.writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
-        while not connection._reading_paused:  # noqa: ASYNC110 (nobody tells of it)
+        while not connection._reading_paused:  # noqa: ASYNC110 (it has no event)
             await asyncio.sleep(0.01)
         assert len(connection._waiting) < 300
         go_on.set()

@@ -226,7 +226,7 @@ def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
             assert (await watch.stdout.readline()).split()[0] == b"hello"
         # `wait` prints nothing about an object that was deleted before its watch began.
         async with asyncio.timeout(30):
-            while watches() < 2:  # noqa: ASYNC110 - a watch does not tell
+            while watches() < 2:  # noqa: ASYNC110 - no event for new watches
                 await asyncio.sleep(0.05)
         await client.write(Delete(key, "Background"))
         assert "condition met" in await gone

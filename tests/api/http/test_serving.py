@@ -468,7 +468,7 @@ def test_of_very_many_clients_that_do_not_read_the_first_are_hung_up_on(
             writer.write(request_bytes("GET", f"{JOBS}?watch=true"))
             await read_head(reader)
             watches.append((reader, writer))
-        while len(wire.server._open.connections) > 1:  # noqa: ASYNC110 (nobody tells of it)
+        while len(wire.server._open.connections) > 1:  # noqa: ASYNC110 (it has no event)
             await asyncio.sleep(0.02)
         # The connection that stopped reading last depends on the machine.
         (last,) = wire.server._open.connections
@@ -627,7 +627,7 @@ def test_who_does_not_leave_after_the_last_answer_makes_room(
     reads: int,
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Whether or not it has read everything: there is one place, and others wait for it."""
+    """It may or may not have read everything: there is one place, and others wait for it."""
     _in_short_time(monkeypatch, unread=600)
 
     async def test(wire: Wire) -> None:

@@ -1,1 +1,1 @@
-"""Scenarios, one module per area; their names describe them."""
+"""Scenarios, one module per area; the name of each describes its action."""

@@ -1,4 +1,4 @@
-"""Updates of Jobs, and elastic Jobs."""
+"""Mutable fields of Jobs, and resizing of elastic Jobs."""
 
 from typing import Any
 

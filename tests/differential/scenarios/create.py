@@ -1,4 +1,4 @@
-"""Creation of Jobs: stored form and refusals."""
+"""Creation of Jobs: defaults, stored form and refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fixture: one server, on which all selected specs run concurrently."""
+"""Fixtures: one server for all specs, on which the selected ones run concurrently."""
 
 from collections.abc import Iterator
 

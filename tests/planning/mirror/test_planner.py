@@ -224,7 +224,7 @@ def test_giving_up_says_what_may_still_run() -> None:
 
 
 def test_pods_that_are_to_stay_stay_there_too() -> None:
-    """The requested propagation policy is recorded first: its finalizers here are removed."""
+    """The propagation policy is recorded first, because its marks on the Job here are removed."""
     first = planned(a_job(deleting=True), found(a_copy()), orphaning=True)
     assert isinstance(first, Remember)
     assert first.record.orphaned
