@@ -41,16 +41,21 @@ def bootstrap(plain: str, folder: Path) -> str:
 
 
 class Faults:
+    """Faults of the supervisors that use one folder."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fail(self, call: str, number: int) -> None:
+        """Make the call fail with this errno from now on."""
         self._say(call, errno.errorcode[number])
 
     def shorten(self, call: str) -> None:
+        """Make the call accept few bytes at a time from now on."""
         self._say(call, _SHORT)
 
     def mend(self, call: str) -> None:
+        """End the fault of the call."""
         (self._folder / call).unlink(missing_ok=True)
 
     def happened(self, call: str) -> int:

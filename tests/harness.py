@@ -52,6 +52,8 @@ class Plane:
 
 @dataclass(frozen=True)
 class HttpPlane(Plane):
+    """Control plane in this process, with its HTTPS server and a client of it."""
+
     server: ApiServer
     metrics: Metrics
     token: str
@@ -70,6 +72,7 @@ async def running(
     gates: FeatureGates | None = None,
     limits: Limits | None = None,
 ) -> AsyncIterator[Plane]:
+    """Run a store and a service in `directory`, with the namespace `default`."""
     clock = clock if clock is not None else SystemClock()
     store = await LogStore.open(
         directory / "onejob.db", clock=clock, limits=limits, is_readable=is_readable
@@ -135,6 +138,7 @@ async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPla
 
 
 async def ensure_namespace(client: Client, name: str) -> None:
+    """Create a namespace."""
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await client.write(Create("namespaces", "", msgspec.json.encode(document)))
 

@@ -210,6 +210,8 @@ def _ready(status: str) -> list[dict[str, str]]:
 
 @dataclass
 class Cluster:
+    """Store, API and clients of one cluster; node and controllers are started on request."""
+
     store: LogStore
     service: Service
     client: LocalClient
@@ -219,6 +221,7 @@ class Cluster:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start_node(self, script: Script) -> ScriptedNode:
+        """Start a node whose Pods end as `script` decides."""
         node = ScriptedNode(self.client, self.clock, script)
         self.tasks.append(asyncio.create_task(node.run()))
         return node
@@ -226,6 +229,7 @@ class Cluster:
     async def start_job_controller(
         self, client: Client | None = None, gate: StartGate | None = None
     ) -> "RunningController":
+        """Start a Job controller, by default with the cluster's in-process client."""
         client = client or self.client
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "job-controller", self.clock)
@@ -240,6 +244,7 @@ class Cluster:
         return RunningController(controller, informers, tasks)
 
     async def create_job(self, name: str = "job", **spec: Any) -> Key:
+        """Create a Job and return its key; keywords are fields of its spec."""
         template = spec.pop("template", None) or {
             "spec": {
                 "restartPolicy": "Never",
@@ -264,6 +269,7 @@ class Cluster:
         return [read_pod(document) for document in listing.documents]
 
     async def until_finished(self, key: Key, *, within: float = 3600) -> Job:
+        """Return the Job once it is finished. Raises TimeoutError after `within` seconds."""
         selection = Selection(JOBS, key.namespace, fields=f"metadata.name={key.name}")
         async with asyncio.timeout(within):
             job = await self.job(key)
@@ -289,6 +295,8 @@ def _local(client: Client) -> LocalClient | None:
 
 @dataclass
 class RunningController:
+    """A started Job controller with its informers."""
+
     controller: JobController
     informers: SharedInformers
     tasks: list[asyncio.Task[None]]
@@ -309,6 +317,7 @@ async def a_cluster(
     committer: Committer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
+    """Run a cluster in virtual time; `settings` are those of the planner."""
     clock = virtual_clock()
     committer = committer or LoopCommitter()
     store = await LogStore.open(folder / "onejob.db", clock=clock, committer=committer)

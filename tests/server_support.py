@@ -13,6 +13,7 @@ from onejob.virtual_time import virtual_clock
 
 @asynccontextmanager
 async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
+    """Run a control plane with simulated Pods, in virtual time."""
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime="simulated")),
         World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),

@@ -2,6 +2,8 @@
 
 
 class Counted(str):
+    """String that counts all comparisons, of all instances together."""
+
     comparisons = 0
 
     def __eq__(self, other: object) -> bool:

@@ -39,6 +39,7 @@ Doc = dict[str, Any]
 
 @asynccontextmanager
 async def a_service(folder: Path, limits: Limits | None = None) -> AsyncIterator[Service]:
+    """Run a service with the namespace `default`, in virtual time."""
     clock = virtual_clock()
     store = await LogStore.open(
         folder / "db", clock=clock, committer=LoopCommitter(), limits=limits
@@ -52,6 +53,8 @@ async def a_service(folder: Path, limits: Limits | None = None) -> AsyncIterator
 
 
 def served(folder: Path, test: Callable[[Service], Awaitable[None]], **options: Any) -> None:
+    """Run one test with a service, in virtual time."""
+
     async def main() -> None:
         async with a_service(folder, **options) as service:
             await test(service)
@@ -60,6 +63,7 @@ def served(folder: Path, test: Callable[[Service], Awaitable[None]], **options: 
 
 
 def a_pod(name: str = "p", **metadata: Any) -> Doc:
+    """Return a Pod; keywords are fields of its metadata."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -69,6 +73,7 @@ def a_pod(name: str = "p", **metadata: Any) -> Doc:
 
 
 def a_map(name: str, **metadata: Any) -> Doc:
+    """Return a ConfigMap; keywords are fields of its metadata."""
     return {"metadata": {"name": name, **metadata}, "data": {"k": "v"}}
 
 
@@ -78,10 +83,12 @@ def read(document: bytes) -> Doc:
 
 
 async def create(service: Service, doc: Doc, kind: Any = JOB, namespace: str = "default") -> Doc:
+    """Create an object as a user and return it."""
     return read((await service.create(kind, namespace, doc, PERSON)).document)
 
 
 async def failure(attempt: Awaitable[Any]) -> ApiError:
+    """Await an attempt that must be refused, and return the error."""
     with pytest.raises(ApiError) as caught:
         await attempt
     return caught.value

@@ -43,6 +43,8 @@ class Answered:
 
 @dataclass
 class Victim:
+    """The attacked server, with credentials of several attackers."""
+
     server: Server
     #: Tokens by their defect, or by that of their user.
     tokens: dict[str, str] = field(default_factory=dict)
@@ -105,6 +107,7 @@ def request(
     body: bytes = b"",
     close: bool = True,
 ) -> bytes:
+    """Return an HTTP/1.1 request with these header lines."""
     lines = [f"{method} {path} HTTP/1.1", "Host: victim"]
     if token:
         lines.append(f"Authorization: Bearer {token}")

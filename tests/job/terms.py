@@ -23,6 +23,8 @@ from tests.scripted_cluster import Cluster, RunningController, Script, ScriptedN
 
 @dataclass
 class Term:
+    """One control plane of a series on the same data."""
+
     cluster: Cluster
     node: ScriptedNode
     controller: RunningController
@@ -32,6 +34,7 @@ class Term:
         return document
 
     async def pods_of(self, name: str) -> list[Pod]:
+        """Return the Pods that the Job of this name controls."""
         return [
             pod
             for pod in await self.cluster.pods()
@@ -84,11 +87,13 @@ def _seed() -> int:
 
 
 async def create(plane: ControlPlane, resource: str, document: dict[str, Any]) -> Key:
+    """Create an object in namespace `default` and return its key."""
     await plane.client.write(Create(resource, "default", msgspec.json.encode(document)))
     return Key(resource, "default", document["metadata"]["name"])
 
 
 async def create_job(plane: ControlPlane, name: str = "job", **spec: Any) -> Key:
+    """Create a Job and return its key; keywords are fields of its spec."""
     document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -99,6 +104,7 @@ async def create_job(plane: ControlPlane, name: str = "job", **spec: Any) -> Key
 
 
 def template(**annotations: str) -> dict[str, Any]:
+    """Return a Pod template with these annotations."""
     return {
         "metadata": {"annotations": annotations},
         "spec": {
@@ -109,6 +115,7 @@ def template(**annotations: str) -> dict[str, Any]:
 
 
 async def names(plane: ControlPlane, resource: str) -> list[str]:
+    """Return the names of all objects of a resource."""
     listing = await plane.client.list(Selection(resource))
     return [msgspec.json.decode(d)["metadata"]["name"] for d in listing.documents]
 

@@ -30,6 +30,8 @@ _PATIENCE_SECONDS = 30.0
 
 @dataclass
 class Pair:
+    """Two servers: Jobs of `here` are mirrored to `there`."""
+
     here: HttpsServer
     there: HttpsServer
     folder: Path
@@ -80,6 +82,7 @@ class Pair:
 
 
 async def add_target(client: Client, name: str, text: bytes, namespace: str = "default") -> None:
+    """Create the Secret that makes the cluster of a kubeconfig a mirror target."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -99,6 +102,7 @@ def a_job(
     container: Document | None = None,
     **spec: Any,
 ) -> Document:
+    """Return a mirrored Job; keywords are fields of its spec."""
     main = {"name": "main", "image": "busybox", "command": ["sh", "-c", command]}
     return {
         "apiVersion": "batch/v1",
@@ -125,6 +129,7 @@ async def read(client: Client, resource: str, name: str) -> Document:
 
 
 async def until(client: Client, key: Key, test: Callable[[Document], bool]) -> Document:
+    """Return the object once `test` accepts it; fail with its last state after a while."""
     last: Document = {}
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -139,6 +144,7 @@ async def until(client: Client, key: Key, test: Callable[[Document], bool]) -> D
 
 
 async def until_gone(client: Client, key: Key) -> None:
+    """Wait until the object does not exist any more."""
     try:
         await until(client, key, lambda _: False)
     except NotFound:
@@ -146,6 +152,7 @@ async def until_gone(client: Client, key: Key) -> None:
 
 
 def condition(job: Document, kind: str = names.READY) -> Document:
+    """Return the condition of this type, or {}."""
     for one in job.get("status", {}).get("conditions", ()):
         if one["type"] == kind:
             return dict(one)
@@ -161,6 +168,7 @@ def is_failed(job: Document) -> bool:
 
 
 def trouble(reason: str) -> Callable[[Document], bool]:
+    """Return a test for a Job whose MirrorReady condition has this reason."""
     return lambda job: condition(job).get("reason") == reason
 
 
@@ -172,6 +180,7 @@ def make_folder(folder: Path) -> None:
 async def a_server(
     folder: Path, runtime: RuntimeName, *, controllers: frozenset[str] = ALL
 ) -> AsyncIterator[HttpsServer]:
+    """Run one HTTPS server with the given node runtime."""
     make_folder(folder)
     server = await HttpsServer.start(
         Settings(

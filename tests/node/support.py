@@ -82,6 +82,10 @@ DATA = "/data" if _NAMESPACES or os.geteuid() == 0 else f"{tempfile.gettempdir()
 async def an_api(
     path: Path, clock: Clock | None = None, *, in_this_thread: bool = False
 ) -> AsyncIterator[LocalClient]:
+    """Run an API in this process and yield a client.
+
+    `in_this_thread` commits on the event loop, as virtual time requires.
+    """
     clock = clock or SystemClock()
     committer = LoopCommitter(0.001) if in_this_thread else None
     store = await LogStore.open(path / "db", clock=clock, committer=committer)
@@ -122,6 +126,7 @@ async def a_node(
     capacity: Amounts = ROOM,
     end_pods: bool = True,
 ) -> AsyncIterator["Node"]:
+    """Run a node agent with its informers; `end_pods` ends its Pods at the end."""
     informers = SharedInformers(client)
     agent = NodeAgent(
         client,
@@ -144,6 +149,7 @@ async def a_node(
 
 @asynccontextmanager
 async def a_process_node(path: Path, **settings: Any) -> AsyncIterator["Node"]:
+    """Run an API and a node whose containers are processes."""
     async with an_api(path) as client, a_node(client, process_runtime(path, **settings)) as node:
         yield node
 
@@ -240,19 +246,23 @@ def a_pod(*command: str, name: str = "p", policy: str = "Never", **container: An
 
 
 def shell(script: str, **rest: Any) -> Document:
+    """Return a Pod that runs a shell script."""
     return a_pod("sh", "-c", script, **rest)
 
 
 def with_spec(document: Document, **fields: Any) -> Document:
+    """Return the Pod with more fields in its spec."""
     return {**document, "spec": {**document["spec"], **fields}}
 
 
 def the_container(pod: Document) -> Document:
+    """Return the status of the Pod's first container."""
     status: Document = pod["status"]["containerStatuses"][0]
     return status
 
 
 def condition(pod: Document, kind: str) -> Document | None:
+    """Return the condition of this type, or None."""
     for found in pod["status"].get("conditions", ()):
         if found["type"] == kind:
             return dict(found)
@@ -269,6 +279,7 @@ def alive(pid: int) -> bool:
 
 
 async def until_dead(pid: int) -> None:
+    """Wait until a process has ended."""
     await until_true(lambda: not alive(pid))
 
 

@@ -31,6 +31,7 @@ async def a_plane(
     client: Callable[[Service], LocalClient] = LocalClient,
     **settings: Any,
 ) -> AsyncIterator[ControlPlane]:
+    """Run a control plane with queue limits and a simulated node, in virtual time."""
     plane = await ControlPlane.start(
         Settings(
             folder,
@@ -55,6 +56,7 @@ def a_job(
     priority: str = "",
     **spec: Any,
 ) -> Create:
+    """Return the creation of a Job that runs for `seconds`."""
     template: dict[str, Any] = {
         "metadata": {"annotations": {DURATION: str(seconds)}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
@@ -75,6 +77,7 @@ def a_job(
 
 
 def a_priority_class(name: str, value: int, **fields: Any) -> Create:
+    """Return the creation of a PriorityClass."""
     document = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -86,16 +89,19 @@ def a_priority_class(name: str, value: int, **fields: Any) -> Create:
 
 
 async def create(plane: ControlPlane, *jobs: Create) -> None:
+    """Create objects in one batch; all must succeed."""
     for result in await plane.client.write_many(jobs):
         assert not isinstance(result, ApiError), result
 
 
 async def jobs_of(plane: ControlPlane) -> dict[str, Job]:
+    """Return all Jobs by name."""
     listing = await plane.client.list(Selection(JOBS))
     return {job.metadata.name: job for job in map(read_job, listing.documents)}
 
 
 async def running(plane: ControlPlane) -> list[str]:
+    """Return the names of all Jobs that are neither suspended nor finished, sorted."""
     found = await jobs_of(plane)
     return sorted(name for name, job in found.items() if not job.spec.suspend and not job.finished)
 
@@ -105,6 +111,7 @@ async def job(plane: ControlPlane, name: str) -> Job:
 
 
 async def until_finished(plane: ControlPlane) -> None:
+    """Wait until all Jobs are finished."""
     cache = plane.informers.jobs.cache
     done = asyncio.Event()
 
@@ -118,7 +125,7 @@ async def until_finished(plane: ControlPlane) -> None:
 
 
 class StartsInOrder:
-    """Observer of Jobs: the order in which they were released, and how many ran at once."""
+    """Observer of Jobs: the order in which they started, and how many ran at once."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.order: list[str] = []
@@ -142,6 +149,7 @@ class StartsInOrder:
 
 
 async def set_limits(plane: ControlPlane, text: str | None) -> None:
+    """Write the ConfigMap with the queue limits; None deletes it."""
     if text is None:
         await plane.client.write(Delete(LIMITS))
         return

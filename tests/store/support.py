@@ -39,6 +39,7 @@ def no_room_for(name: str, *, pages: int) -> Callable[[apsw.Connection], None]:
 
 
 def pod(name: str, namespace: str = "default") -> Key:
+    """Return the key of a Pod."""
     return Key("pods", namespace, name)
 
 
@@ -75,6 +76,7 @@ def put(store: LogStore, key: Key, text: str, *, cold: bool = False) -> int:
 
 
 def remove(store: LogStore, key: Key) -> int:
+    """Stage a deletion; return its revision."""
     before = store.newest(key)
     assert before is not None
     store.stage(key, before.revision, None)
@@ -82,18 +84,21 @@ def remove(store: LogStore, key: Key) -> int:
 
 
 async def write(store: LogStore, key: Key, text: str, *, cold: bool = False) -> int:
+    """Store a document durably; return its revision."""
     revision = put(store, key, text, cold=cold)
     await store.durable(revision)
     return revision
 
 
 async def delete(store: LogStore, key: Key) -> int:
+    """Delete an object durably; return the revision."""
     revision = remove(store, key)
     await store.durable(revision)
     return revision
 
 
 def names(store: LogStore, resource: str = "pods", namespace: str = "") -> list[str]:
+    """Return the names in a list of the store."""
     return [stored.key.name for stored in store.list(resource, namespace).items]
 
 
@@ -113,6 +118,7 @@ async def settle(turns: int = 20) -> None:
 
 
 def summary(changes: Sequence[Change]) -> list[tuple[str, int, bytes | None, bytes | None]]:
+    """Return name, revision, value and previous value of each change."""
     return [(c.key.name, c.revision, c.value, c.previous) for c in changes]
 
 
@@ -123,5 +129,6 @@ def checked_document(name: str, filler: int) -> bytes:
 
 
 def is_whole(name: str, document: bytes) -> bool:
+    """Return whether a document made by `checked_document` is intact and has this name."""
     body = document[8:]
     return document[:8] == b"%08x" % zlib.crc32(body) and body.startswith(f"{name}:".encode())

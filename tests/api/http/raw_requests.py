@@ -21,6 +21,8 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 class Requests:
+    """Client of one server, for any path and body."""
+
     def __init__(self, server: HttpsServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         #: Authenticated as the admin.
@@ -95,6 +97,8 @@ async def a_server(folder: Path, **settings: Any) -> AsyncIterator[Requests]:
 
 
 def with_requests(folder: Path, test: Callable[[Requests], Awaitable[None]]) -> None:
+    """Run one test against a whole server."""
+
     async def main() -> None:
         async with a_server(folder) as requests, asyncio.timeout(60):
             await test(requests)

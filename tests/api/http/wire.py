@@ -42,6 +42,8 @@ class MovedClock:
 
 
 class NoOpenApi:
+    """Stub of the OpenAPI documents."""
+
     async def prepare(self) -> None:
         """Do nothing."""
 
@@ -61,6 +63,8 @@ class NoOpenApi:
 
 @dataclass
 class Reply:
+    """A decoded HTTP response."""
+
     code: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -109,6 +113,7 @@ class Wire:
 def request_bytes(
     method: str, target: str, body: bytes | Any = b"", *, token: str = TOKEN, **headers: str
 ) -> bytes:
+    """Return an HTTP/1.1 request; a body other than bytes is encoded as JSON."""
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
         headers.setdefault("content_type", "application/json")
@@ -120,6 +125,7 @@ def request_bytes(
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[int, list[tuple[str, str]]]:
+    """Read status line and headers; return the code and the headers."""
     raw = await reader.readuntil(b"\r\n\r\n")
     status, *lines = raw.decode("latin-1").strip().split("\r\n")
     headers = [
@@ -129,6 +135,7 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, list[tuple[str, 
 
 
 async def read_chunk(reader: asyncio.StreamReader) -> bytes:
+    """Read one chunk of a chunked body; b"" is the last."""
     size = int((await reader.readline()).strip(), 16)
     data = await reader.readexactly(size)
     await reader.readexactly(2)
@@ -136,6 +143,7 @@ async def read_chunk(reader: asyncio.StreamReader) -> bytes:
 
 
 async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Reply:
+    """Read one response with its body; `head`: it is the response to a HEAD request."""
     code, headers = await read_head(reader)
     fields = dict(headers)
     if head or code in (101, 204, 304):
@@ -149,6 +157,7 @@ async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Rep
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:
+    """Wait until the connection is closed, ignoring its errors."""
     try:
         await writer.wait_closed()
     except (ConnectionError, ssl.SSLError):
@@ -157,6 +166,7 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[Wire]:
+    """Run a server with this service on a free port, with TLS."""
     clock = SystemClock()
     login_clock = extra.pop("login_clock", clock)
     most = extra.pop("max_connections", None)
