@@ -10,7 +10,6 @@ _STORED_ONLY: Final = "out of scope: needs the effects of a kind that is stored 
 _KINDS: Final = "out of scope: needs kinds that are not served (autoscaling/v1, CSINode)"
 _IMAGE: Final = "the process runtime has no images: needs a file of one"
 _PORTS: Final = "the process runtime: Pods share the ports of their host, and two want the same"
-_ORIGIN: Final = "deliberate: no sessions for web pages of other sites (`Origin: http://localhost`)"
 _ISOLATION: Final = "the process runtime does not isolate that much (`--runtime podman` does)"
 
 _API: Final = "[sig-api-machinery]"
@@ -72,10 +71,6 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
         f"[sig-node] {_HOOK} {hook} hook properly {_NODE}": _PORTS
         for hook in ("poststart exec", "poststart http", "prestop exec", "prestop http")
     },
-    f"[sig-node] Pods should support remote command execution over websockets {_NODE}": _ORIGIN,
-    f"[sig-node] Pods should support retrieving logs from the container over websockets {_NODE}": (
-        _ORIGIN
-    ),
     "[sig-node] PreStop should call prestop when killing a pod [Conformance]": (
         "needs the proxy to Pods (`pods/proxy`), which is not served"
     ),
