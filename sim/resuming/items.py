@@ -1,4 +1,4 @@
-"""Which items a run has, and which are left of it: read from documents as a container would."""
+"""Items of a run, completed and remaining, read from documents as a container would."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ _FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
 def items_of(job: Document, others: Sequence[Document]) -> list[str] | None:
-    """What each index of a Job stands for, in order; None if it has no indexes."""
+    """Return the item of each index of a Job, in order; None for a NonIndexed Job."""
     spec = job["spec"]
     if spec.get("completionMode") != "Indexed":
         return None

@@ -1,4 +1,4 @@
-"""One seed: a run, and what is left of it run again, until all of it has succeeded."""
+"""Simulation of one seed: a run, resumed until all of its items have succeeded."""
 
 import asyncio
 import shutil
@@ -78,7 +78,7 @@ class _World:
         )  # fmt: skip
 
     def _run_once(self, number: int, documents: Sequence[Document]) -> Sequence[Document]:
-        """Run until the end, or until it is killed. Returns what a resumed run would create."""
+        """Run to the end or until killed. Return the objects that a resumed run would create."""
         run_id = new_run_id(NOON, f"r{number}")
         folder = create_folder(self._runs / run_id)
         jobs = [RunJob(*_place(one)) for one in documents if one["kind"] == "Job"]
@@ -114,7 +114,7 @@ class _World:
             kill_at = loop.time() + _ENDS_WITHIN_SECONDS
         while loop.time() < kill_at and not _all_finished(history):  # noqa: ASYNC110
             await asyncio.sleep(self._rng.random() * 0.2)
-        # Killed, or over: what it has not written is lost, what is under way ends.
+        # Killed or finished: unwritten changes are lost, running processes end.
         committer.cut()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -184,7 +184,7 @@ class _World:
         fresh: Sequence[Document],
         last: Mapping[Key, Any],
     ) -> bool:
-        """Whether something is left of it."""
+        """Return whether items remain."""
         namespace, name = _place(document)
         job = last.get(Key(JOBS, namespace, name))
         if job is None:
@@ -221,7 +221,7 @@ class _World:
             if not same:
                 self._problems.add(KEPT, f"{_text(document)} is missing")
 
-    # --- what is run first
+    # --- first manifests
 
     def _first_manifests(self) -> list[Document]:
         made: list[Document] = []
