@@ -4,9 +4,10 @@ Without a mirrored Job there is no controller, no timer and no import.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from onejob.client.base import Client
 from onejob.clock import Clock
@@ -18,6 +19,8 @@ from onejob.planning.mirror.names import MANAGER
 if TYPE_CHECKING:
     from onejob.client.kubeconfig import Connection
     from onejob.controllers.mirror.controller import MirrorController
+
+_CONTROLLER: Final = "onejob.controllers.mirror.controller"
 
 
 class MirrorOnDemand:
@@ -40,12 +43,19 @@ class MirrorOnDemand:
         self._connect = connect
         self._stand_ins = stand_ins
         self._controller: MirrorController | None = None
+        #: Changes of mirrored Jobs that arrived before there was a controller.
+        self._early: list[Delta[Job]] = []
         self._wanted = asyncio.Event()
         informers.jobs.on_change(self._changed)
 
     async def run(self) -> None:
         await self._wanted.wait()
-        assert self._controller is not None, "made before it is wanted"
+        if _CONTROLLER not in sys.modules:
+            # These imports take some 100 ms, during which the event loop would stand still.
+            await asyncio.to_thread(_import_controller)
+        self._controller = self._made()
+        self._controller.jobs_changed(self._early)
+        self._early = []
         await self._controller.run()
 
     @property
@@ -61,12 +71,11 @@ class MirrorOnDemand:
         ]
         if not ours:
             return
-        if self._controller is None:
-            if not any(needs_mirror(delta.new) for delta in ours):
-                return
-            self._controller = self._made()
+        if self._controller is not None:
+            self._controller.jobs_changed(ours)
+        elif self._early or any(needs_mirror(delta.new) for delta in ours):
+            self._early += ours
             self._wanted.set()
-        self._controller.jobs_changed(ours)
 
     def _made(self) -> "MirrorController":
         from onejob.controllers.mirror.controller import MirrorController
@@ -78,6 +87,12 @@ class MirrorOnDemand:
             connect=self._connect,
             stand_ins=self._stand_ins,
         )
+
+
+def _import_controller() -> None:
+    """Import the mirror controller and the HTTP client that it uses."""
+    import onejob.client.http
+    import onejob.controllers.mirror.controller  # noqa: F401
 
 
 def http_connection(rng: Random) -> Callable[["Connection"], Client]:
