@@ -8,10 +8,10 @@ import msgspec
 
 from onejob.client.base import Create, Delete, Evict, Op, Patch, Propagation, Selection
 from onejob.client.local import LocalClient
+from onejob.control_plane import ControlPlane
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.server import ControlPlane
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import User, WriteOptions
 from sim import workloads

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from onejob.api.service import Service
 from onejob.clock import LoopClock
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.setup.environment import NodeContext
 from onejob.planning.queue.limits import Limits
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.base import CannotOpen, CommitFailed, StoreError, StoreFailed
 from onejob.store.log import LogStore
 from onejob.virtual_time import NOON, Stuck, VirtualTimeLoop

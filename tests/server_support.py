@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 

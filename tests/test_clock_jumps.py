@@ -17,13 +17,13 @@ import pytest
 
 from onejob.client.base import Create, Delete, Selection
 from onejob.clock_watch import LOOK_EVERY_SECONDS
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.gates import parse_gates
 from onejob.node.agent.node_object import LEASES
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, Key
 from onejob.planning.names import INDEX_ANNOTATION
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import SettableClock, a_settable_clock

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.queue.limits import Limits
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import NotFound

@@ -20,6 +20,7 @@ from onejob.benchmarks.plane import a_job
 from onejob.client.base import Delete, Patch, Selection
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.https_server import HttpsServer
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.node.logs.keeping import kept_attempts, kept_pods
@@ -28,7 +29,6 @@ from onejob.node.runtime import RuntimeUnavailable
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 

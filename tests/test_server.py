@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onejob.benchmarks.plane import a_job
+from onejob.control_plane import ControlPlane
 from onejob.objects.meta import JOBS, Key
-from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from tests.server_support import a_plane
 
@@ -89,7 +89,7 @@ def test_a_plane_that_cannot_begin_leaves_its_folder_to_the_next(
 ) -> None:
     async def main() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(f"onejob.server.{part}", raises)
+            patch.setattr(f"onejob.control_plane.{part}", raises)
             with pytest.raises(ZeroDivisionError):
                 async with a_plane(tmp_path):
                     pass

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from onejob.control_plane import ControlPlane
 from onejob.objects.cronjob import read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Meta, View
 from onejob.objects.pod import read_pod
-from onejob.server import ControlPlane
 from sim.checks.policies import time_to_live
 from sim.checks.ran import Machinery
 

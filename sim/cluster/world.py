@@ -10,11 +10,11 @@ from msgspec.structs import replace as with_changes
 from onejob.api.service import Service
 from onejob.cluster.election import Leadership
 from onejob.cluster.manager import DEFAULT_MANAGER
+from onejob.control_plane import ControlPlane
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS
 from onejob.planning.leadership import Timing
-from onejob.server import ControlPlane
 from onejob.virtual_time import virtual_clock
 from sim import workloads
 from sim.api import FaultyClient

@@ -9,9 +9,9 @@ from random import Random
 from onejob.client import http
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
+from onejob.control_plane import ControlPlane
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.meta import JOBS, PODS
-from onejob.server import ControlPlane
 from onejob.virtual_time import NOON, virtual_clock
 from onejob.wire.requests import User, WriteOptions
 from sim.checks.judge import Judge

@@ -12,7 +12,7 @@ from onejob.api.http.connection import OpenConnections
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.credentials import Credential, FixedCredential
 from onejob.client.kubeconfig import Connection
-from onejob.server import ControlPlane
+from onejob.control_plane import ControlPlane
 from onejob.wire.requests import User
 
 TOKEN = "simulated"

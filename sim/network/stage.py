@@ -12,12 +12,12 @@ from typing import Any
 from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import Clock
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.controllers.selection import ALL
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
 from onejob.planning.queue.limits import Limits
-from onejob.server import ControlPlane, Settings, World
 from onejob.virtual_time import Stuck
 from sim.checks.problems import Problems
 from sim.disk import Disk, DiskCommitter

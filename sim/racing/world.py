@@ -8,10 +8,10 @@ from random import Random
 from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
+from onejob.control_plane import ControlPlane
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.queue.limits import Limits
-from onejob.server import ControlPlane
 from onejob.virtual_time import NOON
 from onejob.wire.requests import User, WriteOptions
 from sim.checks.judge import Judge

@@ -16,13 +16,13 @@ from onejob.cli.errors import CommandError
 from onejob.cli.run.resuming import manifests_of_run
 from onejob.cli.run.runs import Run, RunFolder, RunJob, claim_run, create_folder, new_run_id
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, NAMESPACES, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.parameter_rows import put_rows
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.base import StoreError
 from onejob.virtual_time import NOON, VirtualTimeLoop, virtual_clock
 from onejob.wire.errors import ApiError

@@ -30,6 +30,7 @@ from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.api.sessions.port_forwarding import Connection
 from onejob.api.usage import Measurement, UsageSource
+from onejob.control_plane import ControlPlane, Front, Settings, World, prepare_data_dir
 from onejob.controllers.mirror.pod_sources import PodLogs, Ports
 from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
 from onejob.dashboard.on_demand import DashboardOnDemand
@@ -37,7 +38,6 @@ from onejob.dashboard.sessions import Sessions
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
-from onejob.server import ControlPlane, Front, Settings, World, prepare_data_dir
 from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from onejob.cli.run.job_from_command import CommandJob, job_document
 from onejob.cli.run.runs import Run, RunJob, create_folder, new_run_id
 from onejob.clock import SystemClock
+from onejob.control_plane import ControlPlane, Settings
 from onejob.planning.job.uncounted import with_uncounted
-from onejob.server import ControlPlane, Settings
 from tests.cli.command_line import CommandLine
 from tests.e2e.serving import end_supervisors
 

@@ -74,7 +74,7 @@ def test_run_ui_refuses_without_the_dashboard(
 ) -> None:
     from onejob.cli.errors import CommandError
     from onejob.clock import SystemClock
-    from onejob.server import Settings
+    from onejob.control_plane import Settings
 
     monkeypatch.setattr(page, "Files", lambda: Files(tmp_path / "absent.zip"))
     options = PageOptions(0.0, open_browser=False)

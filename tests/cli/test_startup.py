@@ -109,7 +109,7 @@ def test_a_command_looks_for_garbage_hardly_ever(onejob: CommandLine) -> None:
 def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) -> None:
     names, own = imported(onejob, *words)
     assert not names & {"yaml", "apsw", "asyncio", "rich"}
-    assert "onejob.server" not in own
+    assert "onejob.control_plane" not in own
 
 
 def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
@@ -123,7 +123,7 @@ _SERVER = """
 import asyncio, json, sys
 from pathlib import Path
 from onejob.https_server import HttpsServer
-from onejob.server import Settings
+from onejob.control_plane import Settings
 
 async def main():
     folder = Path(sys.argv[1])

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Client, Create, Delete
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import ApiError, NotFound

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create, Selection
+from onejob.control_plane import ControlPlane, Settings
 from onejob.informers.cache import Delta
 from onejob.node.options import NodeOptions
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
-from onejob.server import ControlPlane, Settings
 from onejob.virtual_time import run_virtual
 from tests.queue.support import a_plane as a_simulated_plane
 

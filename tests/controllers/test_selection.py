@@ -11,6 +11,7 @@ import pytest
 from onejob.benchmarks.plane import a_job
 from onejob.cli.main import run_command
 from onejob.client.base import Selection
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.controllers.selection import (
     ALL,
     CRONJOB,
@@ -20,7 +21,6 @@ from onejob.controllers.selection import (
     select_controllers,
 )
 from onejob.node.options import NodeOptions
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 

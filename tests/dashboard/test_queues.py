@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane
 from onejob.controllers.queueing.config import write_limits
 from onejob.dashboard.queues import Queues
 from onejob.objects.meta import JOBS
 from onejob.planning.mirror.names import MANAGER, TARGET, TARGET_LABEL
 from onejob.planning.queue.limits import LIMITS_KEY, QUEUE_LABEL, read_limits
-from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from tests.server_support import a_plane
 from tests.ui.demo import a_job

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane
 from onejob.dashboard.summaries import Summaries
 from onejob.objects.meta import JOBS, Key
-from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from tests.server_support import a_plane
 

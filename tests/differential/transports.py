@@ -24,7 +24,7 @@ from onejob.api.http.app import ApiApp
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import Clock, SystemClock
-from onejob.server import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from onejob.client.base import Selection
+from onejob.control_plane import ControlPlane
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
-from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from tests.job.terms import a_plane, create_job
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create, Selection
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.gates import parse_gates
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import EVENTS, JOBS, Key
 from onejob.objects.pod import Pod
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from tests.scripted_cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster

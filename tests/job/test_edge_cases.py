@@ -14,9 +14,9 @@ import pytest
 
 from onejob.api.kinds.printing import job_cells
 from onejob.client.base import Create, Delete, Patch, Selection
+from onejob.control_plane import ControlPlane
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule
-from onejob.server import ControlPlane
 from onejob.virtual_time import NOON, run_virtual
 from tests.job.clients import Interceptor
 from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from onejob.cli.commands import serve
+from onejob.control_plane import Settings
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
-from onejob.server import Settings
 
 
 def settings_of(

@@ -15,12 +15,12 @@ from onejob.client.base import Client, Create, Delete, Patch, Selection
 from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
+from onejob.control_plane import Settings
 from onejob.controllers.selection import ALL
 from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions, RuntimeName
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.planning.mirror import names
-from onejob.server import Settings
 from onejob.wire.errors import NotFound
 
 Document = dict[str, Any]

@@ -9,7 +9,7 @@ import asyncio, sys, threading
 from pathlib import Path
 from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
-from onejob.server import Settings
+from onejob.control_plane import Settings
 from onejob.client.base import Create, Selection
 from onejob.objects.meta import Key
 import msgspec

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create, Selection
+from onejob.control_plane import ControlPlane, Front, Settings, World
 from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
@@ -22,7 +23,6 @@ from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
-from onejob.server import ControlPlane, Front, Settings, World
 from onejob.virtual_time import run_virtual
 from tests.node.support import Document, Node, needs_namespaces, shell, with_spec
 

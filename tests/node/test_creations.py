@@ -14,13 +14,13 @@ import pytest
 from onejob.benchmarks.plane import a_job
 from onejob.client.base import Bind, Create, Patch
 from onejob.client.local import LocalClient
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import read_created_pod, read_node_pod
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import InternalError

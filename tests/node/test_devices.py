@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.objects.meta import JOBS
 from onejob.objects.pod_spec import Container, Resources
-from onejob.server import ControlPlane, Settings
 
 GPU = "nvidia.com/gpu"
 

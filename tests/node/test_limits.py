@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create, Selection
+from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, GroupUsage
 from onejob.node.runtime import AttemptRef, ReportsLimits
 from onejob.objects.meta import JOBS, PODS
-from onejob.server import ControlPlane, Settings
 from tests.node.support import needs_pid_namespaces
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane, Settings
 from onejob.node.images import Shell, find_shell
 from onejob.node.options import NodeOptions
 from onejob.node.setup.service_variables import service_variables
 from onejob.objects.meta import PODS, SERVICES, Key
 from onejob.objects.service import read_service
-from onejob.server import ControlPlane, Settings
 from onejob.wire.requests import LogOptions
 from tests.node.support import Document, a_pod, a_process_node, needs_namespaces, with_spec
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from onejob.client.base import Delete, Patch, Selection
+from onejob.control_plane import ControlPlane
 from onejob.controllers.notify.config import NotifyConfig
 from onejob.controllers.notify.outbox import FILE, OutboxFile
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, Key
-from onejob.server import ControlPlane
 from onejob.virtual_time import NOON, run_virtual
 from tests.notify.support import (
     LATE_AFTER,

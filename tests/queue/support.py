@@ -12,13 +12,13 @@ import msgspec
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.client.local import LocalClient
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.controllers.queueing.config import LIMITS
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.queue.limits import parse_limits
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, NotFound

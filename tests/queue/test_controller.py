@@ -11,8 +11,8 @@ import pytest
 
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Patch, Selection, Written
+from onejob.control_plane import ControlPlane
 from onejob.objects.meta import JOBS, PODS, Key
-from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError
 from tests.controllers.housekeeping import LateWatch

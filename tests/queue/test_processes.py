@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create
+from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS
 from onejob.planning.queue.limits import parse_limits
-from onejob.server import ControlPlane, Settings
 from tests.queue.support import Releases, a_priority_class, create, until_finished
 
 

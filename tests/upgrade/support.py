@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.supervisor.journal import Claim, Identity, Outcome
 from onejob.objects.meta import JOBS, Key
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 

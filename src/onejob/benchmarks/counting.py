@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from onejob.server import ControlPlane
+from onejob.control_plane import ControlPlane
 from onejob.store.base import StoreError
 from onejob.store.writer import Committer, Done, Job
 

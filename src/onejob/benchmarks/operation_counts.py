@@ -11,8 +11,8 @@ from onejob.benchmarks.counting import CountingCommitter, counting_calls, operat
 from onejob.benchmarks.plane import MeasuredPlane, a_job, completions
 from onejob.benchmarks.results import Measurement
 from onejob.benchmarks.used_nodes import record_node
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 

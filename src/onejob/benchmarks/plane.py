@@ -17,10 +17,10 @@ from onejob.benchmarks.counting import CountingCommitter, operations
 from onejob.benchmarks.used_nodes import record_node
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
+from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions, RuntimeName
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import JOBS
-from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import ThreadCommitter
 
 NAMESPACE = "default"

@@ -2,5 +2,5 @@
 
 Each controller reads its objects from informers, calls `planning` for decisions and writes the
 result through a `Client`. To add one: a module here, its decisions in `planning`, one line in
-`onejob.server`.
+`onejob.control_plane`.
 """

@@ -9,6 +9,7 @@ import msgspec
 
 from onejob.client.base import Create
 from onejob.clock import SystemClock
+from onejob.control_plane import ControlPlane, Front, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.runtime import PodmanRuntime
@@ -16,7 +17,6 @@ from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.meta import Key
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
-from onejob.server import ControlPlane, Front, Settings, World
 from tests.node.podman.support import ENGINE, NEEDS_PODMAN, OPTIONS, script
 from tests.node.support import Node, with_spec
 

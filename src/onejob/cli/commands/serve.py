@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from onejob.api.access.tls_files import TlsFiles
     from onejob.api.audit.configuration import AuditSettings
     from onejob.cli.places import DataDir
+    from onejob.control_plane import Settings
     from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
     from onejob.node.options import NodeOptions
     from onejob.planning.queue.limits import Limits
-    from onejob.server import Settings
 
 _EPILOG = """\b
 Examples:
@@ -174,8 +174,8 @@ def command(
     from onejob.cli.secret_files import patterns_of, patterns_of_rotated
     from onejob.cli.traces import traces_sent_to
     from onejob.clock import local_zone
+    from onejob.control_plane import Settings
     from onejob.controllers.selection import UnknownController, select_controllers
-    from onejob.server import Settings
 
     host, port = parse_listen(listen)
     if not no_node:

@@ -17,11 +17,11 @@ from onejob.cli.errors import CommandError
 from onejob.cli.places import DataDir, make_private
 from onejob.cli.run.progress import JobProgress
 from onejob.clock import Clock
+from onejob.control_plane import ControlPlane, Settings
 from onejob.dashboard.files import MISSING, Files
 from onejob.dashboard.sessions import LONGEST_SECONDS
 from onejob.diagnosis.durations import short_seconds
 from onejob.https_server import HttpsServer
-from onejob.server import ControlPlane, Settings
 
 _HOST: Final = "127.0.0.1"
 

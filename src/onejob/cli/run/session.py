@@ -40,6 +40,7 @@ from onejob.cli.run.runs import (
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
+from onejob.control_plane import ControlPlane, Settings
 from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
@@ -49,7 +50,6 @@ from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.planning.queue.limits import Limits
-from onejob.server import ControlPlane, Settings
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
 from onejob.wire.requests import LogOptions

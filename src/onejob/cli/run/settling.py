@@ -80,9 +80,9 @@ def _problems_of(folder: Path, run: Run) -> Iterator[None]:
 
 async def _settle(folder: Path, run: Run) -> ExitCodes:
     from onejob.client.base import Selection
+    from onejob.control_plane import ControlPlane, Settings, World
     from onejob.node.options import NodeOptions
     from onejob.objects.meta import PODS
-    from onejob.server import ControlPlane, Settings, World
 
     settling: list[_StartsNothing] = []
 
@@ -109,10 +109,10 @@ async def _settle(folder: Path, run: Run) -> ExitCodes:
 
 async def _count(folder: Path) -> bool:
     from onejob.client.base import Selection
+    from onejob.control_plane import ControlPlane, Settings
     from onejob.controllers.selection import JOB
     from onejob.objects.job import read_job
     from onejob.objects.meta import JOBS
-    from onejob.server import ControlPlane, Settings
 
     settings = Settings(folder, controllers=frozenset({JOB}), with_node=False)
     plane = await ControlPlane.start(settings)
