@@ -21,7 +21,6 @@ from onejob.client.base import Delete, Patch, Selection
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.control_plane import ControlPlane, Settings, World
-from onejob.https_server import HttpsServer
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.node.logs.keeping import kept_attempts, kept_pods
 from onejob.node.options import LogRetention, NodeOptions
@@ -29,6 +28,7 @@ from onejob.node.runtime import RuntimeUnavailable
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
+from onejob.server import HttpsServer
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 

@@ -165,7 +165,7 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path) -> None:
 
 def test_without_an_endpoint_nothing_of_it_is_imported() -> None:
     code = (
-        "import sys, onejob.https_server, onejob.cli.commands.serve\n"
+        "import sys, onejob.server, onejob.cli.commands.serve\n"
         "print([name for name in sys.modules if 'opentelemetry' in name or 'traces' in name])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

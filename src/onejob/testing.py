@@ -23,9 +23,9 @@ from onejob.cli.sources.log_reading import LogQuery, containers_of
 from onejob.cli.sources.resource_args import ResourceArg
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
-from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.server import HttpsServer
 from onejob.wire.kinds import BY_RESOURCE
 
 _START_SECONDS: Final = 30.0

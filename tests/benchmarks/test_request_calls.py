@@ -19,8 +19,8 @@ from onejob.api.http.app import ApiApp
 from onejob.api.http.connection import Connection, OpenConnections
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
-from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
+from onejob.server import HttpsServer
 
 #: 53 when the bound was set.
 MOST_CALLS_PER_GET = 59

@@ -122,7 +122,7 @@ def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
 _SERVER = """
 import asyncio, json, sys
 from pathlib import Path
-from onejob.https_server import HttpsServer
+from onejob.server import HttpsServer
 from onejob.control_plane import Settings
 
 async def main():

@@ -19,12 +19,12 @@ from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
-from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.names import TRACKING
+from onejob.server import HttpsServer
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, Invalid
 from tests.job.terms import a_plane, create, names, template

@@ -17,10 +17,10 @@ from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
 from onejob.controllers.selection import ALL
-from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions, RuntimeName
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.planning.mirror import names
+from onejob.server import HttpsServer
 from onejob.wire.errors import NotFound
 
 Document = dict[str, Any]

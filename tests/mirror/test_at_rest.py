@@ -7,7 +7,7 @@ from pathlib import Path
 SCRIPT = """
 import asyncio, sys, threading
 from pathlib import Path
-from onejob.https_server import HttpsServer
+from onejob.server import HttpsServer
 from onejob.node.options import NodeOptions
 from onejob.control_plane import Settings
 from onejob.client.base import Create, Selection

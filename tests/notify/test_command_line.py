@@ -95,7 +95,7 @@ def test_a_server_that_was_killed_delivers_what_it_owed(tmp_path: Path) -> None:
 
 def test_a_server_without_targets_imports_nothing_of_it() -> None:
     code = (
-        "import sys, onejob.https_server, onejob.cli.commands.serve\n"
+        "import sys, onejob.server, onejob.cli.commands.serve\n"
         "print([name for name in sys.modules if '.notify' in name])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

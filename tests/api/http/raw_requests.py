@@ -13,8 +13,8 @@ import msgspec
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
-from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
+from onejob.server import HttpsServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from onejob.cli.places import DataDir
     from onejob.control_plane import Settings
     from onejob.gates import FeatureGates
-    from onejob.https_server import HttpsServer
     from onejob.node.options import NodeOptions
     from onejob.planning.queue.limits import Limits
+    from onejob.server import HttpsServer
 
 _EPILOG = """\b
 Examples:
@@ -273,8 +273,8 @@ async def _serve(
     from onejob.api.access.tls_files import BadTlsFile
     from onejob.api.audit.log_file import CannotAudit
     from onejob.api.http.serving import CannotListen
-    from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
+    from onejob.server import HttpsServer
     from onejob.store.base import CannotOpen
     from onejob.trusted_paths import NotTrusted
 

@@ -21,7 +21,7 @@ from onejob.control_plane import ControlPlane, Settings
 from onejob.dashboard.files import MISSING, Files
 from onejob.dashboard.sessions import LONGEST_SECONDS
 from onejob.diagnosis.durations import short_seconds
-from onejob.https_server import HttpsServer
+from onejob.server import HttpsServer
 
 _HOST: Final = "127.0.0.1"
 
