@@ -4,6 +4,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.async_tests"]
+
 # Parents such as nohup or a background shell ignore SIGINT; restore the default handlers.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),

@@ -25,8 +25,9 @@ from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, Key
 from onejob.planning.names import INDEX_ANNOTATION
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import SettableClock, a_settable_clock
+
+pytestmark = pytest.mark.virtual_time
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 FOR_EVER = "1000000"
@@ -97,48 +98,41 @@ class Scene:
         return sum(c["restartCount"] for c in pod["status"].get("containerStatuses", ()))
 
 
-def play(folder: Path, act: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        scene = Scene(folder, a_settable_clock())
-        async with scene.server():
-            await act(scene)
-
-    run_virtual(main())
+async def play(folder: Path, act: Callable[[Scene], Awaitable[None]]) -> None:
+    scene = Scene(folder, a_settable_clock())
+    async with scene.server():
+        await act(scene)
 
 
-def play_with_restart(
+async def play_with_restart(
     folder: Path,
     before: Callable[[Scene], Awaitable[None]],
     jump: timedelta,
     after: Callable[[Scene], Awaitable[None]],
 ) -> None:
     """Run a scene whose clock is set while no server runs."""
-
-    async def main() -> None:
-        scene = Scene(folder, a_settable_clock())
-        async with scene.server():
-            await before(scene)
-        scene.clock.set_by(jump)
-        async with scene.server():
-            await after(scene)
-
-    run_virtual(main())
+    scene = Scene(folder, a_settable_clock())
+    async with scene.server():
+        await before(scene)
+    scene.clock.set_by(jump)
+    async with scene.server():
+        await after(scene)
 
 
 # --- deadlines of Jobs and Pods
 
 
-def test_a_days_sleep_ends_a_job_with_a_deadline_of_an_hour(tmp_path: Path) -> None:
+async def test_a_days_sleep_ends_a_job_with_a_deadline_of_an_hour(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         job = await scene.a_job(runs=FOR_EVER, activeDeadlineSeconds=3600)
         await asyncio.sleep(10)
         await scene.jump(DAY)
         assert await scene.failure(job) == "DeadlineExceeded"
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_does_not_prolong_a_jobs_deadline(tmp_path: Path) -> None:
+async def test_a_clock_set_back_does_not_prolong_a_jobs_deadline(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         job = await scene.a_job(runs=FOR_EVER, activeDeadlineSeconds=60)
         await asyncio.sleep(10)
@@ -147,10 +141,10 @@ def test_a_clock_set_back_does_not_prolong_a_jobs_deadline(tmp_path: Path) -> No
         await asyncio.sleep(60)
         assert await scene.failure(job) == "DeadlineExceeded"
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_twice_does_not_prolong_a_jobs_deadline(tmp_path: Path) -> None:
+async def test_a_clock_set_back_twice_does_not_prolong_a_jobs_deadline(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         job = await scene.a_job(runs=FOR_EVER, activeDeadlineSeconds=60)
         await scene.jump(-HOUR)
@@ -158,10 +152,10 @@ def test_a_clock_set_back_twice_does_not_prolong_a_jobs_deadline(tmp_path: Path)
         await asyncio.sleep(60)
         assert await scene.failure(job) == "DeadlineExceeded"
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_a_jobs_deadline(
+async def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_a_jobs_deadline(
     tmp_path: Path,
 ) -> None:
     async def before(scene: Scene) -> None:
@@ -174,7 +168,7 @@ def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_a_jobs_dead
         await asyncio.sleep(10)
         assert await scene.failure(Key(JOBS, "default", "job")) == "DeadlineExceeded"
 
-    play_with_restart(tmp_path, before, -HOUR, after)
+    await play_with_restart(tmp_path, before, -HOUR, after)
 
 
 async def a_pod(scene: Scene, **spec: Any) -> Key:
@@ -192,7 +186,7 @@ async def a_pod(scene: Scene, **spec: Any) -> Key:
 
 
 @pytest.mark.parametrize("jump", [DAY, -HOUR])
-def test_a_pods_deadline_follows_the_clock(tmp_path: Path, jump: timedelta) -> None:
+async def test_a_pods_deadline_follows_the_clock(tmp_path: Path, jump: timedelta) -> None:
     async def act(scene: Scene) -> None:
         pod = await a_pod(scene, activeDeadlineSeconds=3600 if jump > timedelta() else 60)
         await asyncio.sleep(10)
@@ -203,10 +197,10 @@ def test_a_pods_deadline_follows_the_clock(tmp_path: Path, jump: timedelta) -> N
         status = (await scene.get(pod))["status"]
         assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_pods_deadline_is_not_prolonged_by_a_clock_set_back_while_the_server_was_down(
+async def test_a_pods_deadline_is_not_prolonged_by_a_clock_set_back_while_the_server_was_down(
     tmp_path: Path,
 ) -> None:
     async def before(scene: Scene) -> None:
@@ -218,7 +212,7 @@ def test_a_pods_deadline_is_not_prolonged_by_a_clock_set_back_while_the_server_w
         status = (await scene.get(Key(PODS, "default", "pod")))["status"]
         assert status["reason"] == "DeadlineExceeded"
 
-    play_with_restart(tmp_path, before, -HOUR, after)
+    await play_with_restart(tmp_path, before, -HOUR, after)
 
 
 # --- the end
@@ -228,7 +222,7 @@ def test_a_pods_deadline_is_not_prolonged_by_a_clock_set_back_while_the_server_w
     "spec", [{}, {"completionMode": "Indexed", "completions": 2}], ids=["NonIndexed", "Indexed"]
 )
 @pytest.mark.parametrize("ends", ["0", "1"])
-def test_a_job_ends_though_the_clock_was_set_back_to_before_its_start(
+async def test_a_job_ends_though_the_clock_was_set_back_to_before_its_start(
     tmp_path: Path, spec: Document, ends: str
 ) -> None:
     """The API accepts no end before the start."""
@@ -244,20 +238,17 @@ def test_a_job_ends_though_the_clock_was_set_back_to_before_its_start(
         if ends == "0":
             assert status["completionTime"] == status["startTime"]
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_job_counted_by_existence_ends_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        scene = Scene(tmp_path, a_settable_clock())
-        async with scene.server("JobTrackingWithFinalizers=false"):
-            job = await scene.a_job(runs="20")
-            await asyncio.sleep(10)
-            await scene.jump(-HOUR)
-            await asyncio.sleep(20)
-            assert (await scene.get(job))["status"]["conditions"][-1]["type"] == "Complete"
-
-    run_virtual(main())
+async def test_a_job_counted_by_existence_ends_too(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, a_settable_clock())
+    async with scene.server("JobTrackingWithFinalizers=false"):
+        job = await scene.a_job(runs="20")
+        await asyncio.sleep(10)
+        await scene.jump(-HOUR)
+        await asyncio.sleep(20)
+        assert (await scene.get(job))["status"]["conditions"][-1]["type"] == "Complete"
 
 
 # --- retries
@@ -274,7 +265,7 @@ INDEXED = {
 @pytest.mark.parametrize(
     ("jump", "base", "waits"), [(DAY, 3600, NOTICED), (-HOUR, 30, 30 + NOTICED)]
 )
-def test_a_retry_follows_the_clock(
+async def test_a_retry_follows_the_clock(
     tmp_path: Path, spec: Document, jump: timedelta, base: int, waits: float
 ) -> None:
     async def act(scene: Scene) -> None:
@@ -287,11 +278,11 @@ def test_a_retry_follows_the_clock(
         assert len(pods) == 2
         assert all((INDEX_ANNOTATION in p["metadata"]["annotations"]) == bool(spec) for p in pods)
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
 @pytest.mark.parametrize("spec", [{}, INDEXED], ids=["job", "index"])
-def test_a_clock_set_back_does_not_shorten_the_wait_before_a_retry(
+async def test_a_clock_set_back_does_not_shorten_the_wait_before_a_retry(
     tmp_path: Path, spec: Document
 ) -> None:
     async def act(scene: Scene) -> None:
@@ -301,11 +292,11 @@ def test_a_clock_set_back_does_not_shorten_the_wait_before_a_retry(
         await asyncio.sleep(280)
         assert len(await scene.all_of(PODS)) == 1
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
 @pytest.mark.parametrize("spec", [{}, INDEXED], ids=["job", "index"])
-def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_the_wait_before_a_retry(
+async def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_the_wait_before_a_retry(
     tmp_path: Path, spec: Document
 ) -> None:
     async def before(scene: Scene) -> None:
@@ -318,13 +309,13 @@ def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_the_wait_be
         await asyncio.sleep(10)
         assert len(await scene.all_of(PODS)) == 2
 
-    play_with_restart(tmp_path, before, -HOUR, after)
+    await play_with_restart(tmp_path, before, -HOUR, after)
 
 
 # --- containers restarted in place
 
 
-def test_after_a_days_sleep_a_crashed_container_is_restarted_at_once(tmp_path: Path) -> None:
+async def test_after_a_days_sleep_a_crashed_container_is_restarted_at_once(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await scene.a_job(ends="1", restartPolicy="OnFailure", backoffLimit=100)
         await asyncio.sleep(80)  # restarted at 0, 10, 30 and 70 s; next at 150 s
@@ -332,10 +323,12 @@ def test_after_a_days_sleep_a_crashed_container_is_restarted_at_once(tmp_path: P
         await scene.jump(DAY)
         assert await scene.restarts() == 5
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_does_not_prolong_the_back_off_of_a_container(tmp_path: Path) -> None:
+async def test_a_clock_set_back_does_not_prolong_the_back_off_of_a_container(
+    tmp_path: Path,
+) -> None:
     async def act(scene: Scene) -> None:
         await scene.a_job(ends="1", restartPolicy="OnFailure", backoffLimit=100)
         await asyncio.sleep(80)
@@ -344,10 +337,10 @@ def test_a_clock_set_back_does_not_prolong_the_back_off_of_a_container(tmp_path:
         await asyncio.sleep(80)
         assert await scene.restarts() == 5
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_that_back_off(
+async def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_that_back_off(
     tmp_path: Path,
 ) -> None:
     async def before(scene: Scene) -> None:
@@ -360,7 +353,7 @@ def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_that_back_o
         await asyncio.sleep(10)
         assert await scene.restarts() == 5
 
-    play_with_restart(tmp_path, before, -HOUR, after)
+    await play_with_restart(tmp_path, before, -HOUR, after)
 
 
 # --- CronJobs
@@ -386,7 +379,7 @@ async def slots(scene: Scene) -> list[str]:
     return [f"{datetime.fromtimestamp(60 * minute, UTC):%H:%M}" for minute in minutes]
 
 
-def test_after_an_hours_sleep_the_latest_slot_is_run_and_then_each(tmp_path: Path) -> None:
+async def test_after_an_hours_sleep_the_latest_slot_is_run_and_then_each(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await a_cronjob(scene, "* * * * *")
         await asyncio.sleep(90)
@@ -396,10 +389,10 @@ def test_after_an_hours_sleep_the_latest_slot_is_run_and_then_each(tmp_path: Pat
         await asyncio.sleep(60)
         assert await slots(scene) == ["12:01", "13:01", "13:02"]
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_goes_on_with_each_minute(tmp_path: Path) -> None:
+async def test_a_clock_set_back_goes_on_with_each_minute(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await a_cronjob(scene, "* * * * *")
         await asyncio.sleep(3 * 60 + 30)
@@ -409,10 +402,10 @@ def test_a_clock_set_back_goes_on_with_each_minute(tmp_path: Path) -> None:
         # Three are kept.
         assert await slots(scene) == ["11:04", "11:05", "11:06"]
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_a_little_runs_no_slot_twice(tmp_path: Path) -> None:
+async def test_a_clock_set_back_a_little_runs_no_slot_twice(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await a_cronjob(scene, "* * * * *")
         await asyncio.sleep(3 * 60 + 30)
@@ -423,10 +416,10 @@ def test_a_clock_set_back_a_little_runs_no_slot_twice(tmp_path: Path) -> None:
         await asyncio.sleep(60)
         assert await slots(scene) == ["12:02", "12:03", "12:04"]
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_does_not_run_the_daily_job_again(tmp_path: Path) -> None:
+async def test_a_clock_set_back_does_not_run_the_daily_job_again(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         key = await a_cronjob(scene, "1 12 * * *")
         await asyncio.sleep(120)
@@ -439,10 +432,10 @@ def test_a_clock_set_back_does_not_run_the_daily_job_again(tmp_path: Path) -> No
         assert await slots(scene) == []
         assert (await scene.get(key))["status"]["lastScheduleTime"].endswith("T12:01:00Z")
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_while_the_server_was_down_goes_on_with_each_minute(
+async def test_a_clock_set_back_while_the_server_was_down_goes_on_with_each_minute(
     tmp_path: Path,
 ) -> None:
     async def before(scene: Scene) -> None:
@@ -453,13 +446,13 @@ def test_a_clock_set_back_while_the_server_was_down_goes_on_with_each_minute(
         await asyncio.sleep(120)
         assert (await slots(scene))[-2:] == ["11:03", "11:04"]
 
-    play_with_restart(tmp_path, before, -HOUR, after)
+    await play_with_restart(tmp_path, before, -HOUR, after)
 
 
 # --- expiry
 
 
-def test_after_a_days_sleep_what_has_expired_is_gone(tmp_path: Path) -> None:
+async def test_after_a_days_sleep_what_has_expired_is_gone(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await scene.a_job(ttlSecondsAfterFinished=7200)
         await asyncio.sleep(10)
@@ -470,10 +463,10 @@ def test_after_a_days_sleep_what_has_expired_is_gone(tmp_path: Path) -> None:
         assert await scene.all_of(JOBS) == []
         assert [e for e in await scene.all_of(EVENTS) if e["involvedObject"]["kind"] == "Job"] == []
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
-def test_a_clock_set_back_prolongs_a_ttl_as_upstream_but_not_the_life_of_events(
+async def test_a_clock_set_back_prolongs_a_ttl_as_upstream_but_not_the_life_of_events(
     tmp_path: Path,
 ) -> None:
     async def act(scene: Scene) -> None:
@@ -487,14 +480,14 @@ def test_a_clock_set_back_prolongs_a_ttl_as_upstream_but_not_the_life_of_events(
         assert await scene.all_of(JOBS) == []
         assert [e for e in await scene.all_of(EVENTS) if e["involvedObject"]["kind"] == "Job"] == []
 
-    play(tmp_path, act)
+    await play(tmp_path, act)
 
 
 # --- the node
 
 
 @pytest.mark.parametrize("jump", [DAY, -HOUR])
-def test_the_nodes_heartbeats_follow_the_clock(tmp_path: Path, jump: timedelta) -> None:
+async def test_the_nodes_heartbeats_follow_the_clock(tmp_path: Path, jump: timedelta) -> None:
     async def act(scene: Scene) -> None:
         await asyncio.sleep(30)
         await scene.jump(jump)
@@ -511,4 +504,4 @@ def test_the_nodes_heartbeats_follow_the_clock(tmp_path: Path, jump: timedelta) 
         (ready,) = [c for c in node["status"]["conditions"] if c["type"] == "Ready"]
         assert datetime.fromisoformat(ready["lastHeartbeatTime"]) > beat
 
-    play(tmp_path, act)
+    await play(tmp_path, act)

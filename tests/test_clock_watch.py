@@ -12,7 +12,6 @@ import pytest
 
 from onejob.clock import SystemClock
 from onejob.clock_watch import LOOK_EVERY_SECONDS, ClockWatch, open_clock_alarm
-from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import a_settable_clock
 
 
@@ -28,19 +27,15 @@ async def watching(watch: ClockWatch, scene: Callable[[], object]) -> None:
             await task
 
 
-def jumps_seen(*steps: float) -> int:
+async def jumps_seen(*steps: float) -> int:
     """Return how often a listener is called when the clock is set by each of these steps."""
-
-    async def main() -> int:
-        clock = a_settable_clock()
-        seen: list[float] = []
-        watch = ClockWatch(clock)
-        watch.on_jump(lambda: seen.append(clock.monotonic()))
-        for seconds in steps:
-            await watching(watch, partial(clock.set_by, timedelta(seconds=seconds)))
-        return len(seen)
-
-    return run_virtual(main())
+    clock = a_settable_clock()
+    seen: list[float] = []
+    watch = ClockWatch(clock)
+    watch.on_jump(lambda: seen.append(clock.monotonic()))
+    for seconds in steps:
+        await watching(watch, partial(clock.set_by, timedelta(seconds=seconds)))
+    return len(seen)
 
 
 @pytest.mark.parametrize(
@@ -57,59 +52,54 @@ def jumps_seen(*steps: float) -> int:
         ([-0.6, -0.6], 1),
     ],
 )
-def test_steps_of_more_than_a_second_in_sum_are_jumps(steps: list[float], jumps: int) -> None:
-    assert jumps_seen(*steps) == jumps
+@pytest.mark.virtual_time
+async def test_steps_of_more_than_a_second_in_sum_are_jumps(steps: list[float], jumps: int) -> None:
+    assert await jumps_seen(*steps) == jumps
 
 
-def test_all_listeners_are_told() -> None:
-    async def main() -> list[str]:
-        clock = a_settable_clock()
-        seen: list[str] = []
-        watch = ClockWatch(clock)
-        for name in ("a", "b"):
-            watch.on_jump(partial(seen.append, name))
-        await watching(watch, lambda: clock.set_by(timedelta(hours=1)))
-        return seen
-
-    assert run_virtual(main()) == ["a", "b"]
+@pytest.mark.virtual_time
+async def test_all_listeners_are_told() -> None:
+    clock = a_settable_clock()
+    seen: list[str] = []
+    watch = ClockWatch(clock)
+    for name in ("a", "b"):
+        watch.on_jump(partial(seen.append, name))
+    await watching(watch, lambda: clock.set_by(timedelta(hours=1)))
+    assert seen == ["a", "b"]
 
 
-def test_where_the_kernel_tells_of_it_a_jump_is_noticed_at_once() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        clock = a_settable_clock()
-        alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        kept = os.dup(alarm)
-        seen: list[float] = []
-        watch = ClockWatch(clock, lambda: alarm)
-        watch.on_jump(lambda: seen.append(loop.time()))
+@pytest.mark.virtual_time
+async def test_where_the_kernel_tells_of_it_a_jump_is_noticed_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    clock = a_settable_clock()
+    alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    kept = os.dup(alarm)
+    seen: list[float] = []
+    watch = ClockWatch(clock, lambda: alarm)
+    watch.on_jump(lambda: seen.append(loop.time()))
 
-        def set_clock() -> None:
-            clock.set_by(timedelta(hours=1))
-            os.eventfd_write(kept, 1)
+    def set_clock() -> None:
+        clock.set_by(timedelta(hours=1))
+        os.eventfd_write(kept, 1)
 
-        await watching(watch, set_clock)
-        assert seen == [0.1]
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(alarm)
-        os.close(kept)
-
-    run_virtual(main())
+    await watching(watch, set_clock)
+    assert seen == [0.1]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(alarm)
+    os.close(kept)
 
 
-def test_where_the_kernel_does_not_tell_it_is_looked_for() -> None:
+@pytest.mark.virtual_time
+async def test_where_the_kernel_does_not_tell_it_is_looked_for() -> None:
     def refuse() -> int:
         raise OSError(38, "Function not implemented")
 
-    async def main() -> int:
-        clock = a_settable_clock()
-        seen: list[int] = []
-        watch = ClockWatch(clock, refuse)
-        watch.on_jump(lambda: seen.append(1))
-        await watching(watch, lambda: clock.set_by(timedelta(hours=1)))
-        return len(seen)
-
-    assert run_virtual(main()) == 1
+    clock = a_settable_clock()
+    seen: list[int] = []
+    watch = ClockWatch(clock, refuse)
+    watch.on_jump(lambda: seen.append(1))
+    await watching(watch, lambda: clock.set_by(timedelta(hours=1)))
+    assert len(seen) == 1
 
 
 def test_the_kernels_alarm_is_quiet_while_nobody_sets_the_clock() -> None:
@@ -123,15 +113,12 @@ def test_the_kernels_alarm_is_quiet_while_nobody_sets_the_clock() -> None:
         os.close(alarm)
 
 
-def test_the_systems_clock_is_watched_without_noticing_anything() -> None:
-    async def main() -> list[int]:
-        seen: list[int] = []
-        watch = ClockWatch(SystemClock())
-        watch.on_jump(lambda: seen.append(1))
-        task = asyncio.create_task(watch.run())
-        await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return seen
-
-    assert asyncio.run(main()) == []
+async def test_the_systems_clock_is_watched_without_noticing_anything() -> None:
+    seen: list[int] = []
+    watch = ClockWatch(SystemClock())
+    watch.on_jump(lambda: seen.append(1))
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert seen == []

@@ -22,6 +22,8 @@ from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, NotFound
 from tests.server_support import a_plane
 
+pytestmark = pytest.mark.virtual_time
+
 BAD = Key(JOBS, "default", "bad")
 
 
@@ -163,22 +165,19 @@ def test_a_finished_pod_that_cannot_be_read_is_left_out_too(tmp_path: Path) -> N
     run_virtual(after())
 
 
-def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path) as plane:
-            await plane.client.write(a_job("j", completions=1, parallelism=1))
-            await asyncio.sleep(60)
-        seen = set()
-        connection = apsw.Connection(str(tmp_path / "onejob.db"))
-        rows = connection.execute("SELECT resource, namespace, name, value FROM log")
-        for resource, namespace, name, value in rows:
-            if value is not None:
-                assert is_readable(Key(resource, namespace, name), value), (resource, name, value)
-                seen.add(resource)
-        assert {"pods", "jobs.batch", "namespaces", "nodes"} <= seen
-        connection.close()
-
-    run_virtual(main())
+async def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
+    async with a_plane(tmp_path) as plane:
+        await plane.client.write(a_job("j", completions=1, parallelism=1))
+        await asyncio.sleep(60)
+    seen = set()
+    connection = apsw.Connection(str(tmp_path / "onejob.db"))
+    rows = connection.execute("SELECT resource, namespace, name, value FROM log")
+    for resource, namespace, name, value in rows:
+        if value is not None:
+            assert is_readable(Key(resource, namespace, name), value), (resource, name, value)
+            seen.add(resource)
+    assert {"pods", "jobs.batch", "namespaces", "nodes"} <= seen
+    connection.close()
 
 
 def test_what_was_decoded_to_judge_a_document_can_be_had_once() -> None:

@@ -30,7 +30,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.server import HttpsServer
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 
 JOB = Key(JOBS, "default", "j")
 
@@ -57,74 +57,77 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def after_a_restart(
+async def after_a_restart(
     folder: Path,
     write: Callable[[ControlPlane], Awaitable[object]],
     look: Callable[[ControlPlane], Awaitable[None]],
 ) -> None:
     """Write to a plane that is open and has not begun. It has a complete Job of three Pods."""
-
-    async def main() -> None:
-        plane = await open_plane(folder)
-        await plane.begin()
-        await plane.client.write(a_job("j", completions=3, parallelism=3))
+    plane = await open_plane(folder)
+    await plane.begin()
+    await plane.client.write(a_job("j", completions=3, parallelism=3))
+    await asyncio.sleep(60)
+    assert len(await documents(plane, PODS)) == 3
+    await plane.stop()
+    plane = await open_plane(folder)
+    try:
+        await write(plane)
+        # No controller runs yet.
         await asyncio.sleep(60)
-        assert len(await documents(plane, PODS)) == 3
+        await plane.begin()
+        await asyncio.sleep(60)
+        await look(plane)
+        assert not plane.failed.done()
+    finally:
         await plane.stop()
-        plane = await open_plane(folder)
-        try:
-            await write(plane)
-            # No controller runs yet.
-            await asyncio.sleep(60)
-            await plane.begin()
-            await asyncio.sleep(60)
-            await look(plane)
-            assert not plane.failed.done()
-        finally:
-            await plane.stop()
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-def test_pods_of_a_job_that_is_deleted_early_go_too(tmp_path: Path, propagation: Any) -> None:
+@pytest.mark.virtual_time
+async def test_pods_of_a_job_that_is_deleted_early_go_too(tmp_path: Path, propagation: Any) -> None:
     async def look(plane: ControlPlane) -> None:
         assert await documents(plane, JOBS) == []
         assert await documents(plane, PODS) == []
 
-    after_a_restart(tmp_path, lambda plane: plane.client.write(Delete(JOB, propagation)), look)
+    await after_a_restart(
+        tmp_path, lambda plane: plane.client.write(Delete(JOB, propagation)), look
+    )
 
 
-def test_pods_that_are_orphaned_early_stay(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_pods_that_are_orphaned_early_stay(tmp_path: Path) -> None:
     async def look(plane: ControlPlane) -> None:
         assert await documents(plane, JOBS) == []
         pods = await documents(plane, PODS)
         assert len(pods) == 3
         assert all("ownerReferences" not in pod["metadata"] for pod in pods)
 
-    after_a_restart(tmp_path, lambda plane: plane.client.write(Delete(JOB, "Orphan")), look)
+    await after_a_restart(tmp_path, lambda plane: plane.client.write(Delete(JOB, "Orphan")), look)
 
 
-def test_a_job_that_is_created_early_runs(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_a_job_that_is_created_early_runs(tmp_path: Path) -> None:
     async def look(plane: ControlPlane) -> None:
         by_name = {job["metadata"]["name"]: job for job in await documents(plane, JOBS)}
         assert by_name["early"]["status"]["succeeded"] == 2
         assert by_name["j"]["status"]["succeeded"] == 3
 
     job = a_job("early", completions=2, parallelism=2)
-    after_a_restart(tmp_path, lambda plane: plane.client.write(job), look)
+    await after_a_restart(tmp_path, lambda plane: plane.client.write(job), look)
 
 
-def test_a_finished_job_that_is_given_a_ttl_early_expires(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_a_finished_job_that_is_given_a_ttl_early_expires(tmp_path: Path) -> None:
     async def look(plane: ControlPlane) -> None:
         assert await documents(plane, JOBS) == []
         assert await documents(plane, PODS) == []
 
     patch = Patch(JOB, b'{"spec":{"ttlSecondsAfterFinished":1}}', "merge")
-    after_a_restart(tmp_path, lambda plane: plane.client.write(patch), look)
+    await after_a_restart(tmp_path, lambda plane: plane.client.write(patch), look)
 
 
-def test_caches_have_the_same_as_if_they_had_decoded_it_themselves(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_caches_have_the_same_as_if_they_had_decoded_it_themselves(tmp_path: Path) -> None:
     """A document decoded for validation is not decoded again."""
 
     async def look(plane: ControlPlane) -> None:
@@ -143,43 +146,37 @@ def test_caches_have_the_same_as_if_they_had_decoded_it_themselves(tmp_path: Pat
             lambda deltas: seen.update((delta.key, delta.new) for delta in deltas if delta.new)
         )
 
-    after_a_restart(tmp_path, listen, look)
+    await after_a_restart(tmp_path, listen, look)
 
 
-def test_a_plane_that_never_began_can_be_stopped(tmp_path: Path) -> None:
-    async def main() -> None:
-        plane = await open_plane(tmp_path)
-        await plane.client.write(a_job("j", completions=1, parallelism=1))
-        await plane.stop()
-        plane = await open_plane(tmp_path)
-        assert len(await documents(plane, JOBS)) == 1
-        await plane.stop()
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_a_plane_that_never_began_can_be_stopped(tmp_path: Path) -> None:
+    plane = await open_plane(tmp_path)
+    await plane.client.write(a_job("j", completions=1, parallelism=1))
+    await plane.stop()
+    plane = await open_plane(tmp_path)
+    assert len(await documents(plane, JOBS)) == 1
+    await plane.stop()
 
 
-def test_the_logs_of_a_pod_that_is_deleted_early_are_kept(tmp_path: Path) -> None:
+async def test_the_logs_of_a_pod_that_is_deleted_early_are_kept(tmp_path: Path) -> None:
     retention = LogRetention(timedelta(days=1).total_seconds(), 10**6)
     options = NodeOptions(name="node", pid_namespace="off", kept_logs=retention)
-
-    async def main() -> None:
-        plane = await ControlPlane.start(Settings(tmp_path, options))
-        job = a_job("j", completions=1, parallelism=1, command=("echo", "hello"))
-        await plane.client.write(job)
-        await until(partial(is_complete, plane))
-        await plane.stop()
-        plane = await ControlPlane.open(Settings(tmp_path, options))
-        (pod,) = await documents(plane, PODS)
-        await plane.client.write(Delete(Key(PODS, "default", pod["metadata"]["name"])))
-        assert await documents(plane, PODS) == []
-        await plane.begin()
-        await plane.node.stop(end_pods=True)
-        await plane.stop()
-        ((_, folder),) = kept_pods(tmp_path)
-        (log,) = kept_attempts(folder)["main"]
-        assert "hello" in log.read_text()
-
-    asyncio.run(main())
+    plane = await ControlPlane.start(Settings(tmp_path, options))
+    job = a_job("j", completions=1, parallelism=1, command=("echo", "hello"))
+    await plane.client.write(job)
+    await until(partial(is_complete, plane))
+    await plane.stop()
+    plane = await ControlPlane.open(Settings(tmp_path, options))
+    (pod,) = await documents(plane, PODS)
+    await plane.client.write(Delete(Key(PODS, "default", pod["metadata"]["name"])))
+    assert await documents(plane, PODS) == []
+    await plane.begin()
+    await plane.node.stop(end_pods=True)
+    await plane.stop()
+    ((_, folder),) = kept_pods(tmp_path)
+    (log,) = kept_attempts(folder)["main"]
+    assert "hello" in log.read_text()
 
 
 class Held:
@@ -233,54 +230,48 @@ _POD = {
 }
 
 
-def test_a_server_answers_before_its_controllers_have_begun(
+async def test_a_server_answers_before_its_controllers_have_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        held = Held(tmp_path, monkeypatch)
-        starting = held.start()
-        async with await held.session() as session:
-            assert (await session.get("/readyz")).status == 200
-            assert (await session.post(_PODS, json=_POD)).status == 201
-            assert len((await (await session.get(_PODS)).json())["items"]) == 1
-            # Requests that need the node wait for it.
-            log = asyncio.create_task(session.get(f"{_PODS}/p/log"))
-            page = asyncio.create_task(session.get("/ui/"))
-            await asyncio.wait((log, page), timeout=0.3)
-            assert not log.done()
-            assert not page.done()
-            assert not starting.done()
-            held.go.set()
-            assert (await log).status in (200, 400)
-            assert (await page).status
+    held = Held(tmp_path, monkeypatch)
+    starting = held.start()
+    async with await held.session() as session:
+        assert (await session.get("/readyz")).status == 200
+        assert (await session.post(_PODS, json=_POD)).status == 201
+        assert len((await (await session.get(_PODS)).json())["items"]) == 1
+        # Requests that need the node wait for it.
+        log = asyncio.create_task(session.get(f"{_PODS}/p/log"))
+        page = asyncio.create_task(session.get("/ui/"))
+        await asyncio.wait((log, page), timeout=0.3)
+        assert not log.done()
+        assert not page.done()
+        assert not starting.done()
+        held.go.set()
+        assert (await log).status in (200, 400)
+        assert (await page).status
 
-            async def has_ended() -> bool:
-                pod = await (await session.get(f"{_PODS}/p")).json()
-                return bool(pod["status"]["phase"] == "Succeeded")
+        async def has_ended() -> bool:
+            pod = await (await session.get(f"{_PODS}/p")).json()
+            return bool(pod["status"]["phase"] == "Succeeded")
 
-            await until(has_ended)
-        await (await starting).stop()
-
-    asyncio.run(main())
+        await until(has_ended)
+    await (await starting).stop()
 
 
-def test_a_server_whose_node_cannot_start_listens_no_more(
+async def test_a_server_whose_node_cannot_start_listens_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(plane: ControlPlane) -> None:
         raise RuntimeUnavailable("no such thing")
 
-    async def main() -> None:
-        monkeypatch.setattr(ControlPlane, "begin", unavailable)
-        held = Held(tmp_path, monkeypatch)
-        starting = held.start()
-        async with await held.session() as session:
-            assert (await session.get("/readyz")).status == 200
-            held.go.set()
-            with pytest.raises(RuntimeUnavailable, match="no such thing"):
-                await starting
-            with suppress(aiohttp.ClientError):
-                answer = await session.get("/readyz")
-                pytest.fail(f"answered with {answer.status}")
-
-    asyncio.run(main())
+    monkeypatch.setattr(ControlPlane, "begin", unavailable)
+    held = Held(tmp_path, monkeypatch)
+    starting = held.start()
+    async with await held.session() as session:
+        assert (await session.get("/readyz")).status == 200
+        held.go.set()
+        with pytest.raises(RuntimeUnavailable, match="no such thing"):
+            await starting
+        with suppress(aiohttp.ClientError):
+            answer = await session.get("/readyz")
+            pytest.fail(f"answered with {answer.status}")

@@ -8,6 +8,8 @@ import pytest
 
 from onejob.virtual_time import Stuck, VirtualTimeLoop, run_virtual, virtual_clock
 
+pytestmark = pytest.mark.virtual_time
+
 HALF_A_YEAR = 2.0**24
 
 
@@ -30,27 +32,21 @@ def test_sleeps_take_their_time_however_late_it_is(first: float) -> None:
     assert run_virtual(sleeps(first)) == wanted
 
 
-def test_timers_ring_in_the_order_in_which_they_are_due() -> None:
-    async def main() -> list[int]:
-        await asyncio.sleep(HALF_A_YEAR)
-        rung: list[int] = []
-        loop = asyncio.get_running_loop()
-        for number in (3, 1, 2):
-            loop.call_later(number * 1e-3, rung.append, number)
-        await asyncio.sleep(1)
-        return rung
-
-    assert run_virtual(main()) == [1, 2, 3]
+async def test_timers_ring_in_the_order_in_which_they_are_due() -> None:
+    await asyncio.sleep(HALF_A_YEAR)
+    rung: list[int] = []
+    loop = asyncio.get_running_loop()
+    for number in (3, 1, 2):
+        loop.call_later(number * 1e-3, rung.append, number)
+    await asyncio.sleep(1)
+    assert rung == [1, 2, 3]
 
 
-def test_the_clock_moves_with_the_loop() -> None:
-    async def main() -> float:
-        clock = virtual_clock()
-        before = clock.now()
-        await asyncio.sleep(3600)
-        return (clock.now() - before).total_seconds()
-
-    assert run_virtual(main()) == 3600
+async def test_the_clock_moves_with_the_loop() -> None:
+    clock = virtual_clock()
+    before = clock.now()
+    await asyncio.sleep(3600)
+    assert (clock.now() - before).total_seconds() == 3600
 
 
 def test_waiting_for_nothing_is_an_error_rather_than_for_ever() -> None:
@@ -73,14 +69,11 @@ def test_a_busy_loop_is_stuck_too() -> None:
         runner.run(main())
 
 
-def test_virtual_loop_closes_without_waiting_for_the_threads_of_an_executor() -> None:
+async def test_virtual_loop_closes_without_waiting_for_the_threads_of_an_executor() -> None:
     class SlowToEnd(ThreadPoolExecutor):
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
             time.sleep(0.2)
             super().shutdown(wait, cancel_futures=cancel_futures)
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_default_executor(SlowToEnd())
-        await asyncio.to_thread(int)
-
-    run_virtual(main())
+    asyncio.get_running_loop().set_default_executor(SlowToEnd())
+    await asyncio.to_thread(int)

@@ -328,32 +328,27 @@ def test_a_large_write_gives_up_when_its_object_never_stays_the_same(tmp_path: P
     assert isinstance(error, Conflict)
 
 
-def test_large_requests_wait_for_each_other_and_not_without_end() -> None:
-    async def main() -> None:
-        worker = Worker()
-        free = threading.Event()
-        at_work = 0
-        most = 0
+async def test_large_requests_wait_for_each_other_and_not_without_end() -> None:
+    worker = Worker()
+    free = threading.Event()
+    at_work = 0
+    most = 0
 
-        def work() -> None:
-            nonlocal at_work, most
-            at_work += 1
-            most = max(most, at_work)
-            free.wait(30)
-            at_work -= 1
+    def work() -> None:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        free.wait(30)
+        at_work -= 1
 
-        running = [
-            asyncio.create_task(worker.run(work)) for _ in range(yielding._MAX_QUEUED_REQUESTS)
-        ]
-        await asyncio.sleep(0)
-        refused = await failure(worker.run(work))
-        assert refused.code == 429
-        assert refused.retry_after_seconds == 1
-        free.set()
-        await asyncio.gather(*running)
-        assert (most, worker.runs) == (1, yielding._MAX_QUEUED_REQUESTS)
-
-    asyncio.run(main())
+    running = [asyncio.create_task(worker.run(work)) for _ in range(yielding._MAX_QUEUED_REQUESTS)]
+    await asyncio.sleep(0)
+    refused = await failure(worker.run(work))
+    assert refused.code == 429
+    assert refused.retry_after_seconds == 1
+    free.set()
+    await asyncio.gather(*running)
+    assert (most, worker.runs) == (1, yielding._MAX_QUEUED_REQUESTS)
 
 
 # --- long lists -------------------------------------------------------------------------------
@@ -378,15 +373,12 @@ class Spinner:
             await asyncio.sleep(0)
 
 
-def test_work_is_cut_into_turns() -> None:
-    async def main() -> int:
-        async with Spinner() as spinner:
-            own = Turns(budget=100)
-            for _ in range(50):
-                await own.spend(20)
-            return spinner.turns
-
-    assert asyncio.run(main()) == 10
+async def test_work_is_cut_into_turns() -> None:
+    async with Spinner() as spinner:
+        own = Turns(budget=100)
+        for _ in range(50):
+            await own.spend(20)
+        assert spinner.turns == 10
 
 
 def test_others_have_their_turn_while_many_objects_are_matched_or_deleted(tmp_path: Path) -> None:

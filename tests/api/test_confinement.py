@@ -4,6 +4,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from onejob.api.service import Service
 from onejob.client.base import Create
 from onejob.client.local import LocalClient
@@ -12,7 +14,7 @@ from onejob.objects.meta import PODS
 from onejob.planning.pod.security import Means
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Forbidden, Invalid
 from tests.api.service_support import (
     JOB,
@@ -25,6 +27,8 @@ from tests.api.service_support import (
     read,
     served,
 )
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def _annotate(service: Service, **annotations: str | None) -> None:
@@ -135,18 +139,17 @@ def test_the_folders_of_the_server_bind_every_namespace(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_a_server_without_root_refuses_pods_that_it_would_run_as_itself(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        store = await LogStore.open(tmp_path / "db", clock=clock, committer=LoopCommitter())
-        service = Service(
-            store, clock=clock, rng=Random(7), gates=FeatureGates(), means=Means(root=False)
-        )
-        await create(service, {"metadata": {"name": "default"}}, NAMESPACE, "")
-        await _annotate(service, run_as_user="1001")
-        error = await failure(create(service, a_pod(), POD))
-        assert isinstance(error, Forbidden)
-        assert "does not run as root" in error.message
-        await store.close()
-
-    run_virtual(main())
+async def test_a_server_without_root_refuses_pods_that_it_would_run_as_itself(
+    tmp_path: Path,
+) -> None:
+    clock = virtual_clock()
+    store = await LogStore.open(tmp_path / "db", clock=clock, committer=LoopCommitter())
+    service = Service(
+        store, clock=clock, rng=Random(7), gates=FeatureGates(), means=Means(root=False)
+    )
+    await create(service, {"metadata": {"name": "default"}}, NAMESPACE, "")
+    await _annotate(service, run_as_user="1001")
+    error = await failure(create(service, a_pod(), POD))
+    assert isinstance(error, Forbidden)
+    assert "does not run as root" in error.message
+    await store.close()

@@ -165,7 +165,7 @@ def test_a_dry_run_is_judged_and_uses_nothing(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_a_large_object_is_counted_when_it_is_staged_and_not_before(tmp_path: Path) -> None:
+async def test_a_large_object_is_counted_when_it_is_staged_and_not_before(tmp_path: Path) -> None:
     """Such writes are decided in another thread, while others go on."""
 
     async def test(service: Service) -> None:
@@ -186,11 +186,8 @@ def test_a_large_object_is_counted_when_it_is_staged_and_not_before(tmp_path: Pa
         assert (len(made), len(refused)) == (1, 2)
 
     # With real threads, hence in real time.
-    async def main() -> None:
-        async with a_service(tmp_path) as service:
-            await test(service)
-
-    asyncio.run(main())
+    async with a_service(tmp_path) as service:
+        await test(service)
 
 
 def test_what_was_there_before_the_quota_and_before_a_restart_counts(tmp_path: Path) -> None:
@@ -221,25 +218,23 @@ def _fail_to_write(entry: Entry) -> None:
         raise apsw.FullError("injected")
 
 
-def test_a_write_that_could_not_be_stored_uses_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        with FaultyDisk() as disk:
-            clock = virtual_clock()
-            store = await LogStore.open(
-                tmp_path / "db", clock=clock, committer=LoopCommitter(), vfs=disk.name
-            )
-            service = Service(store, clock=clock, rng=Random(7), gates=FeatureGates())
-            await create(service, {"metadata": {"name": "default"}}, NAMESPACE, "")
-            await _bound(service, pods="1")
-            disk.before = _fail_to_write
-            assert (await failure(create(service, a_pod(), POD))).code == 507
-            disk.before = lambda _: None
-            assert _used(service) == "0"
-            await create(service, a_pod(), POD)
-            assert isinstance(await failure(create(service, a_pod("b"), POD)), Forbidden)
-            await store.close()
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_a_write_that_could_not_be_stored_uses_nothing(tmp_path: Path) -> None:
+    with FaultyDisk() as disk:
+        clock = virtual_clock()
+        store = await LogStore.open(
+            tmp_path / "db", clock=clock, committer=LoopCommitter(), vfs=disk.name
+        )
+        service = Service(store, clock=clock, rng=Random(7), gates=FeatureGates())
+        await create(service, {"metadata": {"name": "default"}}, NAMESPACE, "")
+        await _bound(service, pods="1")
+        disk.before = _fail_to_write
+        assert (await failure(create(service, a_pod(), POD))).code == 507
+        disk.before = lambda _: None
+        assert _used(service) == "0"
+        await create(service, a_pod(), POD)
+        assert isinstance(await failure(create(service, a_pod("b"), POD)), Forbidden)
+        await store.close()
 
 
 def test_defaults_of_one_namespace_do_not_reach_another(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Warnings to creators of Pods and workloads about settings that the node does not enforce."""
 
-import asyncio
 import copy
 from pathlib import Path
 from random import Random
@@ -36,37 +35,32 @@ PLACES = {
 }
 
 
-def warnings(path: Path, resource: str, means: Means) -> tuple[str, ...]:
-    async def main() -> tuple[str, ...]:
-        store = await LogStore.open(path / "db", clock=SystemClock())
-        service = Service(
-            store, clock=SystemClock(), rng=Random(1), gates=FeatureGates(), means=means
-        )
-        await bootstrap(LocalClient(service))
-        kind = BY_RESOURCE[resource]
-        body: dict[str, Any] = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": "x"},
-            "spec": copy.deepcopy(PLACES[resource][0]),
-        }
-        try:
-            options = WriteOptions(User("somebody"))
-            return (await service.create(kind, "default", body, options)).warnings
-        finally:
-            await store.close()
-
-    return asyncio.run(main())
+async def warnings(path: Path, resource: str, means: Means) -> tuple[str, ...]:
+    store = await LogStore.open(path / "db", clock=SystemClock())
+    service = Service(store, clock=SystemClock(), rng=Random(1), gates=FeatureGates(), means=means)
+    await bootstrap(LocalClient(service))
+    kind = BY_RESOURCE[resource]
+    body: dict[str, Any] = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": "x"},
+        "spec": copy.deepcopy(PLACES[resource][0]),
+    }
+    try:
+        options = WriteOptions(User("somebody"))
+        return (await service.create(kind, "default", body, options)).warnings
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize("resource", PLACES)
-def test_what_is_not_enforced_is_told(tmp_path: Path, resource: str) -> None:
+async def test_what_is_not_enforced_is_told(tmp_path: Path, resource: str) -> None:
     own = f"{PLACES[resource][1]}.containers[0].securityContext"
     seccomp = f"{own}.seccompProfile: not enforced by the process runtime"
     user = f"{own}.runAsUser: not enforced by the process runtime"
     (tmp_path / "1").mkdir()
-    assert warnings(tmp_path / "1", resource, Means()) == (seccomp,)
+    assert await warnings(tmp_path / "1", resource, Means()) == (seccomp,)
     (tmp_path / "2").mkdir()
-    assert warnings(tmp_path / "2", resource, Means(root=False)) == (seccomp, user)
+    assert await warnings(tmp_path / "2", resource, Means(root=False)) == (seccomp, user)
     (tmp_path / "3").mkdir()
-    assert warnings(tmp_path / "3", resource, Means(engine=True)) == ()
+    assert await warnings(tmp_path / "3", resource, Means(engine=True)) == ()

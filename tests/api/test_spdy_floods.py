@@ -35,7 +35,7 @@ async def session(receive: Receive, send: Send) -> None:
     await run_session(Sleeper(), request, receive, send, SPDY_PROTOCOL)
 
 
-def carried(run: Run, *messages: bytes) -> tuple[int, bytes]:
+async def carried(run: Run, *messages: bytes) -> tuple[int, bytes]:
     """Return the turns of other tasks meanwhile, and all bytes sent."""
     sent: list[bytes] = []
     left = list(messages)
@@ -48,24 +48,21 @@ def carried(run: Run, *messages: bytes) -> tuple[int, bytes]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message.get("bytes", b""))
 
-    async def main() -> int:
-        running = asyncio.ensure_future(run(receive, send))
-        turns = 0
-        while not running.done():
-            await asyncio.sleep(0)
-            turns += 1
-        await running
-        return turns
-
-    return asyncio.run(main()), b"".join(sent)
+    running = asyncio.ensure_future(run(receive, send))
+    turns = 0
+    while not running.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await running
+    return turns, b"".join(sent)
 
 
 @pytest.mark.parametrize("run", [tunnel, session])
-def test_ping_flood_leaves_turns_to_others(run: Run) -> None:
+async def test_ping_flood_leaves_turns_to_others(run: Run) -> None:
     writer = SpdyWriter()
     opening = writer.open(1, {"streamtype": "error"}) if run is session else b""
     flood = b"".join(writer.ping(number) for number in range(PINGS))
-    turns, sent = carried(run, opening, flood)
+    turns, sent = await carried(run, opening, flood)
     answers = [event for event in SpdyReader().feed(sent) if isinstance(event, Pinged)]
     assert [ping.number for ping in answers] == list(range(PINGS))
     assert turns > PINGS // 2000

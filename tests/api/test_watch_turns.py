@@ -18,9 +18,10 @@ from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
 from onejob.api.yielding import SharedYieldBudget
 from onejob.gates import FeatureGates
-from onejob.virtual_time import run_virtual
 from onejob.wire.requests import NOWHERE, WatchEvent, WatchOptions
 from tests.api.service_support import CONFIGMAP, PERSON, POD, a_map, a_pod, create, served
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def _no_body() -> dict[str, Any]:
@@ -46,36 +47,30 @@ class LoopTurns:
         self._counting.cancel()
 
 
-def test_shared_turns_bound_bytes_of_each_loop_turn() -> None:
-    async def main() -> None:
-        turns, spent = SharedYieldBudget(budget=1000), Counter[int]()
-        order: list[int] = []
-        async with LoopTurns() as loop_turns:
+async def test_shared_turns_bound_bytes_of_each_loop_turn() -> None:
+    turns, spent = SharedYieldBudget(budget=1000), Counter[int]()
+    order: list[int] = []
+    async with LoopTurns() as loop_turns:
 
-            async def spend(number: int) -> None:
-                await turns.spend(300)
-                spent[loop_turns.now] += 300
-                order.append(number)
+        async def spend(number: int) -> None:
+            await turns.spend(300)
+            spent[loop_turns.now] += 300
+            order.append(number)
 
-            await asyncio.gather(*(spend(number) for number in range(100)))
-        assert max(spent.values()) <= 1200
-        assert order == sorted(order)
-
-    run_virtual(main())
+        await asyncio.gather(*(spend(number) for number in range(100)))
+    assert max(spent.values()) <= 1200
+    assert order == sorted(order)
 
 
-def test_shared_turns_pass_over_cancelled_streams() -> None:
-    async def main() -> None:
-        turns = SharedYieldBudget(budget=1000)
-        await turns.spend(5000)
-        waiting = [asyncio.create_task(turns.spend(1000)) for _ in range(5)]
-        await asyncio.sleep(0)
-        waiting[3].cancel()
-        await asyncio.wait(waiting)
-        assert [task.cancelled() for task in waiting] == [False, False, False, True, False]
-        await turns.spend(1)
-
-    run_virtual(main())
+async def test_shared_turns_pass_over_cancelled_streams() -> None:
+    turns = SharedYieldBudget(budget=1000)
+    await turns.spend(5000)
+    waiting = [asyncio.create_task(turns.spend(1000)) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting[3].cancel()
+    await asyncio.wait(waiting)
+    assert [task.cancelled() for task in waiting] == [False, False, False, True, False]
+    await turns.spend(1)
 
 
 def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:

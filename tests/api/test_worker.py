@@ -35,20 +35,16 @@ class Bench:
         self.served.append(label)
 
 
-def bench(test: Callable[[Bench], Awaitable[None]]) -> Bench:
+async def bench(test: Callable[[Bench], Awaitable[None]]) -> Bench:
     made = Bench()
-
-    async def main() -> None:
-        try:
-            await test(made)
-        finally:
-            made.free.set()
-
-    asyncio.run(main())
+    try:
+        await test(made)
+    finally:
+        made.free.set()
     return made
 
 
-def test_worker_serves_users_in_turn() -> None:
+async def test_worker_serves_users_in_turn() -> None:
     async def test(it: Bench) -> None:
         flood = [it.ask("flood") for _ in range(20)]
         await asyncio.sleep(0)
@@ -57,23 +53,23 @@ def test_worker_serves_users_in_turn() -> None:
         it.free.set()
         await asyncio.gather(*flood, *others)
 
-    it = bench(test)
+    it = await bench(test)
     assert it.served[:5] == ["flood", "one", "flood", "two", "one"]
     assert it.served[5:] == ["flood"] * 18
     assert it.most_at_work == 1
 
 
-def test_worker_serves_requests_of_user_in_order() -> None:
+async def test_worker_serves_requests_of_user_in_order() -> None:
     async def test(it: Bench) -> None:
         asked = [it.ask("a", f"{number}") for number in range(10)]
         await asyncio.sleep(0)
         it.free.set()
         await asyncio.gather(*asked)
 
-    assert bench(test).served == [f"{number}" for number in range(10)]
+    assert (await bench(test)).served == [f"{number}" for number in range(10)]
 
 
-def test_worker_refuses_only_users_beyond_their_share() -> None:
+async def test_worker_refuses_only_users_beyond_their_share() -> None:
     async def test(it: Bench) -> None:
         flood = [it.ask("flood") for _ in range(_MAX_QUEUED_REQUESTS)]
         await asyncio.sleep(0)
@@ -89,10 +85,10 @@ def test_worker_refuses_only_users_beyond_their_share() -> None:
         assert not it.worker._held
         assert not it.worker._queues
 
-    assert bench(test).served.index("other") == 1
+    assert (await bench(test)).served.index("other") == 1
 
 
-def test_worker_passes_over_cancelled_requests() -> None:
+async def test_worker_passes_over_cancelled_requests() -> None:
     async def test(it: Bench) -> None:
         asked = [it.ask("a", f"{number}") for number in range(4)]
         await asyncio.sleep(0)
@@ -103,10 +99,10 @@ def test_worker_passes_over_cancelled_requests() -> None:
         await asyncio.wait(asked)
         await it.ask("b", "last")
 
-    assert bench(test).served == ["0", "3", "last"]
+    assert (await bench(test)).served == ["0", "3", "last"]
 
 
-def test_worker_passes_on_turn_of_request_cancelled_when_it_came() -> None:
+async def test_worker_passes_on_turn_of_request_cancelled_when_it_came() -> None:
     async def test(it: Bench) -> None:
         it.worker._busy = True
         first, second = it.ask("a", "first"), it.ask("a", "second")
@@ -118,4 +114,4 @@ def test_worker_passes_on_turn_of_request_cancelled_when_it_came() -> None:
         assert first.cancelled()
         assert not it.worker._busy
 
-    assert bench(test).served == ["second"]
+    assert (await bench(test)).served == ["second"]

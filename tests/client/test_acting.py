@@ -24,7 +24,6 @@ from onejob.planning.audit import AuditPolicy, Rule
 from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import Question
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from onejob.wire.requests import User
 from tests.client.write_series_support import FailingCommitter
@@ -53,26 +52,23 @@ class CountedRights(ControllerRights):
         return super().allows(user, question)
 
 
-def acting(
+async def acting(
     path: Path,
     test: Callable[[AuthorizedClient, LocalClient, CountedRights, Metrics], Awaitable[None]],
     account: str = "job-controller",
 ) -> None:
-    async def main() -> None:
-        async with running(path) as plane:
-            rights, metrics = CountedRights(), Metrics()
-            user = controller_user(account)
-            client = AuthorizedClient(plane.client, user, rights, plane.service.kinds, metrics)
-            await test(client, plane.client, rights, metrics)
-
-    asyncio.run(main())
+    async with running(path) as plane:
+        rights, metrics = CountedRights(), Metrics()
+        user = controller_user(account)
+        client = AuthorizedClient(plane.client, user, rights, plane.service.kinds, metrics)
+        await test(client, plane.client, rights, metrics)
 
 
 def requests(metrics: Metrics, *labels: str) -> float:
     return metrics.value("apiserver_request_total", *labels)
 
 
-def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
+async def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -84,10 +80,12 @@ def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
         assert len((await client.list(Selection(PODS))).documents) == 1
         assert requests(metrics, "LIST", "", "v1", "pods", "", "200") == 1
 
-    acting(tmp_path, test)
+    await acting(tmp_path, test)
 
 
-def test_acting_client_times_single_requests_and_only_counts_staged_ones(tmp_path: Path) -> None:
+async def test_acting_client_times_single_requests_and_only_counts_staged_ones(
+    tmp_path: Path,
+) -> None:
     def timed(metrics: Metrics, verb: str, group: str, resource: str) -> float:
         labels = (verb, group, "v1", resource, "")
         return metrics.value("apiserver_request_duration_seconds", *labels)
@@ -112,10 +110,10 @@ def test_acting_client_times_single_requests_and_only_counts_staged_ones(tmp_pat
         assert timed(metrics, "DELETE", "", "pods") == 0
         assert timed(metrics, "CREATE", "", "pods") == 2
 
-    acting(tmp_path, test)
+    await acting(tmp_path, test)
 
 
-def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> None:
+async def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -132,10 +130,10 @@ def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> N
         with pytest.raises(Forbidden):
             client.watch(Selection("secrets"), after=0)
 
-    acting(tmp_path, test)
+    await acting(tmp_path, test)
 
 
-def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> None:
+async def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -146,10 +144,10 @@ def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> 
         assert kinds == [Forbidden, Written, Forbidden, Written]
         assert requests(metrics, "DELETE", "", "v1", "pods", "", "200") == 1
 
-    acting(tmp_path, test)
+    await acting(tmp_path, test)
 
 
-def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) -> None:
+async def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -162,7 +160,7 @@ def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) -> None:
         with pytest.raises(Forbidden):
             await client.list(Selection(PODS))
 
-    acting(tmp_path, test)
+    await acting(tmp_path, test)
 
 
 def test_the_node_has_its_role_by_what_it_is() -> None:
@@ -190,7 +188,8 @@ def test_no_controller_may_read_secrets_without_a_reason(account: str) -> None:
     assert reads is (account in deletes_all | copies_them)
 
 
-def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path: Path) -> None:
     async def series(client: AuditedClient, committer: FailingCommitter) -> None:
         first = StagedWrites(client)
         await first.write(CREATE)
@@ -201,10 +200,11 @@ def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path: Path
         with pytest.raises(ApiError):
             await second.durable()
 
-    assert _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
+    assert await _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
 
 
-def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
     async def series(client: AuditedClient, committer: FailingCommitter) -> None:
         client.stage(CREATE)
         # Its commit ends while no caller waits for it.
@@ -213,10 +213,10 @@ def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) 
         with pytest.raises(ApiError):
             await client.durable(client.stage(Delete(KEY)).revision)
 
-    assert _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
+    assert await _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
 
 
-def _recorded(
+async def _recorded(
     tmp_path: Path, series: Callable[[AuditedClient, FailingCommitter], Awaitable[None]]
 ) -> list[tuple[str, int]]:
     """Return verb and code of all audit events of these writes."""
@@ -226,17 +226,14 @@ def _recorded(
         def write(self, line: bytes) -> None:
             recorded.append(msgspec.json.decode(line))
 
-    async def main() -> None:
-        committer = FailingCommitter()
-        async with a_cluster(tmp_path, committer=committer) as cluster:
-            policy = AuditPolicy(rules=(Rule(level="Metadata"),), omit_stages=("RequestReceived",))
-            auditor = Auditor(policy, Lines(), cluster.clock.now, Random(1))  # type: ignore[arg-type]
-            user, rights = controller_user("job-controller"), ControllerRights(default_policy())
-            kinds = cluster.service.kinds
-            client = AuditedClient(cluster.client, user, rights, kinds, Metrics(), auditor)
-            await series(client, committer)
-
-    run_virtual(main())
+    committer = FailingCommitter()
+    async with a_cluster(tmp_path, committer=committer) as cluster:
+        policy = AuditPolicy(rules=(Rule(level="Metadata"),), omit_stages=("RequestReceived",))
+        auditor = Auditor(policy, Lines(), cluster.clock.now, Random(1))  # type: ignore[arg-type]
+        user, rights = controller_user("job-controller"), ControllerRights(default_policy())
+        kinds = cluster.service.kinds
+        client = AuditedClient(cluster.client, user, rights, kinds, Metrics(), auditor)
+        await series(client, committer)
     return [(event["verb"], event["responseStatus"]["code"]) for event in recorded]
 
 

@@ -123,16 +123,13 @@ class Server:
         self.stored[name] = document
 
 
-def with_server(server: Server, test: Callable[[HttpClient], Any]) -> None:
-    async def main() -> None:
-        async with talking_to(None, ANYONE, serve=server.serve) as client:
-            await test(client)
-
-    asyncio.run(main())
+async def with_server(server: Server, test: Callable[[HttpClient], Any]) -> None:
+    async with talking_to(None, ANYONE, serve=server.serve) as client:
+        await test(client)
 
 
 @pytest.mark.parametrize("loss", ["lose answer", "time out", "500", "502", "503"])
-def test_a_create_that_was_carried_out_is_found_and_not_sent_again(loss: str) -> None:
+async def test_a_create_that_was_carried_out_is_found_and_not_sent_again(loss: str) -> None:
     server = Server(lambda server, name: loss)
 
     async def test(client: HttpClient) -> None:
@@ -140,23 +137,23 @@ def test_a_create_that_was_carried_out_is_found_and_not_sent_again(loss: str) ->
         assert written.revision == 7
         assert json.loads(written.document)["metadata"]["name"] in server.stored
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(server.posts) == len(server.stored) == 1
     assert server.gets == 1
 
 
-def test_a_create_that_was_lost_is_sent_again_under_the_same_name() -> None:
+async def test_a_create_that_was_lost_is_sent_again_under_the_same_name() -> None:
     server = Server(lambda server, name: "lose request" if len(server.posts) < 3 else "")
 
     async def test(client: HttpClient) -> None:
         await client.write(CREATE)
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(server.posts) == 3
     assert list(server.stored) == [server.posts[0]] == list(set(server.posts))
 
 
-def test_a_create_that_lands_late_is_found_too() -> None:
+async def test_a_create_that_lands_late_is_found_too() -> None:
     def behave(server: Server, name: str) -> str:
         if len(server.posts) == 1:
             return "lose request"
@@ -169,7 +166,7 @@ def test_a_create_that_lands_late_is_found_too() -> None:
     async def test(client: HttpClient) -> None:
         assert (await client.write(CREATE)).revision == 7
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(set(server.posts)) == len(server.stored) == 1
 
 
@@ -177,60 +174,60 @@ def with_name(name: str) -> bytes:
     return json.dumps({**POD, "metadata": {**POD["metadata"], "name": name}}).encode()  # type: ignore[dict-item]
 
 
-def test_a_name_that_is_taken_is_replaced_by_another() -> None:
+async def test_a_name_that_is_taken_is_replaced_by_another() -> None:
     server = Server(lambda server, name: "taken" if len(server.posts) < 3 else "")
 
     async def test(client: HttpClient) -> None:
         await client.write(CREATE)
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(set(server.posts)) == 3
 
 
-def test_a_given_name_that_is_taken_is_an_error() -> None:
+async def test_a_given_name_that_is_taken_is_an_error() -> None:
     server = Server(lambda server, name: "taken")
 
     async def test(client: HttpClient) -> None:
         with pytest.raises(AlreadyExists):
             await client.write(Create("pods", "ns", with_name("a")))
 
-    with_server(server, test)
+    await with_server(server, test)
     assert server.posts == ["a"]
 
 
-def test_what_is_found_under_a_given_name_need_not_be_ours() -> None:
+async def test_what_is_found_under_a_given_name_need_not_be_ours() -> None:
     server = Server(lambda server, name: "lose answer")
 
     async def test(client: HttpClient) -> None:
         with pytest.raises(Unreachable):
             await client.write(Create("pods", "ns", with_name("a")))
 
-    with_server(server, test)
+    await with_server(server, test)
     assert (server.posts, server.gets) == (["a"], 0)
 
 
-def test_a_refusal_is_final() -> None:
+async def test_a_refusal_is_final() -> None:
     server = Server(lambda server, name: "refuse")
 
     async def test(client: HttpClient) -> None:
         with pytest.raises(Forbidden):
             await client.write(CREATE)
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(server.posts) == 1
 
 
-def test_create_looks_again_when_the_lookup_fails_with_500() -> None:
+async def test_create_looks_again_when_the_lookup_fails_with_500() -> None:
     server = Server(lambda server, name: "500", failing_gets=2)
 
     async def test(client: HttpClient) -> None:
         assert (await client.write(CREATE)).revision == 7
 
-    with_server(server, test)
+    await with_server(server, test)
     assert (len(server.posts), server.gets) == (1, 3)
 
 
-def test_create_takes_another_name_when_a_lost_request_finds_a_foreign_object() -> None:
+async def test_create_takes_another_name_when_a_lost_request_finds_a_foreign_object() -> None:
     """The object under the chosen name has another owner: another client chose the same name."""
 
     def behave(server: Server, name: str) -> str:
@@ -248,11 +245,11 @@ def test_create_takes_another_name_when_a_lost_request_finds_a_foreign_object() 
         assert metadata["name"] == server.posts[-1] != server.posts[0]
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["u1"]
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(server.stored) == 2
 
 
-def test_what_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onejob.client.http._CREATE_TRIES", 2)
     server = Server(lambda server, name: "lose request")
 
@@ -260,5 +257,5 @@ def test_what_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(Unreachable):
             await client.write(CREATE)
 
-    with_server(server, test)
+    await with_server(server, test)
     assert len(server.posts) == 2

@@ -162,20 +162,16 @@ def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+async def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {pids}; wait"
     command = PluginCommand("sh", V1, ("-c", script))
-
-    async def main() -> None:
-        with pytest.raises(Unauthorized, match=r"sh did not answer within 2 seconds"):
-            await ExecPlugin(command, HandClock(), seconds=2).current()
-        for pid in pids.read_text().split():
-            # A signal takes its time, and a process without parent may still have to be reaped by
-            # init.
-            await until_dead(int(pid))
-
-    asyncio.run(main())
+    with pytest.raises(Unauthorized, match=r"sh did not answer within 2 seconds"):
+        await ExecPlugin(command, HandClock(), seconds=2).current()
+    for pid in pids.read_text().split():
+        # A signal takes its time, and a process without parent may still have to be reaped by
+        # init.
+        await until_dead(int(pid))
 
 
 def test_an_empty_token_file_is_no_credential(tmp_path: Path) -> None:

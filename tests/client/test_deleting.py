@@ -1,6 +1,5 @@
 """Fast path for deletions: ended Pods are deleted in batches, all others regularly."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ from onejob.wire.requests import WriteOptions
 from tests.harness import NAMESPACE, Plane, running
 
 
-def with_plane(folder: Path, test: Callable[[Plane], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running(folder) as plane:
-            await test(plane)
-
-    asyncio.run(main())
+async def with_plane(folder: Path, test: Callable[[Plane], Awaitable[None]]) -> None:
+    async with running(folder) as plane:
+        await test(plane)
 
 
 async def ended_pods(plane: Plane, count: int) -> list[Key]:
@@ -45,7 +41,7 @@ async def metadata(plane: Plane, key: Key) -> dict[str, Any]:
     return read
 
 
-def test_the_last_versions_of_many_are_read_together(
+async def test_the_last_versions_of_many_are_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -70,13 +66,13 @@ def test_the_last_versions_of_many_are_read_together(
             assert (last["name"], last["resourceVersion"]) == (key.name, str(result.revision))
         assert plane.store.count(PODS) == 0
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
 @pytest.mark.parametrize(
     ("propagation", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")]
 )
-def test_one_that_others_are_to_follow_or_to_outlive_waits_for_them(
+async def test_one_that_others_are_to_follow_or_to_outlive_waits_for_them(
     tmp_path: Path, propagation: Any, finalizer: str
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -84,11 +80,11 @@ def test_one_that_others_are_to_follow_or_to_outlive_waits_for_them(
         await plane.client.write(Delete(key, propagation))
         assert (await metadata(plane, key))["finalizers"] == [finalizer]
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
 @pytest.mark.parametrize(("uid", "revision"), [("another", ""), ("", "1")])
-def test_a_precondition_that_does_not_hold_is_a_conflict(
+async def test_a_precondition_that_does_not_hold_is_a_conflict(
     tmp_path: Path, uid: str, revision: str
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -100,14 +96,14 @@ def test_a_precondition_that_does_not_hold_is_a_conflict(
         with pytest.raises(NotFound):
             await plane.client.write(Delete(key))
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
-def test_a_dry_run_deletes_nothing(tmp_path: Path) -> None:
+async def test_a_dry_run_deletes_nothing(tmp_path: Path) -> None:
     async def test(plane: Plane) -> None:
         [key] = await ended_pods(plane, 1)
         trying = LocalClient(plane.service, WriteOptions(dry_run=True))
         await trying.write(Delete(key))
         assert (await metadata(plane, key))["name"] == key.name
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)

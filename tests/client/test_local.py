@@ -16,9 +16,11 @@ from onejob.gates import FeatureGates
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Invalid
 from onejob.wire.requests import WriteOptions
+
+pytestmark = pytest.mark.virtual_time
 
 Doc = dict[str, Any]
 
@@ -29,18 +31,15 @@ RUNNING = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
 ENDED = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 
-def with_service(folder: Path, test: Callable[[Service], Awaitable[None]]) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        store = await LogStore.open(folder / "store", clock=clock, committer=LoopCommitter())
-        service = Service(store, clock=clock, rng=Random(5), gates=FeatureGates())
-        await LocalClient(service).write(
-            Create(NAMESPACES, "", encode({"metadata": {"name": "default"}}))
-        )
-        await test(service)
-        await store.close()
-
-    run_virtual(main())
+async def with_service(folder: Path, test: Callable[[Service], Awaitable[None]]) -> None:
+    clock = virtual_clock()
+    store = await LogStore.open(folder / "store", clock=clock, committer=LoopCommitter())
+    service = Service(store, clock=clock, rng=Random(5), gates=FeatureGates())
+    await LocalClient(service).write(
+        Create(NAMESPACES, "", encode({"metadata": {"name": "default"}}))
+    )
+    await test(service)
+    await store.close()
 
 
 def encode(doc: Doc) -> bytes:
@@ -70,7 +69,9 @@ def report(key: Key, state: Doc) -> Patch:
 
 
 @pytest.mark.parametrize("options", [TRUSTED, ANYBODY], ids=["trusted", "anybody"])
-def test_a_container_that_has_ended_cannot_run_again(tmp_path: Path, options: WriteOptions) -> None:
+async def test_a_container_that_has_ended_cannot_run_again(
+    tmp_path: Path, options: WriteOptions
+) -> None:
     async def test(service: Service) -> None:
         client = LocalClient(service, options)
         key = await create_pod(client)
@@ -80,11 +81,11 @@ def test_a_container_that_has_ended_cannot_run_again(tmp_path: Path, options: Wr
             await client.write(report(key, RUNNING))
         await client.write(report(key, ENDED))
 
-    with_service(tmp_path, test)
+    await with_service(tmp_path, test)
 
 
 @pytest.mark.parametrize("options", [TRUSTED, ANYBODY], ids=["trusted", "anybody"])
-def test_a_binding_that_is_only_tried_changes_nothing(
+async def test_a_binding_that_is_only_tried_changes_nothing(
     tmp_path: Path, options: WriteOptions
 ) -> None:
     async def test(service: Service) -> None:
@@ -95,4 +96,4 @@ def test_a_binding_that_is_only_tried_changes_nothing(
         assert service.store.staged_revision == before
         assert b'"nodeName"' not in await only_trying.get(key)
 
-    with_service(tmp_path, test)
+    await with_service(tmp_path, test)

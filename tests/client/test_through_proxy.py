@@ -56,28 +56,26 @@ async def ask(connection: Connection) -> None:
         await client.close()
 
 
-def test_a_proxy_leads_to_the_server_and_the_certificate_is_still_checked(tmp_path: Path) -> None:
+async def test_a_proxy_leads_to_the_server_and_the_certificate_is_still_checked(
+    tmp_path: Path,
+) -> None:
     proxy = Proxy()
-
-    async def main() -> None:
-        async with (
-            running_http(tmp_path) as plane,
-            await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server,
-            asyncio.timeout(30),
+    async with (
+        running_http(tmp_path) as plane,
+        await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server,
+        asyncio.timeout(30),
+    ):
+        port = server.sockets[0].getsockname()[1]
+        direct = load_kubeconfig(plane.kubeconfig, SystemClock())
+        proxied = replace(direct, proxy=f"http://127.0.0.1:{port}")
+        await ask(proxied)
+        assert set(proxy.asked) == {f"CONNECT {direct.server.removeprefix('https://')}"}
+        await ask(replace(proxied, tls_server_name="localhost"))
+        for doubtful in (
+            replace(proxied, authority=b""),
+            replace(proxied, tls_server_name="other"),
         ):
-            port = server.sockets[0].getsockname()[1]
-            direct = load_kubeconfig(plane.kubeconfig, SystemClock())
-            proxied = replace(direct, proxy=f"http://127.0.0.1:{port}")
-            await ask(proxied)
-            assert set(proxy.asked) == {f"CONNECT {direct.server.removeprefix('https://')}"}
-            await ask(replace(proxied, tls_server_name="localhost"))
-            for doubtful in (
-                replace(proxied, authority=b""),
-                replace(proxied, tls_server_name="other"),
-            ):
-                with pytest.raises(Untrusted, match="is not trusted"):
-                    await ask(doubtful)
-            with pytest.raises(Unreachable):
-                await ask(replace(direct, proxy="http://127.0.0.1:1"))
-
-    asyncio.run(main())
+            with pytest.raises(Untrusted, match="is not trusted"):
+                await ask(doubtful)
+        with pytest.raises(Unreachable):
+            await ask(replace(direct, proxy="http://127.0.0.1:1"))

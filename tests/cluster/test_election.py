@@ -13,8 +13,9 @@ from onejob.client.base import Client, Listing, Op, Patch, Result, Selection, Wa
 from onejob.cluster.election import LEASES, Elector, Leadership, NotLeading
 from onejob.objects.meta import Key
 from onejob.planning.leadership import Lease, Timing, read_lease
-from onejob.virtual_time import run_virtual
 from tests.scripted_cluster import Cluster, a_cluster
+
+pytestmark = pytest.mark.virtual_time
 
 LEASE = Key(LEASES, "default", "the-lease")
 TIMING = Timing()
@@ -90,36 +91,35 @@ class Replica:
             return False
 
 
-def election(folder: Path, names: str, test: Callable[..., Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        async with a_cluster(folder) as cluster:
-            replicas = [Replica(cluster, name) for name in names.split()]
-            tasks = [asyncio.create_task(replica.lead_once()) for replica in replicas]
-            try:
-                await test(cluster, *replicas)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-    run_virtual(main())
+async def election(
+    folder: Path, names: str, test: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
+    async with a_cluster(folder) as cluster:
+        replicas = [Replica(cluster, name) for name in names.split()]
+        tasks = [asyncio.create_task(replica.lead_once()) for replica in replicas]
+        try:
+            await test(cluster, *replicas)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def lease(cluster: Cluster) -> Lease:
     return read_lease(await cluster.client.get(LEASE))
 
 
-def test_one_of_many_leads_and_keeps_leading(tmp_path: Path) -> None:
+async def test_one_of_many_leads_and_keeps_leading(tmp_path: Path) -> None:
     async def test(cluster: Cluster, *replicas: Replica) -> None:
         for _ in range(50):
             await asyncio.sleep(7)
             assert sum(replica.may_write for replica in replicas) == 1
         assert (await lease(cluster)).spec.lease_transitions == 0
 
-    election(tmp_path, "a b c", test)
+    await election(tmp_path, "a b c", test)
 
 
-def test_a_leader_that_is_cut_off_stops_before_another_begins(tmp_path: Path) -> None:
+async def test_a_leader_that_is_cut_off_stops_before_another_begins(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
         await asyncio.sleep(20)
         leader, other = (a, b) if a.may_write else (b, a)
@@ -138,10 +138,10 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins(tmp_path: Path) ->
         assert leader.why == "it could not be renewed in time: the server is gone"
         assert (await lease(cluster)).spec.lease_transitions == 1
 
-    election(tmp_path, "a b", test)
+    await election(tmp_path, "a b", test)
 
 
-def test_a_record_is_respected_from_when_it_was_seen_however_long_reading_it_took(
+async def test_a_record_is_respected_from_when_it_was_seen_however_long_reading_it_took(
     tmp_path: Path,
 ) -> None:
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
@@ -154,10 +154,10 @@ def test_a_record_is_respected_from_when_it_was_seen_however_long_reading_it_too
             assert leader.may_write
             assert not other.may_write
 
-    election(tmp_path, "a b", test)
+    await election(tmp_path, "a b", test)
 
 
-def test_a_server_that_hangs_ends_a_term_too(tmp_path: Path) -> None:
+async def test_a_server_that_hangs_ends_a_term_too(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)
         a.link.hangs = True
@@ -165,21 +165,23 @@ def test_a_server_that_hangs_ends_a_term_too(tmp_path: Path) -> None:
         assert not a.may_write
         assert a.why == "it could not be renewed in time"
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
-def test_acquire_counts_the_term_from_the_request_when_the_answer_is_slow(tmp_path: Path) -> None:
+async def test_acquire_counts_the_term_from_the_request_when_the_answer_is_slow(
+    tmp_path: Path,
+) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         a.link.answer_delay = 3.0
         await asyncio.sleep(3.5)
         assert a.leadership is not None
         assert a.leadership.term.renewed_at == a.link.arrived_at
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
 @pytest.mark.parametrize("conflicting", [False, True])
-def test_renew_counts_the_term_from_the_request_when_the_answer_is_slow(
+async def test_renew_counts_the_term_from_the_request_when_the_answer_is_slow(
     tmp_path: Path, conflicting: bool
 ) -> None:
     """Other replicas count from when they see the record, which may be long before the response."""
@@ -197,10 +199,10 @@ def test_renew_counts_the_term_from_the_request_when_the_answer_is_slow(
             assert a.leadership.term.renewed_at <= a.link.arrived_at
         assert a.leadership.term.renewed_at > before
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
-def test_a_released_lease_is_taken_at_once(tmp_path: Path) -> None:
+async def test_a_released_lease_is_taken_at_once(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
         await asyncio.sleep(20)
         leader, other = (a, b) if a.may_write else (b, a)
@@ -210,20 +212,22 @@ def test_a_released_lease_is_taken_at_once(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
         assert cluster.clock.monotonic() - released_at <= TIMING.retry_seconds * 1.2 + 0.2
 
-    election(tmp_path, "a b", test)
+    await election(tmp_path, "a b", test)
 
 
-def test_who_does_not_hold_a_lease_does_not_release_it(tmp_path: Path) -> None:
+async def test_who_does_not_hold_a_lease_does_not_release_it(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
         await asyncio.sleep(20)
         before = await lease(cluster)
         await (b if a.may_write else a).elector.release()
         assert await lease(cluster) == before
 
-    election(tmp_path, "a b", test)
+    await election(tmp_path, "a b", test)
 
 
-def test_a_lease_is_released_though_the_answer_to_its_last_renewal_was_lost(tmp_path: Path) -> None:
+async def test_a_lease_is_released_though_the_answer_to_its_last_renewal_was_lost(
+    tmp_path: Path,
+) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)
         a.link.loses_answers = True
@@ -232,10 +236,10 @@ def test_a_lease_is_released_though_the_answer_to_its_last_renewal_was_lost(tmp_
         await a.elector.release()
         assert (await lease(cluster)).spec.holder_identity == ""
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
-def test_a_lease_that_another_took_meanwhile_is_not_released(tmp_path: Path) -> None:
+async def test_a_lease_that_another_took_meanwhile_is_not_released(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)
         thief = Elector(cluster.client, LEASE, "thief", TIMING, cluster.clock, Random(1))
@@ -245,10 +249,10 @@ def test_a_lease_that_another_took_meanwhile_is_not_released(tmp_path: Path) -> 
         await a.elector.release()
         assert (await lease(cluster)).spec.holder_identity == "thief"
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
-def test_lost_answers_cost_no_leadership(tmp_path: Path) -> None:
+async def test_lost_answers_cost_no_leadership(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         a.link.loses_answers = True
         await asyncio.sleep(5)
@@ -263,10 +267,10 @@ def test_lost_answers_cost_no_leadership(tmp_path: Path) -> None:
             assert a.may_write
         assert (await lease(cluster)).spec.lease_transitions == 0
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
-def test_a_lease_that_somebody_else_took_is_lost_at_once(tmp_path: Path) -> None:
+async def test_a_lease_that_somebody_else_took_is_lost_at_once(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)
         thief = Elector(cluster.client, LEASE, "thief", TIMING, cluster.clock, Random(1))
@@ -276,11 +280,11 @@ def test_a_lease_that_somebody_else_took_is_lost_at_once(tmp_path: Path) -> None
         await asyncio.sleep(TIMING.retry_seconds * 1.5)
         assert a.why == "thief holds it"
 
-    election(tmp_path, "a", test)
+    await election(tmp_path, "a", test)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_breaks_two_never_write_at_once(tmp_path: Path, seed: int) -> None:
+async def test_whatever_breaks_two_never_write_at_once(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
 
     async def test(cluster: Cluster, *replicas: Replica) -> None:
@@ -306,4 +310,4 @@ def test_whatever_breaks_two_never_write_at_once(tmp_path: Path, seed: int) -> N
                 replica.why = ""
                 await replica.lead_once()
 
-    election(tmp_path, "a b c", test)
+    await election(tmp_path, "a b c", test)

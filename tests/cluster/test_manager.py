@@ -58,24 +58,21 @@ async def managing(plane: HttpPlane, settings: Settings) -> AsyncIterator[Manage
         await asyncio.gather(task, return_exceptions=True)
 
 
-def on_a_server(
+async def on_a_server(
     folder: Path,
     test: Callable[[HttpPlane], Coroutine[Any, Any, None]],
     script: Callable[[Pod], int | None] = lambda pod: 0,
 ) -> None:
-    async def main() -> None:
-        async with running_http(folder) as plane, asyncio.timeout(60):
-            loop = asyncio.get_running_loop()
-            clock = LoopClock(loop, SystemClock().now() - timedelta(seconds=loop.time()))
-            node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
-            task = asyncio.create_task(node.run())
-            try:
-                await test(plane)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(main())
+    async with running_http(folder) as plane, asyncio.timeout(60):
+        loop = asyncio.get_running_loop()
+        clock = LoopClock(loop, SystemClock().now() - timedelta(seconds=loop.time()))
+        node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
+        task = asyncio.create_task(node.run())
+        try:
+            await test(plane)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def create(plane: HttpPlane, document: dict[str, Any], namespace: str = "default") -> Key:
@@ -104,7 +101,7 @@ async def pods(plane: HttpPlane) -> list[Pod]:
     return [read_pod(d) for d in (await plane.client.list(Selection(PODS))).documents]
 
 
-def test_jobs_that_ask_for_the_manager_are_run_and_others_left_alone(tmp_path: Path) -> None:
+async def test_jobs_that_ask_for_the_manager_are_run_and_others_left_alone(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         others = [
             await create(plane, a_job("builtin", None)),
@@ -129,10 +126,10 @@ def test_jobs_that_ask_for_the_manager_are_run_and_others_left_alone(tmp_path: P
             await until(is_told)
         assert len(await pods(plane)) == 5
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)
 
 
-def test_only_the_named_namespaces_are_looked_at(tmp_path: Path) -> None:
+async def test_only_the_named_namespaces_are_looked_at(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         for namespace in ("a", "b", "c"):
             await ensure_namespace(plane.client, namespace)
@@ -142,10 +139,10 @@ def test_only_the_named_namespaces_are_looked_at(tmp_path: Path) -> None:
                 assert (await finished(plane, key)).status.succeeded == 1
         assert (await job(plane, keys[2])).status.start_time is None
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)
 
 
-def test_extension_fields_are_read_from_annotations(tmp_path: Path) -> None:
+async def test_extension_fields_are_read_from_annotations(tmp_path: Path) -> None:
     ends: list[str] = []
 
     def three_failures(pod: Pod) -> int:
@@ -163,10 +160,10 @@ def test_extension_fields_are_read_from_annotations(tmp_path: Path) -> None:
 
             await until(one_is_kept)
 
-    on_a_server(tmp_path, test, three_failures)
+    await on_a_server(tmp_path, test, three_failures)
 
 
-def test_pods_with_a_time_to_live_are_deleted_and_finished_jobs_left_to_the_cluster(
+async def test_pods_with_a_time_to_live_are_deleted_and_finished_jobs_left_to_the_cluster(
     tmp_path: Path,
 ) -> None:
     async def test(plane: HttpPlane) -> None:
@@ -186,10 +183,10 @@ def test_pods_with_a_time_to_live_are_deleted_and_finished_jobs_left_to_the_clus
             await until(is_gone)
         assert (await job(plane, key)).finished
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)
 
 
-def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
+async def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
     settings = Settings(leader_elect=True, timing=Timing(60, 40, 0.1))
 
     async def test(plane: HttpPlane) -> None:
@@ -209,10 +206,10 @@ def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
         async with managing(plane, settings):
             await finished(plane, key)
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)
 
 
-def test_a_replica_takes_over_from_one_that_lost_the_lease(tmp_path: Path) -> None:
+async def test_a_replica_takes_over_from_one_that_lost_the_lease(tmp_path: Path) -> None:
     settings = Settings(leader_elect=True, timing=QUICK)
 
     async def test(plane: HttpPlane) -> None:
@@ -234,7 +231,7 @@ def test_a_replica_takes_over_from_one_that_lost_the_lease(tmp_path: Path) -> No
             key = await create(plane, a_job("job"))
             assert (await finished(plane, key)).status.succeeded == 1
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)
 
 
 async def get(port: int, target: str, method: str = "GET") -> tuple[int, str]:
@@ -260,7 +257,7 @@ def test_probes_answer_what_is_asked_for_and_nothing_else() -> None:
     asyncio.run(test())
 
 
-def test_the_command_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
+async def test_the_command_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         line = CommandLine(tmp_path)
         process = await asyncio.create_subprocess_exec(
@@ -289,4 +286,4 @@ def test_the_command_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert "Traceback" not in errors.decode()
         assert read_lease(await plane.client.get(LEASE)).spec.holder_identity == ""
 
-    on_a_server(tmp_path, test)
+    await on_a_server(tmp_path, test)

@@ -35,25 +35,22 @@ class AllBut:
         return AllowAuthenticated().authorize(user, attributes)
 
 
-def check(
+async def check(
     folder: Path,
     settings: Settings | None = None,
     change: Callable[[Connection], Connection] = lambda connection: connection,
     **options: Any,
 ) -> str:
-    async def main() -> str:
-        async with running_http(folder, **options) as plane, asyncio.timeout(30):
-            connection = change(load_kubeconfig(plane.kubeconfig, SystemClock()))
-            return await Manager(settings or Settings(), connection).check()
-
-    return asyncio.run(main())
+    async with running_http(folder, **options) as plane, asyncio.timeout(30):
+        connection = change(load_kubeconfig(plane.kubeconfig, SystemClock()))
+        return await Manager(settings or Settings(), connection).check()
 
 
-def test_a_server_that_has_all_that_is_needed_is_accepted(tmp_path: Path) -> None:
-    assert check(tmp_path).startswith("v1.")
+async def test_a_server_that_has_all_that_is_needed_is_accepted(tmp_path: Path) -> None:
+    assert (await check(tmp_path)).startswith("v1.")
 
 
-def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> None:
+async def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> None:
     refused = AllBut(
         ("create", "pods", ""),
         ("patch", "jobs/status", ""),
@@ -61,34 +58,31 @@ def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> None:
         ("list", "pods", "elsewhere"),
     )
     with pytest.raises(PreflightError) as raised:
-        check(tmp_path, Settings(leader_elect=True), authorizer=refused)
+        await check(tmp_path, Settings(leader_elect=True), authorizer=refused)
     assert str(raised.value) == (
         "permissions are missing: patch jobs/status.batch, create pods, "
         "update leases.coordination.k8s.io in namespace default"
     )
 
 
-def test_permissions_are_asked_for_where_they_are_needed(tmp_path: Path) -> None:
+async def test_permissions_are_asked_for_where_they_are_needed(tmp_path: Path) -> None:
     refused = AllBut(("list", "pods", ""), ("update", "leases", "default"), ("get", "pods", "b"))
     with pytest.raises(PreflightError, match=r"permissions are missing: get pods in namespace b$"):
-        check(tmp_path, Settings(namespaces=("a", "b")), authorizer=refused)
+        await check(tmp_path, Settings(namespaces=("a", "b")), authorizer=refused)
 
 
-def test_a_server_that_drops_managed_by_is_refused(tmp_path: Path) -> None:
+async def test_a_server_that_drops_managed_by_is_refused(tmp_path: Path) -> None:
     gates = FeatureGates({"JobManagedBy": False})
     with pytest.raises(PreflightError, match=r"drops spec\.managedBy") as raised:
-        check(tmp_path, gates=gates)
+        await check(tmp_path, gates=gates)
     assert "1.32" in raised.value.next_step
 
 
-def test_a_dry_run_leaves_no_job_behind(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_http(tmp_path) as plane:
-            before = plane.store.revision
-            await Manager(Settings(), load_kubeconfig(plane.kubeconfig, SystemClock())).check()
-            assert plane.store.revision == before
-
-    asyncio.run(main())
+async def test_a_dry_run_leaves_no_job_behind(tmp_path: Path) -> None:
+    async with running_http(tmp_path) as plane:
+        before = plane.store.revision
+        await Manager(Settings(), load_kubeconfig(plane.kubeconfig, SystemClock())).check()
+        assert plane.store.revision == before
 
 
 PLUGIN = "client.authentication.k8s.io/v1"
@@ -103,44 +97,41 @@ PLUGIN = "client.authentication.k8s.io/v1"
         (("/nonexistent",), "No such file"),
     ],
 )
-def test_a_plugin_that_gives_no_credential_is_said_in_one_line(
+async def test_a_plugin_that_gives_no_credential_is_said_in_one_line(
     tmp_path: Path, command: tuple[str, ...], message: str
 ) -> None:
     plugin = PluginCommand(command[0], PLUGIN, command[1:])
     source = ExecPlugin(plugin, SystemClock(), seconds=0.3)
     with pytest.raises(PreflightError, match=message) as raised:
-        check(tmp_path, change=lambda connection: replace(connection, credentials=source))
+        await check(tmp_path, change=lambda connection: replace(connection, credentials=source))
     assert "\n" not in str(raised.value)
 
 
-def test_a_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+async def test_a_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="not a PEM certificate"):
-        check(tmp_path, change=lambda connection: replace(connection, authority=b"CA"))
+        await check(tmp_path, change=lambda connection: replace(connection, authority=b"CA"))
 
 
-def test_a_client_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+async def test_a_client_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     bad = FixedCredential(Credential("", b"CERT", b"KEY"))
     with pytest.raises(PreflightError, match="client certificate and its key cannot be used"):
-        check(tmp_path, change=lambda connection: replace(connection, credentials=bad))
+        await check(tmp_path, change=lambda connection: replace(connection, credentials=bad))
 
 
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b"{}"])
-def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
+async def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))
         await writer.drain()
         writer.close()
 
-    async def main() -> None:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            anyone = FixedCredential(Credential("Bearer t"))
-            connection = Connection(f"http://127.0.0.1:{port}", anyone)
-            with pytest.raises(PreflightError, match="not the answer of an API server"):
-                await Manager(Settings(), connection).check()
-
-    asyncio.run(main())
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        anyone = FixedCredential(Credential("Bearer t"))
+        connection = Connection(f"http://127.0.0.1:{port}", anyone)
+        with pytest.raises(PreflightError, match="not the answer of an API server"):
+            await Manager(Settings(), connection).check()
 
 
 # --- the command --------------------------------------------------------------------------
@@ -163,12 +154,9 @@ async def complaint(home: Path, *words: str) -> str:
     return only
 
 
-def with_plane(folder: Path, test: Callable[[HttpPlane], Any], **options: Any) -> None:
-    async def main() -> None:
-        async with running_http(folder, **options) as plane:
-            await test(plane)
-
-    asyncio.run(main())
+async def with_plane(folder: Path, test: Callable[[HttpPlane], Any], **options: Any) -> None:
+    async with running_http(folder, **options) as plane:
+        await test(plane)
 
 
 def changed(plane: HttpPlane, folder: Path, section: str, **values: Any) -> str:
@@ -180,17 +168,17 @@ def changed(plane: HttpPlane, folder: Path, section: str, **values: Any) -> str:
     return str(path)
 
 
-def test_an_unreachable_server_ends_the_command(tmp_path: Path) -> None:
+async def test_an_unreachable_server_ends_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         nobody = changed(plane, tmp_path, "cluster", server="https://127.0.0.1:1")
         said = await complaint(tmp_path, "--kubeconfig", nobody)
         assert said.startswith("error: no answer from https://127.0.0.1:1: ")
         assert said.endswith("(is this the address, and is the server up?)")
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
-def test_a_wrong_authority_ends_the_command(tmp_path: Path) -> None:
+async def test_a_wrong_authority_ends_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         config = json.loads(plane.kubeconfig.read_text())
         del config["clusters"][0]["cluster"]["certificate-authority-data"]
@@ -200,10 +188,10 @@ def test_a_wrong_authority_ends_the_command(tmp_path: Path) -> None:
         assert f"the certificate of {plane.server.url} is not trusted: unable to get" in said
         assert "certificate-authority" in said
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
-def test_credentials_that_are_refused_end_the_command(tmp_path: Path) -> None:
+async def test_credentials_that_are_refused_end_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         expired = changed(plane, tmp_path, "user", token="expired")
         said = await complaint(tmp_path, "--kubeconfig", expired)
@@ -212,10 +200,10 @@ def test_credentials_that_are_refused_end_the_command(tmp_path: Path) -> None:
             "(are they expired, or those of another cluster?)"
         )
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
-def test_a_plugin_that_fails_ends_the_command(tmp_path: Path) -> None:
+async def test_a_plugin_that_fails_ends_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         plugin = {"apiVersion": PLUGIN, "command": sys.executable, "args": ["-c", "1/0"]}
         config = changed(plane, tmp_path, "user", exec=plugin)
@@ -223,16 +211,16 @@ def test_a_plugin_that_fails_ends_the_command(tmp_path: Path) -> None:
         assert "failed with exit code 1" in said
         assert "ZeroDivisionError" in said
 
-    with_plane(tmp_path, test)
+    await with_plane(tmp_path, test)
 
 
-def test_a_server_of_too_old_a_version_ends_the_command(tmp_path: Path) -> None:
+async def test_a_server_of_too_old_a_version_ends_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         said = await complaint(tmp_path, "--kubeconfig", str(plane.kubeconfig))
         assert "drops spec.managedBy of Jobs" in said
         assert "it takes Kubernetes 1.32" in said
 
-    with_plane(tmp_path, test, gates=FeatureGates({"JobManagedBy": False}))
+    await with_plane(tmp_path, test, gates=FeatureGates({"JobManagedBy": False}))
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from onejob.objects.cronjob import read_cronjob
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError
 from onejob.wire.requests import Outcome
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
+
+pytestmark = pytest.mark.virtual_time
 
 NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
 
@@ -40,291 +41,238 @@ def job(minute: int, name: str = "tick") -> str:
     return f"{name}-{NOON_MINUTES + minute}"
 
 
-def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house)
-            await asyncio.sleep(150)
-            assert await house.names(JOBS) == [job(1), job(2)]
-            cronjob = await house.get(key)
-            assert [active["name"] for active in cronjob["status"]["active"]] == [job(1), job(2)]
-            assert cronjob["status"]["lastScheduleTime"] == "2026-01-01T12:02:00Z"
-            made = await house.get(Key(JOBS, "default", job(1)))
-            assert made["metadata"]["labels"] == {"from": "tick"}
-            assert made["metadata"]["annotations"] == {
-                "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-01T12:01:00Z"
-            }
-            assert made["metadata"]["ownerReferences"][0]["uid"] == cronjob["metadata"]["uid"]
-            assert await house.reasons() == ["SuccessfulCreate"] * 2
-            skew = house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds")
-            assert skew == 2
-            assert house.metrics.value("kube_cronjob_status_active", "default", "tick") == 2
-            last = "kube_cronjob_status_last_schedule_time"
-            started_at = datetime(2026, 1, 1, 12, 2, tzinfo=UTC).timestamp()
-            assert house.metrics.value(last, "default", "tick") == started_at
-            assert "last_successful_time{" not in house.metrics.exposition()
-            await house.client.write(Delete(key))
-            await asyncio.sleep(1)
-            assert f"{last}{{" not in house.metrics.exposition()
-
-    run_virtual(main())
+async def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house)
+        await asyncio.sleep(150)
+        assert await house.names(JOBS) == [job(1), job(2)]
+        cronjob = await house.get(key)
+        assert [active["name"] for active in cronjob["status"]["active"]] == [job(1), job(2)]
+        assert cronjob["status"]["lastScheduleTime"] == "2026-01-01T12:02:00Z"
+        made = await house.get(Key(JOBS, "default", job(1)))
+        assert made["metadata"]["labels"] == {"from": "tick"}
+        assert made["metadata"]["annotations"] == {
+            "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-01T12:01:00Z"
+        }
+        assert made["metadata"]["ownerReferences"][0]["uid"] == cronjob["metadata"]["uid"]
+        assert await house.reasons() == ["SuccessfulCreate"] * 2
+        skew = house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds")
+        assert skew == 2
+        assert house.metrics.value("kube_cronjob_status_active", "default", "tick") == 2
+        last = "kube_cronjob_status_last_schedule_time"
+        started_at = datetime(2026, 1, 1, 12, 2, tzinfo=UTC).timestamp()
+        assert house.metrics.value(last, "default", "tick") == started_at
+        assert "last_successful_time{" not in house.metrics.exposition()
+        await house.client.write(Delete(key))
+        await asyncio.sleep(1)
+        assert f"{last}{{" not in house.metrics.exposition()
 
 
-def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            assert house.cronjobs is not None
-            key = await a_cronjob(house)
-            await asyncio.sleep(70)
-            assert await house.names(JOBS) == [job(1)]
-            # A second sync would have noted that no slot is due any more.
-            assert house.cronjobs.note(key) == ""
-            await house.finish(Key(JOBS, "default", job(1)))
-            await asyncio.sleep(1)
-            assert house.cronjobs.note(key) == "no time of its schedule is due"
-
-    run_virtual(main())
+async def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        assert house.cronjobs is not None
+        key = await a_cronjob(house)
+        await asyncio.sleep(70)
+        assert await house.names(JOBS) == [job(1)]
+        # A second sync would have noted that no slot is due any more.
+        assert house.cronjobs.note(key) == ""
+        await house.finish(Key(JOBS, "default", job(1)))
+        await asyncio.sleep(1)
+        assert house.cronjobs.note(key) == "no time of its schedule is due"
 
 
-def test_a_status_that_someone_else_wrote_is_looked_at(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house)
-            await asyncio.sleep(70)
-            await house.patch(key, {"status": {"active": None}}, "status")
-            await asyncio.sleep(1)
-            assert "UnexpectedJob" in await house.reasons()
-
-    run_virtual(main())
+async def test_a_status_that_someone_else_wrote_is_looked_at(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house)
+        await asyncio.sleep(70)
+        await house.patch(key, {"status": {"active": None}}, "status")
+        await asyncio.sleep(1)
+        assert "UnexpectedJob" in await house.reasons()
 
 
-def test_finished_jobs_leave_the_active_list_and_history_is_bounded(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
-            for minute in range(1, 8):
-                await asyncio.sleep(61 if minute == 1 else 60)
-                await house.finish(
-                    Key(JOBS, "default", job(minute)), "Failed" if minute % 2 else "Complete"
-                )
-            await asyncio.sleep(30)
-            assert await house.names(JOBS) == [job(4), job(6), job(7)]
-            status = (await house.get(key))["status"]
-            assert "active" not in status
-            assert status["lastSuccessfulTime"] == "2026-01-01T12:06:01Z"
-            reasons = await house.reasons()
-            assert reasons.count("SawCompletedJob") == 7
-            assert reasons.count("SuccessfulDelete") == 4
-
-    run_virtual(main())
+async def test_finished_jobs_leave_the_active_list_and_history_is_bounded(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
+        for minute in range(1, 8):
+            await asyncio.sleep(61 if minute == 1 else 60)
+            await house.finish(
+                Key(JOBS, "default", job(minute)), "Failed" if minute % 2 else "Complete"
+            )
+        await asyncio.sleep(30)
+        assert await house.names(JOBS) == [job(4), job(6), job(7)]
+        status = (await house.get(key))["status"]
+        assert "active" not in status
+        assert status["lastSuccessfulTime"] == "2026-01-01T12:06:01Z"
+        reasons = await house.reasons()
+        assert reasons.count("SawCompletedJob") == 7
+        assert reasons.count("SuccessfulDelete") == 4
 
 
-def test_history_limits_of_zero_still_record_the_last_success(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, successfulJobsHistoryLimit=0)
-            await asyncio.sleep(61)
-            await house.finish(Key(JOBS, "default", job(1)))
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == []
-            assert (await house.get(key))["status"]["lastSuccessfulTime"] == "2026-01-01T12:01:01Z"
-
-    run_virtual(main())
+async def test_history_limits_of_zero_still_record_the_last_success(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, successfulJobsHistoryLimit=0)
+        await asyncio.sleep(61)
+        await house.finish(Key(JOBS, "default", job(1)))
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == []
+        assert (await house.get(key))["status"]["lastSuccessfulTime"] == "2026-01-01T12:01:01Z"
 
 
-def test_forbid_waits_for_the_terminal_condition_and_then_starts_the_missed_slot(
+async def test_forbid_waits_for_the_terminal_condition_and_then_starts_the_missed_slot(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, concurrencyPolicy="Forbid")
-            await asyncio.sleep(130)
-            assert await house.names(JOBS) == [job(1)]
-            assert "JobAlreadyActive" in await house.reasons()
-            status = (await house.get(key))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
-            await house.finish(Key(JOBS, "default", job(1)))
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == [job(1), job(2)]
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, concurrencyPolicy="Forbid")
+        await asyncio.sleep(130)
+        assert await house.names(JOBS) == [job(1)]
+        assert "JobAlreadyActive" in await house.reasons()
+        status = (await house.get(key))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
+        await house.finish(Key(JOBS, "default", job(1)))
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == [job(1), job(2)]
 
 
-def test_replace_deletes_the_running_job_first(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, concurrencyPolicy="Replace")
-            await asyncio.sleep(190)
-            assert await house.names(JOBS) == [job(3)]
-            active = (await house.get(key))["status"]["active"]
-            assert [reference["name"] for reference in active] == [job(3)]
-
-    run_virtual(main())
+async def test_replace_deletes_the_running_job_first(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, concurrencyPolicy="Replace")
+        await asyncio.sleep(190)
+        assert await house.names(JOBS) == [job(3)]
+        active = (await house.get(key))["status"]["active"]
+        assert [reference["name"] for reference in active] == [job(3)]
 
 
-def test_while_suspended_nothing_starts_and_afterwards_only_the_latest_slot(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, suspend=True)
-            await asyncio.sleep(600)
-            assert await house.names(JOBS) == []
-            await house.patch(key, {"spec": {"suspend": False}})
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == [job(10)]
-
-    run_virtual(main())
-
-
-def test_a_slot_missed_by_more_than_the_deadline_passes_silently(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(
-                house, schedule="0 * * * *", suspend=True, startingDeadlineSeconds=60
-            )
-            await asyncio.sleep(3600 + 300)
-            await house.patch(key, {"spec": {"suspend": False}})
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == []
-            assert await house.reasons() == []
-
-    run_virtual(main())
+async def test_while_suspended_nothing_starts_and_afterwards_only_the_latest_slot(
+    tmp_path: Path,
+) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, suspend=True)
+        await asyncio.sleep(600)
+        assert await house.names(JOBS) == []
+        await house.patch(key, {"spec": {"suspend": False}})
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == [job(10)]
 
 
-def test_an_edited_schedule_takes_effect_at_its_next_slot(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(630)
-            await house.patch(key, {"spec": {"schedule": "*/20 * * * *"}})
-            await asyncio.sleep(60)
-            assert await house.names(JOBS) == []
-            await asyncio.sleep(540)
-            assert await house.names(JOBS) == [job(20)]
-
-    run_virtual(main())
+async def test_a_slot_missed_by_more_than_the_deadline_passes_silently(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, schedule="0 * * * *", suspend=True, startingDeadlineSeconds=60)
+        await asyncio.sleep(3600 + 300)
+        await house.patch(key, {"spec": {"suspend": False}})
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == []
+        assert await house.reasons() == []
 
 
-def test_a_schedule_edited_to_one_without_any_slot_is_told_of(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(1)
-            await house.patch(key, {"spec": {"schedule": "0 0 31 2 *"}})
-            await asyncio.sleep(60)
-            assert await house.reasons() == ["InvalidSchedule"]
-
-    run_virtual(main())
-
-
-def test_a_deleted_job_is_not_started_again_for_its_slot(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            await a_cronjob(house)
-            await asyncio.sleep(61)
-            await house.delete(Key(JOBS, "default", job(1)))
-            await asyncio.sleep(30)
-            assert await house.names(JOBS) == []
-            assert "MissingJob" in await house.reasons()
-
-    run_virtual(main())
+async def test_an_edited_schedule_takes_effect_at_its_next_slot(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(630)
+        await house.patch(key, {"spec": {"schedule": "*/20 * * * *"}})
+        await asyncio.sleep(60)
+        assert await house.names(JOBS) == []
+        await asyncio.sleep(540)
+        assert await house.names(JOBS) == [job(20)]
 
 
-def test_a_strangers_job_of_the_slots_name_is_left_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house)
-            await house.a_job(job(1))
-            await asyncio.sleep(90)
-            status = (await house.get(key)).get("status", {})
-            assert "lastScheduleTime" not in status
-            await asyncio.sleep(3600)
-            assert len(await house.names(JOBS)) > 1, "it looks again"
-
-    run_virtual(main())
+async def test_a_schedule_edited_to_one_without_any_slot_is_told_of(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(1)
+        await house.patch(key, {"spec": {"schedule": "0 0 31 2 *"}})
+        await asyncio.sleep(60)
+        assert await house.reasons() == ["InvalidSchedule"]
 
 
-def test_a_job_made_by_hand_is_unexpected_but_takes_part_in_history(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            key = await a_cronjob(house, schedule="0 0 1 1 *", successfulJobsHistoryLimit=0)
-            uid = (await house.get(key))["metadata"]["uid"]
-            reference = {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "name": "tick",
-                "uid": uid,
-                "controller": True,
-            }
-            manual = await house.a_job("by-hand", metadata={"ownerReferences": [reference]})
-            await asyncio.sleep(1)
-            assert "UnexpectedJob" in await house.reasons()
-            assert "active" not in (await house.get(key)).get("status", {})
-            await house.finish(manual)
-            await asyncio.sleep(1)
-            assert not await house.exists(manual)
-            assert (await house.get(key))["status"]["lastSuccessfulTime"]
-
-    run_virtual(main())
+async def test_a_deleted_job_is_not_started_again_for_its_slot(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        await a_cronjob(house)
+        await asyncio.sleep(61)
+        await house.delete(Key(JOBS, "default", job(1)))
+        await asyncio.sleep(30)
+        assert await house.names(JOBS) == []
+        assert "MissingJob" in await house.reasons()
 
 
-def test_many_cronjobs_on_the_same_minute_all_run(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            for number in range(1000):
-                await a_cronjob(house, f"cj-{number}")
-            await asyncio.sleep(70)
-            assert len(await house.names(JOBS)) == 1000
-            assert (
-                house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds") == 1000
-            )
+async def test_a_strangers_job_of_the_slots_name_is_left_alone(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house)
+        await house.a_job(job(1))
+        await asyncio.sleep(90)
+        status = (await house.get(key)).get("status", {})
+        assert "lastScheduleTime" not in status
+        await asyncio.sleep(3600)
+        assert len(await house.names(JOBS)) > 1, "it looks again"
 
-    run_virtual(main())
+
+async def test_a_job_made_by_hand_is_unexpected_but_takes_part_in_history(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        key = await a_cronjob(house, schedule="0 0 1 1 *", successfulJobsHistoryLimit=0)
+        uid = (await house.get(key))["metadata"]["uid"]
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "name": "tick",
+            "uid": uid,
+            "controller": True,
+        }
+        manual = await house.a_job("by-hand", metadata={"ownerReferences": [reference]})
+        await asyncio.sleep(1)
+        assert "UnexpectedJob" in await house.reasons()
+        assert "active" not in (await house.get(key)).get("status", {})
+        await house.finish(manual)
+        await asyncio.sleep(1)
+        assert not await house.exists(manual)
+        assert (await house.get(key))["status"]["lastSuccessfulTime"]
+
+
+async def test_many_cronjobs_on_the_same_minute_all_run(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs") as house:
+        for number in range(1000):
+            await a_cronjob(house, f"cj-{number}")
+        await asyncio.sleep(70)
+        assert len(await house.names(JOBS)) == 1000
+        assert house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds") == 1000
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=3), timedelta(hours=-3)])
-def test_a_clock_that_is_set_is_noticed_and_never_doubles_a_slot(
+async def test_a_clock_that_is_set_is_noticed_and_never_doubles_a_slot(
     tmp_path: Path, jump: timedelta
 ) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs") as house:
-            await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(3660)
-            assert await house.names(JOBS) == [job(60)]
-            house.clock.set_by(jump)
-            await asyncio.sleep(120)
-            forward = jump > timedelta()
-            assert await house.names(JOBS) == [job(60), *([job(240)] if forward else [])]
-            await asyncio.sleep(4 * 3600)
-            # Set back, the clock shows 11:00 and 12:00 once more; the slot of 13:00 has its Job.
-            expected = [60, 240, 300, 360, 420, 480] if forward else [-60, 0, 60, 120]
-            assert await house.names(JOBS) == [job(minute) for minute in expected]
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs") as house:
+        await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(3660)
+        assert await house.names(JOBS) == [job(60)]
+        house.clock.set_by(jump)
+        await asyncio.sleep(120)
+        forward = jump > timedelta()
+        assert await house.names(JOBS) == [job(60), *([job(240)] if forward else [])]
+        await asyncio.sleep(4 * 3600)
+        # Set back, the clock shows 11:00 and 12:00 once more; the slot of 13:00 has its Job.
+        expected = [60, 240, 300, 360, 420, 480] if forward else [-60, 0, 60, 120]
+        assert await house.names(JOBS) == [job(minute) for minute in expected]
 
 
-def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path) as house:
-            key = await a_cronjob(house)
-            uid = (await house.get(key))["metadata"]["uid"]
-            reference = {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "name": "tick",
-                "uid": uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-            await house.a_job(job(1), metadata={"ownerReferences": [reference]})
-        async with a_house(tmp_path, "cronjobs") as house:
-            await asyncio.sleep(80)
-            assert await house.names(JOBS) == [job(1)]
-            status = (await house.get(key))["status"]
-            assert [reference["name"] for reference in status["active"]] == [job(1)]
-            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
-            assert "SuccessfulCreate" not in await house.reasons()
-
-    run_virtual(main())
+async def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: Path) -> None:
+    async with a_house(tmp_path) as house:
+        key = await a_cronjob(house)
+        uid = (await house.get(key))["metadata"]["uid"]
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "name": "tick",
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        await house.a_job(job(1), metadata={"ownerReferences": [reference]})
+    async with a_house(tmp_path, "cronjobs") as house:
+        await asyncio.sleep(80)
+        assert await house.names(JOBS) == [job(1)]
+        status = (await house.get(key))["status"]
+        assert [reference["name"] for reference in status["active"]] == [job(1)]
+        assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
+        assert "SuccessfulCreate" not in await house.reasons()
 
 
 class FailingClient(LateWatch):
@@ -353,7 +301,7 @@ class FailingClient(LateWatch):
 @pytest.mark.parametrize(
     ("refuses_status", "loses_answers"), [(True, False), (False, True), (True, True)]
 )
-def test_forbid_counts_a_job_that_the_status_does_not_list(
+async def test_forbid_counts_a_job_that_the_status_does_not_list(
     tmp_path: Path, refuses_status: bool, loses_answers: bool
 ) -> None:
     """At the next sync another slot is due, whose Job has another name."""
@@ -364,20 +312,17 @@ def test_forbid_counts_a_job_that_the_status_does_not_list(
         clients.append(client)
         return client
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
-            key = await a_cronjob(house, concurrencyPolicy="Forbid")
-            await asyncio.sleep(60.5)
-            house.clock.set_by(timedelta(minutes=5))
-            await asyncio.sleep(90)
-            clients[0].failing = False
-            await asyncio.sleep(1200)
-            assert await house.names(JOBS) == [job(1)]
-            status = (await house.get(key))["status"]
-            assert [reference["name"] for reference in status["active"]] == [job(1)]
-            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
+        key = await a_cronjob(house, concurrencyPolicy="Forbid")
+        await asyncio.sleep(60.5)
+        house.clock.set_by(timedelta(minutes=5))
+        await asyncio.sleep(90)
+        clients[0].failing = False
+        await asyncio.sleep(1200)
+        assert await house.names(JOBS) == [job(1)]
+        status = (await house.get(key))["status"]
+        assert [reference["name"] for reference in status["active"]] == [job(1)]
+        assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
 
 
 def _refusing_statuses() -> tuple[list[FailingClient], Callable[[Service], FailingClient]]:
@@ -390,48 +335,40 @@ def _refusing_statuses() -> tuple[list[FailingClient], Callable[[Service], Faili
     return clients, failing
 
 
-def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: Path) -> None:
+async def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: Path) -> None:
     """The Job is the only evidence that the slot was run until the status records it."""
     clients, failing = _refusing_statuses()
-
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
-            key = await a_cronjob(house, schedule="0 * * * *", failedJobsHistoryLimit=0)
-            await asyncio.sleep(3601)
-            await house.finish(Key(JOBS, "default", job(60)), "Failed")
-            await asyncio.sleep(60)
-            assert await house.names(JOBS) == [job(60)]
-            clients[0].failing = False
-            await asyncio.sleep(1000)
-            assert await house.names(JOBS) == []
-            status = (await house.get(key))["status"]
-            assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
-            assert (await house.reasons()).count("SuccessfulCreate") == 1
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
+        key = await a_cronjob(house, schedule="0 * * * *", failedJobsHistoryLimit=0)
+        await asyncio.sleep(3601)
+        await house.finish(Key(JOBS, "default", job(60)), "Failed")
+        await asyncio.sleep(60)
+        assert await house.names(JOBS) == [job(60)]
+        clients[0].failing = False
+        await asyncio.sleep(1000)
+        assert await house.names(JOBS) == []
+        status = (await house.get(key))["status"]
+        assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
+        assert (await house.reasons()).count("SuccessfulCreate") == 1
 
 
-def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recorded(
+async def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recorded(
     tmp_path: Path,
 ) -> None:
     """Only the controller's memory still has that Job."""
     clients, failing = _refusing_statuses()
-
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(3601)
-            assert await house.names(JOBS) == [job(60)]
-            await house.client.write(Delete(Key(JOBS, "default", job(60)), "Background"))
-            await asyncio.sleep(60)
-            clients[0].failing = False
-            await asyncio.sleep(1000)
-            assert await house.names(JOBS) == []
-            status = (await house.get(key))["status"]
-            assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
-            assert (await house.reasons()).count("SuccessfulCreate") == 1
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(3601)
+        assert await house.names(JOBS) == [job(60)]
+        await house.client.write(Delete(Key(JOBS, "default", job(60)), "Background"))
+        await asyncio.sleep(60)
+        clients[0].failing = False
+        await asyncio.sleep(1000)
+        assert await house.names(JOBS) == []
+        status = (await house.get(key))["status"]
+        assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
+        assert (await house.reasons()).count("SuccessfulCreate") == 1
 
 
 class LosesOneAnswer(LocalClient):
@@ -453,7 +390,7 @@ class LosesOneAnswer(LocalClient):
 
 @pytest.mark.parametrize("set_back", [False, True])
 @pytest.mark.parametrize("how", ["too many", "deleted"])
-def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_it(
+async def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_it(
     tmp_path: Path, how: str, set_back: bool
 ) -> None:
     """Its creation was not answered, but the watch showed the Job.
@@ -467,31 +404,28 @@ def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_
         clients.append(LosesOneAnswer(service))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
-            key = await a_cronjob(house, successfulJobsHistoryLimit=0 if how == "too many" else 9)
-            await asyncio.sleep(601)
-            if set_back:
-                house.clock.set_by(timedelta(minutes=-30))
-            clients[0].losing = True
-            before = set(await house.names(JOBS))
-            await clients[0].lost.wait()
-            (name,) = set(await house.names(JOBS)) - before
-            new = Key(JOBS, "default", name)
-            slot = (await house.get(new))["metadata"]["annotations"][SCHEDULED_AT_ANNOTATION]
-            if how == "deleted":
-                await house.client.write(Delete(new, "Background"))
-            else:
-                await house.finish(new)
-            await asyncio.sleep(30)
-            assert name not in await house.names(JOBS)
-            assert (await house.get(key))["status"]["lastScheduleTime"] == slot
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
+        key = await a_cronjob(house, successfulJobsHistoryLimit=0 if how == "too many" else 9)
+        await asyncio.sleep(601)
+        if set_back:
+            house.clock.set_by(timedelta(minutes=-30))
+        clients[0].losing = True
+        before = set(await house.names(JOBS))
+        await clients[0].lost.wait()
+        (name,) = set(await house.names(JOBS)) - before
+        new = Key(JOBS, "default", name)
+        slot = (await house.get(new))["metadata"]["annotations"][SCHEDULED_AT_ANNOTATION]
+        if how == "deleted":
+            await house.client.write(Delete(new, "Background"))
+        else:
+            await house.finish(new)
+        await asyncio.sleep(30)
+        assert name not in await house.names(JOBS)
+        assert (await house.get(key))["status"]["lastScheduleTime"] == slot
 
 
 @pytest.mark.parametrize("when", ["before the restart", "after the restart"])
-def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
+async def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
     tmp_path: Path, when: str
 ) -> None:
     """The status of a run could not be written, and its slot is before that of the last run.
@@ -505,68 +439,61 @@ def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
         clients[-1].failing = False
         return clients[-1]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
-            cronjob = await a_cronjob(house, schedule="*/10 * * * *")
-            await asyncio.sleep(1201)
-            for name in await house.names(JOBS):
-                await house.delete(Key(JOBS, "default", name))
-            house.clock.set_by(timedelta(minutes=-15))
-            clients[0].failing = True
-            await asyncio.sleep(600)
-            (name,) = await house.names(JOBS)
-            assert name == job(10)
-            status = (await house.get(cronjob))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T12:20:00Z"
-            key = Key(JOBS, "default", name)
-            if when == "before the restart":
-                await house.finish(key)
-        async with a_house(tmp_path, "cronjobs") as house:
-            # The clock of a house begins at noon plus the time of the loop; continue before it.
-            house.clock.set_by(timedelta(minutes=-15))
-            await asyncio.sleep(1)
-            if when == "after the restart":
-                await house.finish(key)
-            await asyncio.sleep(60)
-            status = (await house.get(cronjob))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T12:10:00Z"
-            await house.delete(key)
-            house.clock.set_by(timedelta(minutes=-8))
-            await asyncio.sleep(540)
-            assert await house.names(JOBS) == []
-            assert (await house.reasons()).count("SuccessfulCreate") == 3
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
+        cronjob = await a_cronjob(house, schedule="*/10 * * * *")
+        await asyncio.sleep(1201)
+        for name in await house.names(JOBS):
+            await house.delete(Key(JOBS, "default", name))
+        house.clock.set_by(timedelta(minutes=-15))
+        clients[0].failing = True
+        await asyncio.sleep(600)
+        (name,) = await house.names(JOBS)
+        assert name == job(10)
+        status = (await house.get(cronjob))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T12:20:00Z"
+        key = Key(JOBS, "default", name)
+        if when == "before the restart":
+            await house.finish(key)
+    async with a_house(tmp_path, "cronjobs") as house:
+        # The clock of a house begins at noon plus the time of the loop; continue before it.
+        house.clock.set_by(timedelta(minutes=-15))
+        await asyncio.sleep(1)
+        if when == "after the restart":
+            await house.finish(key)
+        await asyncio.sleep(60)
+        status = (await house.get(cronjob))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T12:10:00Z"
+        await house.delete(key)
+        house.clock.set_by(timedelta(minutes=-8))
+        await asyncio.sleep(540)
+        assert await house.names(JOBS) == []
+        assert (await house.reasons()).count("SuccessfulCreate") == 3
 
 
 @pytest.mark.parametrize("policy", ["Allow", "Replace"])
-def test_cronjob_commits_a_job_together_with_the_status_that_records_it(
+async def test_cronjob_commits_a_job_together_with_the_status_that_records_it(
     tmp_path: Path, policy: str
 ) -> None:
     """Whenever a Job can be read, its slot is recorded: no crash can separate them."""
     seen: list[bool] = []
+    async with a_house(tmp_path, "cronjobs", staged=True) as house:
+        key = await a_cronjob(house, concurrencyPolicy=policy)
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", staged=True) as house:
-            key = await a_cronjob(house, concurrencyPolicy=policy)
+        def recorded(deltas: Sequence[Delta[Job]]) -> None:
+            stored = house.cluster.service.store.get(key)
+            assert stored is not None
+            status = read_cronjob(stored.value).status
+            seen.extend(
+                str(status.last_schedule_time)
+                == str(slot_of(read_cronjob(stored.value), delta.new))
+                and delta.new.metadata.uid in {ref.uid for ref in status.active}
+                for delta in deltas
+                if delta.old is None and delta.new is not None
+            )
 
-            def recorded(deltas: Sequence[Delta[Job]]) -> None:
-                stored = house.cluster.service.store.get(key)
-                assert stored is not None
-                status = read_cronjob(stored.value).status
-                seen.extend(
-                    str(status.last_schedule_time)
-                    == str(slot_of(read_cronjob(stored.value), delta.new))
-                    and delta.new.metadata.uid in {ref.uid for ref in status.active}
-                    for delta in deltas
-                    if delta.old is None and delta.new is not None
-                )
-
-            house.informers.jobs.on_change(recorded)
-            await asyncio.sleep(181)
-            assert len(await house.names(JOBS)) == (3 if policy == "Allow" else 1)
-
-    run_virtual(main())
+        house.informers.jobs.on_change(recorded)
+        await asyncio.sleep(181)
+        assert len(await house.names(JOBS)) == (3 if policy == "Allow" else 1)
     assert seen == [True, True, True]
 
 
@@ -582,18 +509,15 @@ class RefusesStatus(LocalClient):
         return super().stage(op)
 
 
-def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", staged=True, client_of=RefusesStatus) as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(3660)
-            assert await house.names(JOBS) == [job(60)]
-            status = (await house.get(key))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
-            assert [reference["name"] for reference in status["active"]] == [job(60)]
-            assert (await house.reasons()).count("SuccessfulCreate") == 1
-
-    run_virtual(main())
+async def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs", staged=True, client_of=RefusesStatus) as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(3660)
+        assert await house.names(JOBS) == [job(60)]
+        status = (await house.get(key))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
+        assert [reference["name"] for reference in status["active"]] == [job(60)]
+        assert (await house.reasons()).count("SuccessfulCreate") == 1
 
 
 class RollsBack(LocalClient):
@@ -622,18 +546,15 @@ def with_uid(document: bytes) -> bytes:
     return msgspec.json.encode(body)
 
 
-def test_cronjob_runs_a_slot_whose_commit_was_rolled_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", staged=True, client_of=RollsBack) as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(3660)
-            assert await house.names(JOBS) == [job(60)]
-            status = (await house.get(key))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
-            uid = (await house.get(Key(JOBS, "default", job(60))))["metadata"]["uid"]
-            assert [reference["uid"] for reference in status["active"]] == [uid]
-
-    run_virtual(main())
+async def test_cronjob_runs_a_slot_whose_commit_was_rolled_back(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "cronjobs", staged=True, client_of=RollsBack) as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(3660)
+        assert await house.names(JOBS) == [job(60)]
+        status = (await house.get(key))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
+        uid = (await house.get(Key(JOBS, "default", job(60))))["metadata"]["uid"]
+        assert [reference["uid"] for reference in status["active"]] == [uid]
 
 
 class CountsRefusals(LateWatch):
@@ -649,20 +570,19 @@ class CountsRefusals(LateWatch):
             raise
 
 
-def test_a_sync_waits_for_its_own_writes_instead_of_conflicting_with_them(tmp_path: Path) -> None:
+async def test_a_sync_waits_for_its_own_writes_instead_of_conflicting_with_them(
+    tmp_path: Path,
+) -> None:
     clients: list[CountsRefusals] = []
 
     def late(service: Service) -> CountsRefusals:
         clients.append(CountsRefusals(service, CRONJOBS, 0.2))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", client_of=late) as house:
-            key = await a_cronjob(house)
-            await asyncio.sleep(60.35)
-            await house.finish(Key(JOBS, "default", job(1)))
-            await asyncio.sleep(1)
-            assert "active" not in (await house.get(key))["status"]
-            assert clients[0].refusals == 0
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", client_of=late) as house:
+        key = await a_cronjob(house)
+        await asyncio.sleep(60.35)
+        await house.finish(Key(JOBS, "default", job(1)))
+        await asyncio.sleep(1)
+        assert "active" not in (await house.get(key))["status"]
+        assert clients[0].refusals == 0

@@ -15,6 +15,8 @@ from onejob.virtual_time import run_virtual
 from tests.api.crd.build import NAME, a_definition, a_version, widget
 from tests.controllers.housekeeping import House, a_house
 
+pytestmark = pytest.mark.virtual_time
+
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 DEFINITION = Key(DEFINITIONS, "", NAME)
 PARTS = ("ttl", "garbage", "definitions")
@@ -128,18 +130,15 @@ def test_a_definition_that_is_deleted_and_made_again_is_followed_again(tmp_path:
     in_a_house(tmp_path, main)
 
 
-def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "definitions") as house:
-            await define(house)
-            await a_finished_widget(house, "old")
-            await a_finished_widget(house, "kept", ttl=10**6)
-            await asyncio.sleep(3600)
-        async with a_house(tmp_path, *PARTS) as house:
-            await asyncio.sleep(2)
-            assert await house.names(NAME) == ["kept"]
-
-    run_virtual(main())
+async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "definitions") as house:
+        await define(house)
+        await a_finished_widget(house, "old")
+        await a_finished_widget(house, "kept", ttl=10**6)
+        await asyncio.sleep(3600)
+    async with a_house(tmp_path, *PARTS) as house:
+        await asyncio.sleep(2)
+        assert await house.names(NAME) == ["kept"]
 
 
 @pytest.mark.parametrize(("hours", "wait"), [(2, 61), (-2, 3600 + 7200)])

@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Result, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, PODS
 from onejob.objects.pod import Pod
-from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import TEMPLATE, House, a_house
+
+pytestmark = pytest.mark.virtual_time
 
 GROUP = "example.org"
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -58,7 +61,7 @@ class RecordingDeletions(LocalClient):
         self.deletions += [op for op in ops if isinstance(op, Delete)]
 
 
-def test_controllers_name_the_uid_of_each_object_they_delete(tmp_path: Path) -> None:
+async def test_controllers_name_the_uid_of_each_object_they_delete(tmp_path: Path) -> None:
     """Without it, a new object of the same name could be deleted instead."""
     clients: list[RecordingDeletions] = []
 
@@ -75,25 +78,22 @@ def test_controllers_name_the_uid_of_each_object_they_delete(tmp_path: Path) -> 
     def ending_kept(pod: Pod) -> int | None:
         return 0 if pod.metadata.name.startswith("kept-") else None
 
-    async def main() -> None:
-        which = ("cronjobs", "jobs", "pod_gc", "namespaces", "definitions")
-        async with a_house(
-            tmp_path, *which, client_of=recording, terminated_limit=1, script=ending_kept
-        ) as house:
-            await scale_down_a_job(house)
-            assert {resource for resource, _ in sent()} == {PODS}
-            await finish_pods(house)
-            assert (PODS, "pod-0") in sent()
-            await run_cronjob(house, "replaced", concurrencyPolicy="Replace")
-            assert {name.rpartition("-")[0] for _, name in sent()} >= {"replaced"}
-            await run_cronjob(house, "kept", successfulJobsHistoryLimit=0)
-            assert {name.rpartition("-")[0] for _, name in sent()} >= {"kept"}
-            await delete_a_namespace(house)
-            assert ("configmaps", "in-it") in sent()
-            await delete_a_definition(house)
-            assert (f"widgets.{GROUP}", "a") in sent()
-
-    run_virtual(main())
+    which = ("cronjobs", "jobs", "pod_gc", "namespaces", "definitions")
+    async with a_house(
+        tmp_path, *which, client_of=recording, terminated_limit=1, script=ending_kept
+    ) as house:
+        await scale_down_a_job(house)
+        assert {resource for resource, _ in sent()} == {PODS}
+        await finish_pods(house)
+        assert (PODS, "pod-0") in sent()
+        await run_cronjob(house, "replaced", concurrencyPolicy="Replace")
+        assert {name.rpartition("-")[0] for _, name in sent()} >= {"replaced"}
+        await run_cronjob(house, "kept", successfulJobsHistoryLimit=0)
+        assert {name.rpartition("-")[0] for _, name in sent()} >= {"kept"}
+        await delete_a_namespace(house)
+        assert ("configmaps", "in-it") in sent()
+        await delete_a_definition(house)
+        assert (f"widgets.{GROUP}", "a") in sent()
 
 
 async def scale_down_a_job(house: House) -> None:

@@ -11,9 +11,10 @@ from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Patch, Propagation, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import TooManyRequests
 from tests.controllers.housekeeping import TEMPLATE, ForgetfulWatch, House, LateWatch, a_house
+
+pytestmark = pytest.mark.virtual_time
 
 CONFIG_MAPS = "configmaps"
 
@@ -49,25 +50,22 @@ def absent(kind: str = "Job", api_version: str = "batch/v1") -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "name": "nobody", "uid": "no-such-uid"}
 
 
-def test_when_the_owner_is_gone_its_dependents_and_theirs_follow(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            child = await a_config_map(house, "child", job)
-            await a_config_map(house, "grandchild", child)
-            await a_config_map(house, "stranger")
-            await asyncio.sleep(1)
-            await house.delete(job, "Background")
-            await asyncio.sleep(1)
-            assert await house.names(CONFIG_MAPS) == ["stranger"]
-            assert house.garbage is not None
-            assert house.garbage.idle
-
-    run_virtual(main())
+async def test_when_the_owner_is_gone_its_dependents_and_theirs_follow(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        child = await a_config_map(house, "child", job)
+        await a_config_map(house, "grandchild", child)
+        await a_config_map(house, "stranger")
+        await asyncio.sleep(1)
+        await house.delete(job, "Background")
+        await asyncio.sleep(1)
+        assert await house.names(CONFIG_MAPS) == ["stranger"]
+        assert house.garbage is not None
+        assert house.garbage.idle
 
 
 @pytest.mark.parametrize("kind", ["cronjobs.batch", "pods", "secrets", "namespaces", "nodes"])
-def test_every_kind_can_own(tmp_path: Path, kind: str) -> None:
+async def test_every_kind_can_own(tmp_path: Path, kind: str) -> None:
     documents: dict[str, dict[str, Any]] = {
         "cronjobs.batch": {
             "apiVersion": "batch/v1",
@@ -79,281 +77,237 @@ def test_every_kind_can_own(tmp_path: Path, kind: str) -> None:
         "namespaces": {"apiVersion": "v1", "kind": "Namespace"},
         "nodes": {"apiVersion": "v1", "kind": "Node"},
     }
-
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", "namespaces") as house:
-            namespace = "" if kind in ("namespaces", "nodes") else "default"
-            document = {**documents[kind], "metadata": {"name": "owner"}}
-            owner = await house.create(kind, document, namespace)
-            child = await a_config_map(house, "child", owner)
-            await asyncio.sleep(1)
-            assert await house.exists(child)
-            await house.delete(owner, "Background")
-            await asyncio.sleep(2)
-            assert not await house.exists(child)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", "namespaces") as house:
+        namespace = "" if kind in ("namespaces", "nodes") else "default"
+        document = {**documents[kind], "metadata": {"name": "owner"}}
+        owner = await house.create(kind, document, namespace)
+        child = await a_config_map(house, "child", owner)
+        await asyncio.sleep(1)
+        assert await house.exists(child)
+        await house.delete(owner, "Background")
+        await asyncio.sleep(2)
+        assert not await house.exists(child)
 
 
-def test_one_solid_owner_keeps_the_object_which_forgets_the_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            kept, lost = await house.a_job("kept"), await house.a_job("lost")
-            child = await a_config_map(house, "child", kept, lost)
-            await house.delete(lost, "Background")
-            await asyncio.sleep(1)
-            references = (await house.get(child))["metadata"]["ownerReferences"]
-            assert [reference["name"] for reference in references] == ["kept"]
-
-    run_virtual(main())
+async def test_one_solid_owner_keeps_the_object_which_forgets_the_others(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        kept, lost = await house.a_job("kept"), await house.a_job("lost")
+        child = await a_config_map(house, "child", kept, lost)
+        await house.delete(lost, "Background")
+        await asyncio.sleep(1)
+        references = (await house.get(child))["metadata"]["ownerReferences"]
+        assert [reference["name"] for reference in references] == ["kept"]
 
 
-def test_an_object_created_for_an_owner_that_is_already_gone_is_deleted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            child = await a_config_map(house, "child", ownerReferences=[absent()])
-            await asyncio.sleep(1)
-            assert not await house.exists(child)
-
-    run_virtual(main())
-
-
-def test_a_namesake_of_the_owner_does_not_count(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            child = await a_config_map(house, "child", job)
-            await house.delete(job, "Background")
-            await house.a_job("job")
-            await asyncio.sleep(1)
-            assert not await house.exists(child)
-
-    run_virtual(main())
-
-
-def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            foreign = absent("Workflow", "example.org/v1")
-            child = await a_config_map(house, "child", ownerReferences=[foreign])
-            await asyncio.sleep(600)
-            assert await house.exists(child)
-
-    run_virtual(main())
-
-
-def test_an_owner_in_another_namespace_is_told_of_and_counts_as_absent(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            await asyncio.sleep(1)
-            references = await owned_by(house, job)
-            child = await a_config_map(
-                house, "child", namespace="kube-public", ownerReferences=references
-            )
-            await asyncio.sleep(1)
-            assert not await house.exists(child)
-            assert "OwnerRefInvalidNamespace" in await house.reasons()
-
-    run_virtual(main())
-
-
-def test_in_the_foreground_the_owner_waits_for_dependents_that_block(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            held = await a_config_map(house, "held", job, finalizers=["example.org/keep"])
-            await a_config_map(house, "free", job)
-            await house.delete(job, "Foreground")
-            await asyncio.sleep(60)
-            assert await house.names(CONFIG_MAPS) == ["held"]
-            assert (await house.get(job))["metadata"]["finalizers"] == ["foregroundDeletion"]
-            await house.patch(held, {"metadata": {"finalizers": None}})
-            await asyncio.sleep(1)
-            assert await house.names(CONFIG_MAPS) == []
-            assert not await house.exists(job)
-
-    run_virtual(main())
-
-
-def test_in_the_foreground_a_dependent_that_does_not_block_is_not_waited_for(
+async def test_an_object_created_for_an_owner_that_is_already_gone_is_deleted(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            references = await owned_by(house, job, block=False)
-            held = await a_config_map(
-                house, "held", ownerReferences=references, finalizers=["example.org/keep"]
-            )
-            await house.delete(job, "Foreground")
-            await asyncio.sleep(1)
-            assert not await house.exists(job)
-            assert (await house.get(held))["metadata"]["deletionTimestamp"]
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage") as house:
+        child = await a_config_map(house, "child", ownerReferences=[absent()])
+        await asyncio.sleep(1)
+        assert not await house.exists(child)
 
 
-def test_a_chain_is_deleted_in_the_foreground_from_its_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            first = await a_config_map(house, "first")
-            second = await a_config_map(house, "second", first)
-            third = await a_config_map(house, "third", second, finalizers=["example.org/keep"])
-            await asyncio.sleep(1)
-            await house.delete(first, "Foreground")
-            await asyncio.sleep(1)
-            assert await house.exists(first)
-            assert "foregroundDeletion" in (await house.get(second))["metadata"]["finalizers"]
-            await house.patch(third, {"metadata": {"finalizers": None}})
-            await asyncio.sleep(1)
-            assert await house.names(CONFIG_MAPS) == []
-
-    run_virtual(main())
+async def test_a_namesake_of_the_owner_does_not_count(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        child = await a_config_map(house, "child", job)
+        await house.delete(job, "Background")
+        await house.a_job("job")
+        await asyncio.sleep(1)
+        assert not await house.exists(child)
 
 
-def test_owners_in_a_circle_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            first = await a_config_map(house, "first")
-            second = await a_config_map(house, "second", first)
-            references = await owned_by(house, second)
-            await house.patch(first, {"metadata": {"ownerReferences": references}})
-            await asyncio.sleep(1)
-            await house.delete(first, "Foreground")
-            await asyncio.sleep(60)
-            assert await house.names(CONFIG_MAPS) == []
-
-    run_virtual(main())
+async def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        foreign = absent("Workflow", "example.org/v1")
+        child = await a_config_map(house, "child", ownerReferences=[foreign])
+        await asyncio.sleep(600)
+        assert await house.exists(child)
 
 
-def test_orphans_stay_without_their_reference(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            job = await house.a_job("job")
-            child = await a_config_map(house, "child", job)
-            # Created just before the deletion, it may not be in the cache yet.
-            late = await a_config_map(house, "late", job)
-            await house.delete(job, "Orphan")
-            await asyncio.sleep(60)
-            assert not await house.exists(job)
-            for key in (child, late):
-                assert "ownerReferences" not in (await house.get(key))["metadata"]
+async def test_an_owner_in_another_namespace_is_told_of_and_counts_as_absent(
+    tmp_path: Path,
+) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        await asyncio.sleep(1)
+        references = await owned_by(house, job)
+        child = await a_config_map(
+            house, "child", namespace="kube-public", ownerReferences=references
+        )
+        await asyncio.sleep(1)
+        assert not await house.exists(child)
+        assert "OwnerRefInvalidNamespace" in await house.reasons()
 
-    run_virtual(main())
+
+async def test_in_the_foreground_the_owner_waits_for_dependents_that_block(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        held = await a_config_map(house, "held", job, finalizers=["example.org/keep"])
+        await a_config_map(house, "free", job)
+        await house.delete(job, "Foreground")
+        await asyncio.sleep(60)
+        assert await house.names(CONFIG_MAPS) == ["held"]
+        assert (await house.get(job))["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await house.patch(held, {"metadata": {"finalizers": None}})
+        await asyncio.sleep(1)
+        assert await house.names(CONFIG_MAPS) == []
+        assert not await house.exists(job)
 
 
-def test_a_dependent_that_is_noticed_late_is_orphaned_all_the_same(tmp_path: Path) -> None:
+async def test_in_the_foreground_a_dependent_that_does_not_block_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        references = await owned_by(house, job, block=False)
+        held = await a_config_map(
+            house, "held", ownerReferences=references, finalizers=["example.org/keep"]
+        )
+        await house.delete(job, "Foreground")
+        await asyncio.sleep(1)
+        assert not await house.exists(job)
+        assert (await house.get(held))["metadata"]["deletionTimestamp"]
+
+
+async def test_a_chain_is_deleted_in_the_foreground_from_its_end(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        first = await a_config_map(house, "first")
+        second = await a_config_map(house, "second", first)
+        third = await a_config_map(house, "third", second, finalizers=["example.org/keep"])
+        await asyncio.sleep(1)
+        await house.delete(first, "Foreground")
+        await asyncio.sleep(1)
+        assert await house.exists(first)
+        assert "foregroundDeletion" in (await house.get(second))["metadata"]["finalizers"]
+        await house.patch(third, {"metadata": {"finalizers": None}})
+        await asyncio.sleep(1)
+        assert await house.names(CONFIG_MAPS) == []
+
+
+async def test_owners_in_a_circle_do_not_wait_for_each_other_for_ever(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        first = await a_config_map(house, "first")
+        second = await a_config_map(house, "second", first)
+        references = await owned_by(house, second)
+        await house.patch(first, {"metadata": {"ownerReferences": references}})
+        await asyncio.sleep(1)
+        await house.delete(first, "Foreground")
+        await asyncio.sleep(60)
+        assert await house.names(CONFIG_MAPS) == []
+
+
+async def test_orphans_stay_without_their_reference(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        job = await house.a_job("job")
+        child = await a_config_map(house, "child", job)
+        # Created just before the deletion, it may not be in the cache yet.
+        late = await a_config_map(house, "late", job)
+        await house.delete(job, "Orphan")
+        await asyncio.sleep(60)
+        assert not await house.exists(job)
+        for key in (child, late):
+            assert "ownerReferences" not in (await house.get(key))["metadata"]
+
+
+async def test_a_dependent_that_is_noticed_late_is_orphaned_all_the_same(tmp_path: Path) -> None:
     def late(service: Service) -> LateWatch:
         return LateWatch(service, CONFIG_MAPS, 0.05)
 
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", client_of=late) as house:
-            job = await house.a_job("job")
-            child = await a_config_map(house, "child", job)
-            await house.delete(job, "Orphan")
-            await asyncio.sleep(60)
-            assert not await house.exists(job)
-            assert "ownerReferences" not in (await house.get(child))["metadata"]
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", client_of=late) as house:
+        job = await house.a_job("job")
+        child = await a_config_map(house, "child", job)
+        await house.delete(job, "Orphan")
+        await asyncio.sleep(60)
+        assert not await house.exists(job)
+        assert "ownerReferences" not in (await house.get(child))["metadata"]
 
 
-def test_an_owner_does_not_wait_for_a_pod_that_went_unseen(tmp_path: Path) -> None:
+async def test_an_owner_does_not_wait_for_a_pod_that_went_unseen(tmp_path: Path) -> None:
     """The Pod cache does not keep finished Pods, so a relist cannot detect a deleted one by it."""
 
     def forgetful(service: Service) -> ForgetfulWatch:
         return ForgetfulWatch(service, PODS)
 
-    async def main() -> None:
-        async with a_house(
-            tmp_path, "garbage", "jobs", script=lambda pod: 0, client_of=forgetful
-        ) as house:
-            job = await house.a_job("job")
-            await asyncio.sleep(10)
-            assert len(await house.names(PODS)) == 1
-            await house.delete(job, "Foreground")
-            await asyncio.sleep(60)
-            assert await house.names(PODS) == []
-            assert not await house.exists(job)
-
-    run_virtual(main())
+    async with a_house(
+        tmp_path, "garbage", "jobs", script=lambda pod: 0, client_of=forgetful
+    ) as house:
+        job = await house.a_job("job")
+        await asyncio.sleep(10)
+        assert len(await house.names(PODS)) == 1
+        await house.delete(job, "Foreground")
+        await asyncio.sleep(60)
+        assert await house.names(PODS) == []
+        assert not await house.exists(job)
 
 
 @pytest.mark.parametrize(
     ("propagation", "pods_left"), [("", 2), ("Background", 0), ("Foreground", 0), ("Orphan", 2)]
 )
-def test_deleting_a_running_job(tmp_path: Path, propagation: Propagation, pods_left: int) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", "jobs", script=lambda pod: None) as house:
-            job = await house.a_job("job", parallelism=2, completions=2)
-            await asyncio.sleep(10)
-            assert len(await house.names(PODS)) == 2
-            await house.delete(job, propagation)
-            await asyncio.sleep(60)
-            assert not await house.exists(job)
-            pods = await house.all_of(PODS)
-            assert len(pods) == pods_left
-            assert all("finalizers" not in pod["metadata"] for pod in pods)
-            assert all("ownerReferences" not in pod["metadata"] for pod in pods)
-
-    run_virtual(main())
-
-
-def test_a_deleted_cronjob_takes_its_jobs_and_their_pods_along(tmp_path: Path) -> None:
-    async def main() -> None:
-        everything = ("garbage", "jobs", "cronjobs")
-        async with a_house(tmp_path, *everything, script=lambda pod: None) as house:
-            template = {"spec": {"template": TEMPLATE}}
-            document = {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "metadata": {"name": "tick"},
-                "spec": {"schedule": "* * * * *", "jobTemplate": template},
-            }
-            key = await house.create(CRONJOBS, document)
-            await asyncio.sleep(130)
-            assert len(await house.names(PODS)) == 2
-            await house.delete(key)
-            await asyncio.sleep(60)
-            assert await house.names(JOBS) == []
-            assert await house.names(PODS) == []
-
-    run_virtual(main())
+async def test_deleting_a_running_job(
+    tmp_path: Path, propagation: Propagation, pods_left: int
+) -> None:
+    async with a_house(tmp_path, "garbage", "jobs", script=lambda pod: None) as house:
+        job = await house.a_job("job", parallelism=2, completions=2)
+        await asyncio.sleep(10)
+        assert len(await house.names(PODS)) == 2
+        await house.delete(job, propagation)
+        await asyncio.sleep(60)
+        assert not await house.exists(job)
+        pods = await house.all_of(PODS)
+        assert len(pods) == pods_left
+        assert all("finalizers" not in pod["metadata"] for pod in pods)
+        assert all("ownerReferences" not in pod["metadata"] for pod in pods)
 
 
-def test_what_became_garbage_while_nobody_looked_is_found_at_the_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path) as house:
-            job, other = await house.a_job("job"), await house.a_job("other")
-            await a_config_map(house, "child", job)
-            await a_config_map(house, "child-of-other", other)
-            await house.delete(job, "Background")
-            await house.delete(other, "Foreground")
-        async with a_house(tmp_path, "garbage") as house:
-            await asyncio.sleep(1)
-            assert await house.names(CONFIG_MAPS) == []
-            assert await house.names(JOBS) == []
+async def test_a_deleted_cronjob_takes_its_jobs_and_their_pods_along(tmp_path: Path) -> None:
+    everything = ("garbage", "jobs", "cronjobs")
+    async with a_house(tmp_path, *everything, script=lambda pod: None) as house:
+        template = {"spec": {"template": TEMPLATE}}
+        document = {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "tick"},
+            "spec": {"schedule": "* * * * *", "jobTemplate": template},
+        }
+        key = await house.create(CRONJOBS, document)
+        await asyncio.sleep(130)
+        assert len(await house.names(PODS)) == 2
+        await house.delete(key)
+        await asyncio.sleep(60)
+        assert await house.names(JOBS) == []
+        assert await house.names(PODS) == []
 
-    run_virtual(main())
+
+async def test_what_became_garbage_while_nobody_looked_is_found_at_the_start(
+    tmp_path: Path,
+) -> None:
+    async with a_house(tmp_path) as house:
+        job, other = await house.a_job("job"), await house.a_job("other")
+        await a_config_map(house, "child", job)
+        await a_config_map(house, "child-of-other", other)
+        await house.delete(job, "Background")
+        await house.delete(other, "Foreground")
+    async with a_house(tmp_path, "garbage") as house:
+        await asyncio.sleep(1)
+        assert await house.names(CONFIG_MAPS) == []
+        assert await house.names(JOBS) == []
 
 
-def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage") as house:
-            assert house.garbage is not None
-            await asyncio.sleep(1)
-            before = len(house.garbage)
-            job = await house.a_job("job")
-            for number in range(20):
-                await a_config_map(house, f"child-{number}", job)
-            await asyncio.sleep(1)
-            assert len(house.garbage) == before + 21
-            await house.delete(job, "Background")
-            await asyncio.sleep(1)
-            assert len(house.garbage) == before
-
-    run_virtual(main())
+async def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage") as house:
+        assert house.garbage is not None
+        await asyncio.sleep(1)
+        before = len(house.garbage)
+        job = await house.a_job("job")
+        for number in range(20):
+            await a_config_map(house, f"child-{number}", job)
+        await asyncio.sleep(1)
+        assert len(house.garbage) == before + 21
+        await house.delete(job, "Background")
+        await asyncio.sleep(1)
+        assert len(house.garbage) == before
 
 
 class Meddling(LocalClient):
@@ -387,7 +341,7 @@ FREED: dict[str, Any] = {"metadata": {"ownerReferences": None}}
         ([LABELLED, FREED], True, 2),
     ],
 )
-def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
+async def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
     tmp_path: Path, changes: list[dict[str, Any]], survives: bool, tries: int
 ) -> None:
     clients: list[Meddling] = []
@@ -396,34 +350,28 @@ def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
         clients.append(Meddling(service, *changes))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", client_of=meddling) as house:
-            child = await a_config_map(house, "child", ownerReferences=[absent()])
-            await asyncio.sleep(10)
-            assert await house.exists(child) is survives
-            assert len(clients[0].deletions) == tries
-            assert all(deletion.uid for deletion in clients[0].deletions)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", client_of=meddling) as house:
+        child = await a_config_map(house, "child", ownerReferences=[absent()])
+        await asyncio.sleep(10)
+        assert await house.exists(child) is survives
+        assert len(clients[0].deletions) == tries
+        assert all(deletion.uid for deletion in clients[0].deletions)
 
 
-def test_garbage_deletes_an_object_that_keeps_changing(tmp_path: Path) -> None:
+async def test_garbage_deletes_an_object_that_keeps_changing(tmp_path: Path) -> None:
     changes = [{"metadata": {"labels": {"turn": str(turn)}}} for turn in range(12)]
 
-    async def main() -> None:
-        def meddling(service: Service) -> Meddling:
-            return Meddling(service, *changes)
+    def meddling(service: Service) -> Meddling:
+        return Meddling(service, *changes)
 
-        async with a_house(tmp_path, "garbage", client_of=meddling) as house:
-            child = await a_config_map(house, "child", ownerReferences=[absent()])
-            await asyncio.sleep(60)
-            assert not await house.exists(child)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", client_of=meddling) as house:
+        child = await a_config_map(house, "child", ownerReferences=[absent()])
+        await asyncio.sleep(60)
+        assert not await house.exists(child)
 
 
 @pytest.mark.parametrize("moment", ["before the patch", "after the patch"])
-def test_garbage_spares_an_object_adopted_while_its_owners_are_unblocked(
+async def test_garbage_spares_an_object_adopted_while_its_owners_are_unblocked(
     tmp_path: Path, moment: str
 ) -> None:
     """The dependent waits for one of its own, so its owner is unblocked before it is deleted."""
@@ -448,25 +396,22 @@ def test_garbage_spares_an_object_adopted_while_its_owners_are_unblocked(
         clients.append(Adopting(service))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", client_of=adopting) as house:
-            first = await a_config_map(house, "first")
-            await a_config_map(house, "middle", first)
-            references = await owned_by(house, middle)
-            # In a circle: the middle one is owned by the first and owns it.
-            await house.patch(first, {"metadata": {"ownerReferences": references}})
-            solid = await house.a_job("solid")
-            await asyncio.sleep(1)
-            owners = [*(await house.get(middle))["metadata"]["ownerReferences"]]
-            adopted = [*owners, *await owned_by(house, solid)]
-            clients[0].adopt = {"metadata": {"ownerReferences": adopted}}
-            await house.delete(first, "Foreground")
-            await asyncio.sleep(60)
-            assert clients[0].adopt is None
-            references = (await house.get(middle))["metadata"]["ownerReferences"]
-            assert [reference["name"] for reference in references] == ["solid"]
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", client_of=adopting) as house:
+        first = await a_config_map(house, "first")
+        await a_config_map(house, "middle", first)
+        references = await owned_by(house, middle)
+        # In a circle: the middle one is owned by the first and owns it.
+        await house.patch(first, {"metadata": {"ownerReferences": references}})
+        solid = await house.a_job("solid")
+        await asyncio.sleep(1)
+        owners = [*(await house.get(middle))["metadata"]["ownerReferences"]]
+        adopted = [*owners, *await owned_by(house, solid)]
+        clients[0].adopt = {"metadata": {"ownerReferences": adopted}}
+        await house.delete(first, "Foreground")
+        await asyncio.sleep(60)
+        assert clients[0].adopt is None
+        references = (await house.get(middle))["metadata"]["ownerReferences"]
+        assert [reference["name"] for reference in references] == ["solid"]
 
 
 class Busy(LocalClient):
@@ -481,19 +426,16 @@ class Busy(LocalClient):
         return await super().write(op)
 
 
-def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", client_of=Busy) as house:
-            child = await a_config_map(house, "child", ownerReferences=[absent()])
-            await asyncio.sleep(10)
-            assert not await house.exists(child)
-            errors = "garbagecollector_controller_resources_sync_error_total"
-            assert house.metrics.value(errors) == 3
-
-    run_virtual(main())
+async def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "garbage", client_of=Busy) as house:
+        child = await a_config_map(house, "child", ownerReferences=[absent()])
+        await asyncio.sleep(10)
+        assert not await house.exists(child)
+        errors = "garbagecollector_controller_resources_sync_error_total"
+        assert house.metrics.value(errors) == 3
 
 
-def test_thousands_of_owners_are_looked_up_and_dropped_without_holding_others_up(
+async def test_thousands_of_owners_are_looked_up_and_dropped_without_holding_others_up(
     tmp_path: Path,
 ) -> None:
     longest = gets = 0
@@ -511,15 +453,12 @@ def test_thousands_of_owners_are_looked_up_and_dropped_without_holding_others_up
         nonlocal gets
         gets = 0
 
-    async def main() -> None:
-        async with a_house(tmp_path, "garbage", client_of=Counting) as house:
-            job = await house.a_job("job")
-            (solid,) = await owned_by(house, job)
-            lost = [{**absent(), "uid": f"no-such-uid-{number}"} for number in range(1000)]
-            owned = await a_config_map(house, "owned", ownerReferences=[*lost, solid])
-            await asyncio.sleep(1)
-            assert (await house.get(owned))["metadata"]["ownerReferences"] == [solid]
-            assert house.cluster.service.worker.runs == 1
-
-    run_virtual(main())
+    async with a_house(tmp_path, "garbage", client_of=Counting) as house:
+        job = await house.a_job("job")
+        (solid,) = await owned_by(house, job)
+        lost = [{**absent(), "uid": f"no-such-uid-{number}"} for number in range(1000)]
+        owned = await a_config_map(house, "owned", ownerReferences=[*lost, solid])
+        await asyncio.sleep(1)
+        assert (await house.get(owned))["metadata"]["ownerReferences"] == [solid]
+        assert house.cluster.service.worker.runs == 1
     assert 100 <= longest <= 110

@@ -78,7 +78,7 @@ def test_a_cronjob_and_a_namespace_leave_nothing_behind(tmp_path: Path) -> None:
     assert grown(first, last) == {}
 
 
-def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
+async def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
     """Neither logs nor anything else, except empty folders that the next Pods will use.
 
     In real time, with processes.
@@ -88,21 +88,18 @@ def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
     def folders() -> set[str]:
         return {path.name for path in pods.iterdir()} - {"scratch"}
 
-    async def main() -> None:
-        settings = Settings(tmp_path, NodeOptions(name="node", pods_end_with_server=True))
-        plane = await ControlPlane.start(settings)
-        try:
-            for number in range(3):
-                await plane.client.write(Create(JOBS, "default", _talker(f"talker-{number}")))
-            await until_true(folders)
-            await until_true(lambda: not any(map(plane.store.count, (JOBS, PODS))))
-            await until_true(lambda: not folders())
-            left = [path for path in pods.rglob("*") if not path.is_dir()]
-            assert left == []
-        finally:
-            await plane.stop()
-
-    asyncio.run(main())
+    settings = Settings(tmp_path, NodeOptions(name="node", pods_end_with_server=True))
+    plane = await ControlPlane.start(settings)
+    try:
+        for number in range(3):
+            await plane.client.write(Create(JOBS, "default", _talker(f"talker-{number}")))
+        await until_true(folders)
+        await until_true(lambda: not any(map(plane.store.count, (JOBS, PODS))))
+        await until_true(lambda: not folders())
+        left = [path for path in pods.rglob("*") if not path.is_dir()]
+        assert left == []
+    finally:
+        await plane.stop()
 
 
 def grown(before: Holdings, after: Holdings) -> dict[str, tuple[int, int]]:

@@ -22,7 +22,9 @@ from onejob.controllers.selection import (
 )
 from onejob.node.options import NodeOptions
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
+
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.mark.parametrize(
@@ -58,35 +60,31 @@ def test_the_command_names_what_is_wrong(
     assert errors.count("\n") == 1
 
 
-def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[dict[str, Any]]:
+async def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[dict[str, Any]]:
     """Return the objects of a kind, a minute after a Job was created."""
-
-    async def main() -> list[dict[str, Any]]:
-        plane = await ControlPlane.start(
-            Settings(folder, NodeOptions(runtime="simulated"), **settings),
-            World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
-        )
-        try:
-            await plane.client.write(a_job("j", completions=1, parallelism=1))
-            await asyncio.sleep(60)
-            page = await plane.client.list(Selection(resource))
-            return [msgspec.json.decode(item) for item in page.documents]
-        finally:
-            await plane.stop()
-
-    return run_virtual(main())
+    plane = await ControlPlane.start(
+        Settings(folder, NodeOptions(runtime="simulated"), **settings),
+        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
+    )
+    try:
+        await plane.client.write(a_job("j", completions=1, parallelism=1))
+        await asyncio.sleep(60)
+        page = await plane.client.list(Selection(resource))
+        return [msgspec.json.decode(item) for item in page.documents]
+    finally:
+        await plane.stop()
 
 
-def test_nobody_acts_on_jobs_without_their_controller(tmp_path: Path) -> None:
-    (job,) = _after_a_minute(tmp_path, "jobs.batch", controllers=ALL - {JOB})
+async def test_nobody_acts_on_jobs_without_their_controller(tmp_path: Path) -> None:
+    (job,) = await _after_a_minute(tmp_path, "jobs.batch", controllers=ALL - {JOB})
     assert job["status"] == {}
 
 
-def test_pods_wait_where_there_is_no_node(tmp_path: Path) -> None:
-    (pod,) = _after_a_minute(tmp_path, "pods", with_node=False)
+async def test_pods_wait_where_there_is_no_node(tmp_path: Path) -> None:
+    (pod,) = await _after_a_minute(tmp_path, "pods", with_node=False)
     assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert "nodeName" not in pod["spec"]
 
 
-def test_no_node_registers_itself_where_there_is_none(tmp_path: Path) -> None:
-    assert _after_a_minute(tmp_path, "nodes", with_node=False) == []
+async def test_no_node_registers_itself_where_there_is_none(tmp_path: Path) -> None:
+    assert await _after_a_minute(tmp_path, "nodes", with_node=False) == []

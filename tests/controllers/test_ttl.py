@@ -14,10 +14,11 @@ from onejob.client.base import Delete, Op, Patch, Written
 from onejob.client.local import LocalClient
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Conflict
 from tests.controllers.housekeeping import House, LateWatch, a_house
 from tests.harness import checked
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def a_finished_job(house: House, name: str = "job", **spec: Any) -> Key:
@@ -36,104 +37,91 @@ async def a_finished_pod(house: House, name: str = "pod", **spec: Any) -> Key:
     return key
 
 
-def test_a_finished_job_is_deleted_when_its_time_is_over_and_not_before(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
-            await asyncio.sleep(59.5)
-            assert await house.exists(key)
-            await asyncio.sleep(1)
-            assert not await house.exists(key)
-            name = "ttl_after_finished_controller_job_deletion_duration_seconds"
-            assert house.metrics.value(name) == 1
-
-    run_virtual(main())
+async def test_a_finished_job_is_deleted_when_its_time_is_over_and_not_before(
+    tmp_path: Path,
+) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+        await asyncio.sleep(59.5)
+        assert await house.exists(key)
+        await asyncio.sleep(1)
+        assert not await house.exists(key)
+        name = "ttl_after_finished_controller_job_deletion_duration_seconds"
+        assert house.metrics.value(name) == 1
 
 
 @pytest.mark.parametrize("condition", ["Complete", "Failed"])
-def test_a_ttl_of_zero_deletes_at_once_whatever_the_outcome(tmp_path: Path, condition: str) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await house.a_job("job", ttlSecondsAfterFinished=0)
-            await asyncio.sleep(3600)
-            assert await house.exists(key), "it has not finished"
-            await house.finish(key, condition)
-            await asyncio.sleep(1)
-            assert not await house.exists(key)
-
-    run_virtual(main())
-
-
-def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            raised = await a_finished_job(house, "raised", ttlSecondsAfterFinished=60)
-            lowered = await a_finished_job(house, "lowered", ttlSecondsAfterFinished=600)
-            added = await a_finished_job(house, "added")
-            removed = await a_finished_job(house, "removed", ttlSecondsAfterFinished=60)
-            await asyncio.sleep(30)
-            await house.patch(raised, {"spec": {"ttlSecondsAfterFinished": 120}})
-            await house.patch(lowered, {"spec": {"ttlSecondsAfterFinished": 10}})
-            await house.patch(added, {"spec": {"ttlSecondsAfterFinished": 40}})
-            await house.patch(removed, {"spec": {"ttlSecondsAfterFinished": None}})
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == ["added", "raised", "removed"]
-            await asyncio.sleep(40)
-            assert await house.names(JOBS) == ["raised", "removed"]
-            await asyncio.sleep(60)
-            assert await house.names(JOBS) == ["removed"]
-            await asyncio.sleep(10**5)
-            assert await house.names(JOBS) == ["removed"]
-
-    run_virtual(main())
+async def test_a_ttl_of_zero_deletes_at_once_whatever_the_outcome(
+    tmp_path: Path, condition: str
+) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await house.a_job("job", ttlSecondsAfterFinished=0)
+        await asyncio.sleep(3600)
+        assert await house.exists(key), "it has not finished"
+        await house.finish(key, condition)
+        await asyncio.sleep(1)
+        assert not await house.exists(key)
 
 
-def test_a_job_that_finished_at_the_zero_time_stays_until_it_says_when_it_did(
+async def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        raised = await a_finished_job(house, "raised", ttlSecondsAfterFinished=60)
+        lowered = await a_finished_job(house, "lowered", ttlSecondsAfterFinished=600)
+        added = await a_finished_job(house, "added")
+        removed = await a_finished_job(house, "removed", ttlSecondsAfterFinished=60)
+        await asyncio.sleep(30)
+        await house.patch(raised, {"spec": {"ttlSecondsAfterFinished": 120}})
+        await house.patch(lowered, {"spec": {"ttlSecondsAfterFinished": 10}})
+        await house.patch(added, {"spec": {"ttlSecondsAfterFinished": 40}})
+        await house.patch(removed, {"spec": {"ttlSecondsAfterFinished": None}})
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == ["added", "raised", "removed"]
+        await asyncio.sleep(40)
+        assert await house.names(JOBS) == ["raised", "removed"]
+        await asyncio.sleep(60)
+        assert await house.names(JOBS) == ["removed"]
+        await asyncio.sleep(10**5)
+        assert await house.names(JOBS) == ["removed"]
+
+
+async def test_a_job_that_finished_at_the_zero_time_stays_until_it_says_when_it_did(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            client = checked(house.cluster.service)
-            key = await house.a_job("job", ttlSecondsAfterFinished=60)
-            end = {"status": "True", "lastTransitionTime": "0001-01-01T00:00:00Z"}
-            conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
-            body = {"status": {"startTime": house.stamp(), "conditions": conditions}}
-            await client.write(Patch(key, msgspec.json.encode(body), "merge", "status"))
-            await asyncio.sleep(100)
-            assert await house.exists(key)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        client = checked(house.cluster.service)
+        key = await house.a_job("job", ttlSecondsAfterFinished=60)
+        end = {"status": "True", "lastTransitionTime": "0001-01-01T00:00:00Z"}
+        conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
+        body = {"status": {"startTime": house.stamp(), "conditions": conditions}}
+        await client.write(Patch(key, msgspec.json.encode(body), "merge", "status"))
+        await asyncio.sleep(100)
+        assert await house.exists(key)
 
 
-def test_an_end_in_the_last_year_of_the_calendar_does_not_stop_the_clean_up(tmp_path: Path) -> None:
+async def test_an_end_in_the_last_year_of_the_calendar_does_not_stop_the_clean_up(
+    tmp_path: Path,
+) -> None:
     """An error here would end the informer, and with it every controller that follows Jobs."""
-
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            odd = await house.a_job("odd", ttlSecondsAfterFinished=60)
-            end = {"status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}
-            conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
-            status = {"startTime": house.stamp(), "conditions": conditions}
-            await house.patch(odd, {"status": status}, "status")
-            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
-            await asyncio.sleep(61)
-            assert await house.exists(odd)
-            assert not await house.exists(key)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        odd = await house.a_job("odd", ttlSecondsAfterFinished=60)
+        end = {"status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}
+        conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
+        status = {"startTime": house.stamp(), "conditions": conditions}
+        await house.patch(odd, {"status": status}, "status")
+        key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+        await asyncio.sleep(61)
+        assert await house.exists(odd)
+        assert not await house.exists(key)
 
 
-def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
-            await asyncio.sleep(50)
-            await house.delete(key)
-            await house.a_job("job", ttlSecondsAfterFinished=60)
-            await asyncio.sleep(3600)
-            assert await house.exists(key)
-
-    run_virtual(main())
+async def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+        await asyncio.sleep(50)
+        await house.delete(key)
+        await house.a_job("job", ttlSecondsAfterFinished=60)
+        await asyncio.sleep(3600)
+        assert await house.exists(key)
 
 
 class Recreating(LocalClient):
@@ -154,7 +142,7 @@ class Recreating(LocalClient):
 
 
 @pytest.mark.parametrize("resource", [JOBS, PODS])
-def test_ttl_spares_a_namesake_created_just_before_the_deletion(
+async def test_ttl_spares_a_namesake_created_just_before_the_deletion(
     tmp_path: Path, resource: str
 ) -> None:
     clients: list[Recreating] = []
@@ -163,207 +151,174 @@ def test_ttl_spares_a_namesake_created_just_before_the_deletion(
         clients.append(Recreating(service))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage", client_of=recreating) as house:
-            finished = a_finished_job if resource == JOBS else a_finished_pod
-            key = await finished(house, "name", ttlSecondsAfterFinished=10)
-            uid = (await house.get(key))["metadata"]["uid"]
+    async with a_house(tmp_path, "ttl", "garbage", client_of=recreating) as house:
+        finished = a_finished_job if resource == JOBS else a_finished_pod
+        key = await finished(house, "name", ttlSecondsAfterFinished=10)
+        uid = (await house.get(key))["metadata"]["uid"]
 
-            async def replace() -> None:
-                await house.client.write(Delete(key, "Background", grace_seconds=0))
-                create = house.a_job if resource == JOBS else house.a_pod
-                await create("name", ttlSecondsAfterFinished=10)
+        async def replace() -> None:
+            await house.client.write(Delete(key, "Background", grace_seconds=0))
+            create = house.a_job if resource == JOBS else house.a_pod
+            await create("name", ttlSecondsAfterFinished=10)
 
-            clients[0].replace = replace
-            await asyncio.sleep(3600)
-            assert clients[0].refused == 1
-            metadata = (await house.get(key))["metadata"]
-            assert metadata["uid"] != uid
-            assert "deletionTimestamp" not in metadata
-
-    run_virtual(main())
+        clients[0].replace = replace
+        await asyncio.sleep(3600)
+        assert clients[0].refused == 1
+        metadata = (await house.get(key))["metadata"]
+        assert metadata["uid"] != uid
+        assert "deletionTimestamp" not in metadata
 
 
-def test_finalizers_are_honoured(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await a_finished_job(
-                house,
-                metadata={"finalizers": ["example.org/keep"]},
-                ttlSecondsAfterFinished=10,
-            )
-            await asyncio.sleep(3600)
-            metadata = (await house.get(key))["metadata"]
-            assert metadata["deletionTimestamp"] == "2026-01-01T12:00:10Z"
-            assert metadata["finalizers"] == ["example.org/keep"]
-            await house.patch(key, {"metadata": {"finalizers": None}})
-            assert not await house.exists(key)
-
-    run_virtual(main())
+async def test_finalizers_are_honoured(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await a_finished_job(
+            house,
+            metadata={"finalizers": ["example.org/keep"]},
+            ttlSecondsAfterFinished=10,
+        )
+        await asyncio.sleep(3600)
+        metadata = (await house.get(key))["metadata"]
+        assert metadata["deletionTimestamp"] == "2026-01-01T12:00:10Z"
+        assert metadata["finalizers"] == ["example.org/keep"]
+        await house.patch(key, {"metadata": {"finalizers": None}})
+        assert not await house.exists(key)
 
 
-def test_the_pods_of_an_expired_job_go_with_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        everything = ("ttl", "garbage", "jobs")
-        async with a_house(tmp_path, *everything, script=lambda pod: 0) as house:
-            key = await house.a_job("job", ttlSecondsAfterFinished=30, completions=3)
-            await asyncio.sleep(20)
-            assert (await house.get(key))["status"]["succeeded"] == 3
-            await asyncio.sleep(30)
-            assert await house.names(JOBS) == []
-            assert await house.names(PODS) == []
-
-    run_virtual(main())
+async def test_the_pods_of_an_expired_job_go_with_it(tmp_path: Path) -> None:
+    everything = ("ttl", "garbage", "jobs")
+    async with a_house(tmp_path, *everything, script=lambda pod: 0) as house:
+        key = await house.a_job("job", ttlSecondsAfterFinished=30, completions=3)
+        await asyncio.sleep(20)
+        assert (await house.get(key))["status"]["succeeded"] == 3
+        await asyncio.sleep(30)
+        assert await house.names(JOBS) == []
+        assert await house.names(PODS) == []
 
 
-def test_a_job_with_an_owner_expires_all_the_same(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            owner = await house.a_job("owner")
-            uid = (await house.get(owner))["metadata"]["uid"]
-            reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": uid}
-            await a_finished_job(
-                house, metadata={"ownerReferences": [reference]}, ttlSecondsAfterFinished=5
-            )
-            await asyncio.sleep(6)
-            assert await house.names(JOBS) == ["owner"]
-
-    run_virtual(main())
+async def test_a_job_with_an_owner_expires_all_the_same(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        owner = await house.a_job("owner")
+        uid = (await house.get(owner))["metadata"]["uid"]
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": uid}
+        await a_finished_job(
+            house, metadata={"ownerReferences": [reference]}, ttlSecondsAfterFinished=5
+        )
+        await asyncio.sleep(6)
+        assert await house.names(JOBS) == ["owner"]
 
 
-def test_a_clock_set_forward_is_noticed_within_the_minute(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
-            await asyncio.sleep(1)
-            house.clock.set_by(timedelta(hours=2))
-            await asyncio.sleep(61)
-            assert not await house.exists(key)
-
-    run_virtual(main())
+async def test_a_clock_set_forward_is_noticed_within_the_minute(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
+        await asyncio.sleep(1)
+        house.clock.set_by(timedelta(hours=2))
+        await asyncio.sleep(61)
+        assert not await house.exists(key)
 
 
-def test_a_clock_set_back_makes_the_job_wait_for_its_time(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
-            await asyncio.sleep(1)
-            house.clock.set_by(timedelta(hours=-2))
-            await asyncio.sleep(3600 + 7200 - 2)
-            assert await house.exists(key)
-            await asyncio.sleep(2)
-            assert not await house.exists(key)
-
-    run_virtual(main())
+async def test_a_clock_set_back_makes_the_job_wait_for_its_time(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
+        await asyncio.sleep(1)
+        house.clock.set_by(timedelta(hours=-2))
+        await asyncio.sleep(3600 + 7200 - 2)
+        assert await house.exists(key)
+        await asyncio.sleep(2)
+        assert not await house.exists(key)
 
 
-def test_ttl_warns_once_a_minute_about_jobs_that_finished_in_the_future(
+async def test_ttl_warns_once_a_minute_about_jobs_that_finished_in_the_future(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> list[str]:
         messages = [record.getMessage() for record in caplog.records]
         return [message for message in messages if "finished in the future" in message]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            await asyncio.sleep(10)
-            await a_finished_job(house, "present", ttlSecondsAfterFinished=60)
-            await asyncio.sleep(1)
-            assert warnings() == []
-            house.clock.set_by(timedelta(hours=2))
-            ahead = house.ending()
-            house.clock.set_by(timedelta(hours=-2))
-            for name in ("first", "second"):
-                key = await house.a_job(name, ttlSecondsAfterFinished=60)
-                await house.patch(key, ahead, "status")
-            await asyncio.sleep(1)
-            assert warnings() == [
-                "jobs.batch/default/first finished in the future, at 2026-01-01T14:00:11Z: is a "
-                "clock wrong? It is kept until 2026-01-01T14:01:11Z"
-            ]
-            await asyncio.sleep(60)
-            third = await house.a_job("third", ttlSecondsAfterFinished=60)
-            await house.patch(third, ahead, "status")
-            await asyncio.sleep(1)
-            assert len(warnings()) == 2
-            assert await house.names(JOBS) == ["first", "second", "third"]
-            await asyncio.sleep(7200)
-            assert await house.names(JOBS) == []
-
-    run_virtual(main())
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        await asyncio.sleep(10)
+        await a_finished_job(house, "present", ttlSecondsAfterFinished=60)
+        await asyncio.sleep(1)
+        assert warnings() == []
+        house.clock.set_by(timedelta(hours=2))
+        ahead = house.ending()
+        house.clock.set_by(timedelta(hours=-2))
+        for name in ("first", "second"):
+            key = await house.a_job(name, ttlSecondsAfterFinished=60)
+            await house.patch(key, ahead, "status")
+        await asyncio.sleep(1)
+        assert warnings() == [
+            "jobs.batch/default/first finished in the future, at 2026-01-01T14:00:11Z: is a "
+            "clock wrong? It is kept until 2026-01-01T14:01:11Z"
+        ]
+        await asyncio.sleep(60)
+        third = await house.a_job("third", ttlSecondsAfterFinished=60)
+        await house.patch(third, ahead, "status")
+        await asyncio.sleep(1)
+        assert len(warnings()) == 2
+        assert await house.names(JOBS) == ["first", "second", "third"]
+        await asyncio.sleep(7200)
+        assert await house.names(JOBS) == []
 
 
-def test_a_finished_pod_expires_by_its_own_ttl(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl") as house:
-            await a_finished_pod(house, "soon", ttlSecondsAfterFinished=10)
-            await a_finished_pod(house, "never")
-            await house.a_pod("running", ttlSecondsAfterFinished=0)
-            await asyncio.sleep(9)
-            assert await house.names(PODS) == ["never", "running", "soon"]
-            await asyncio.sleep(2)
-            assert await house.names(PODS) == ["never", "running"]
-
-    run_virtual(main())
+async def test_a_finished_pod_expires_by_its_own_ttl(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl") as house:
+        await a_finished_pod(house, "soon", ttlSecondsAfterFinished=10)
+        await a_finished_pod(house, "never")
+        await house.a_pod("running", ttlSecondsAfterFinished=0)
+        await asyncio.sleep(9)
+        assert await house.names(PODS) == ["never", "running", "soon"]
+        await asyncio.sleep(2)
+        assert await house.names(PODS) == ["never", "running"]
 
 
 @pytest.mark.parametrize(
     ("gate", "left"),
     [("TTLAfterFinished", ["job"]), ("TTLAfterFinishedPods", ["pod"])],
 )
-def test_a_closed_gate_keeps_what_it_guards(tmp_path: Path, gate: str, left: list[str]) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            await house.a_job("job", ttlSecondsAfterFinished=0)
-            await house.a_pod("pod", ttlSecondsAfterFinished=0)
-        gates = FeatureGates({gate: False})
-        async with a_house(tmp_path, "ttl", "garbage", gates=gates) as house:
-            await house.finish(Key(JOBS, "default", "job"))
-            await house.patch(
-                Key(PODS, "default", "pod"), {"status": {"phase": "Failed"}}, "status"
-            )
-            await asyncio.sleep(3600)
-            assert await house.names(JOBS) + await house.names(PODS) == left
-
-    run_virtual(main())
+async def test_a_closed_gate_keeps_what_it_guards(
+    tmp_path: Path, gate: str, left: list[str]
+) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        await house.a_job("job", ttlSecondsAfterFinished=0)
+        await house.a_pod("pod", ttlSecondsAfterFinished=0)
+    gates = FeatureGates({gate: False})
+    async with a_house(tmp_path, "ttl", "garbage", gates=gates) as house:
+        await house.finish(Key(JOBS, "default", "job"))
+        await house.patch(Key(PODS, "default", "pod"), {"status": {"phase": "Failed"}}, "status")
+        await asyncio.sleep(3600)
+        assert await house.names(JOBS) + await house.names(PODS) == left
 
 
-def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path) as house:
-            await a_finished_job(house, "old", ttlSecondsAfterFinished=60)
-            await a_finished_job(house, "kept", ttlSecondsAfterFinished=10**6)
-            await asyncio.sleep(3600)
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == ["kept"]
-            assert house.ttl is not None
-            assert len(house.ttl) == 1
-
-    run_virtual(main())
+async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
+    async with a_house(tmp_path) as house:
+        await a_finished_job(house, "old", ttlSecondsAfterFinished=60)
+        await a_finished_job(house, "kept", ttlSecondsAfterFinished=10**6)
+        await asyncio.sleep(3600)
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == ["kept"]
+        assert house.ttl is not None
+        assert len(house.ttl) == 1
 
 
-def test_a_backlog_is_deleted_without_holding_up_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path) as house:
-            names = [f"old-{number}" for number in range(2000)]
-            await house.many_finished_jobs(names, ttlSecondsAfterFinished=1)
-            last = Key(JOBS, "default", names[-1])
-            other = await house.create(
-                "configmaps",
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}},
-            )
-            await asyncio.sleep(60)
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            turns = 0
-            while await house.exists(last):
-                await house.patch(other, {"data": {"turns": str(turns)}})
-                turns += 1
-            assert turns >= 50, "at least one turn in forty deletions"
-            await asyncio.sleep(1)
-            assert await house.names(JOBS) == []
-
-    run_virtual(main())
+async def test_a_backlog_is_deleted_without_holding_up_others(tmp_path: Path) -> None:
+    async with a_house(tmp_path) as house:
+        names = [f"old-{number}" for number in range(2000)]
+        await house.many_finished_jobs(names, ttlSecondsAfterFinished=1)
+        last = Key(JOBS, "default", names[-1])
+        other = await house.create(
+            "configmaps",
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}},
+        )
+        await asyncio.sleep(60)
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        turns = 0
+        while await house.exists(last):
+            await house.patch(other, {"data": {"turns": str(turns)}})
+            turns += 1
+        assert turns >= 50, "at least one turn in forty deletions"
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == []
 
 
 class CountingReads(LocalClient):
@@ -376,93 +331,78 @@ class CountingReads(LocalClient):
         return await super().get(key)
 
 
-def test_jobs_that_wait_are_not_looked_at_until_their_time(tmp_path: Path) -> None:
+async def test_jobs_that_wait_are_not_looked_at_until_their_time(tmp_path: Path) -> None:
     clients: list[CountingReads] = []
 
     def counting(service: Service) -> CountingReads:
         clients.append(CountingReads(service))
         return clients[0]
 
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", client_of=counting) as house:
-            await house.many_finished_jobs(
-                [f"job-{number}" for number in range(500)], ttlSecondsAfterFinished=86400
-            )
-            await asyncio.sleep(86390)
-            assert house.ttl is not None
-            assert len(house.ttl) == 500
-            assert clients[0].reads == 0
-            await asyncio.sleep(20)
-            assert clients[0].reads == 500
-
-    run_virtual(main())
+    async with a_house(tmp_path, "ttl", client_of=counting) as house:
+        await house.many_finished_jobs(
+            [f"job-{number}" for number in range(500)], ttlSecondsAfterFinished=86400
+        )
+        await asyncio.sleep(86390)
+        assert house.ttl is not None
+        assert len(house.ttl) == 500
+        assert clients[0].reads == 0
+        await asyncio.sleep(20)
+        assert clients[0].reads == 500
 
 
-def test_a_ttl_raised_at_the_last_moment_is_seen_by_the_final_look(tmp_path: Path) -> None:
+async def test_a_ttl_raised_at_the_last_moment_is_seen_by_the_final_look(tmp_path: Path) -> None:
     def late(service: Service) -> LateWatch:
         return LateWatch(service, JOBS, 0.5)
 
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage", client_of=late) as house:
-            key = await a_finished_job(house, ttlSecondsAfterFinished=10)
-            await asyncio.sleep(9.9)
-            await house.patch(key, {"spec": {"ttlSecondsAfterFinished": 100}})
-            await asyncio.sleep(80)
-            assert await house.exists(key)
-            await asyncio.sleep(20)
-            assert not await house.exists(key)
-
-    run_virtual(main())
+    async with a_house(tmp_path, "ttl", "garbage", client_of=late) as house:
+        key = await a_finished_job(house, ttlSecondsAfterFinished=10)
+        await asyncio.sleep(9.9)
+        await house.patch(key, {"spec": {"ttlSecondsAfterFinished": 100}})
+        await asyncio.sleep(80)
+        assert await house.exists(key)
+        await asyncio.sleep(20)
+        assert not await house.exists(key)
 
 
-def test_a_job_that_does_not_say_when_it_finished_waits_until_it_does(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await house.a_job("job", ttlSecondsAfterFinished=10)
-            ending = house.ending()
-            for condition in ending["status"]["conditions"]:
-                del condition["lastTransitionTime"]
-            await house.patch(key, ending, "status")
-            await asyncio.sleep(3600)
-            assert await house.exists(key)
-            conditions = house.ending()["status"]["conditions"]
-            await house.patch(key, {"status": {"conditions": conditions}}, "status")
-            await asyncio.sleep(11)
-            assert not await house.exists(key)
-
-    run_virtual(main())
+async def test_a_job_that_does_not_say_when_it_finished_waits_until_it_does(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await house.a_job("job", ttlSecondsAfterFinished=10)
+        ending = house.ending()
+        for condition in ending["status"]["conditions"]:
+            del condition["lastTransitionTime"]
+        await house.patch(key, ending, "status")
+        await asyncio.sleep(3600)
+        assert await house.exists(key)
+        conditions = house.ending()["status"]["conditions"]
+        await house.patch(key, {"status": {"conditions": conditions}}, "status")
+        await asyncio.sleep(11)
+        assert not await house.exists(key)
 
 
 @pytest.mark.parametrize(("condition", "seconds"), [("Complete", 10), ("Failed", 100)])
-def test_a_ttl_by_outcome_counts_before_the_general_one(
+async def test_a_ttl_by_outcome_counts_before_the_general_one(
     tmp_path: Path, condition: str, seconds: int
 ) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            key = await house.a_job("job", ttlSecondsAfterFinished=50)
-            annotations = {
-                "onejob.dev/ttl-seconds-after-success": "10",
-                "onejob.dev/ttl-seconds-after-failure": "100",
-            }
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        key = await house.a_job("job", ttlSecondsAfterFinished=50)
+        annotations = {
+            "onejob.dev/ttl-seconds-after-success": "10",
+            "onejob.dev/ttl-seconds-after-failure": "100",
+        }
+        await house.patch(key, {"metadata": {"annotations": annotations}})
+        await house.finish(key, condition)
+        await asyncio.sleep(seconds - 0.5)
+        assert await house.exists(key)
+        await asyncio.sleep(1)
+        assert not await house.exists(key)
+
+
+async def test_a_ttl_of_one_outcome_says_nothing_of_the_other(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "ttl", "garbage") as house:
+        for name, text in (("kept", "10"), ("unreadable", "soon")):
+            key = await house.a_job(name)
+            annotations = {"onejob.dev/ttl-seconds-after-success": text}
             await house.patch(key, {"metadata": {"annotations": annotations}})
-            await house.finish(key, condition)
-            await asyncio.sleep(seconds - 0.5)
+            await house.finish(key, "Failed" if name == "kept" else "Complete")
+            await asyncio.sleep(3600)
             assert await house.exists(key)
-            await asyncio.sleep(1)
-            assert not await house.exists(key)
-
-    run_virtual(main())
-
-
-def test_a_ttl_of_one_outcome_says_nothing_of_the_other(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_house(tmp_path, "ttl", "garbage") as house:
-            for name, text in (("kept", "10"), ("unreadable", "soon")):
-                key = await house.a_job(name)
-                annotations = {"onejob.dev/ttl-seconds-after-success": text}
-                await house.patch(key, {"metadata": {"annotations": annotations}})
-                await house.finish(key, "Failed" if name == "kept" else "Complete")
-                await asyncio.sleep(3600)
-                assert await house.exists(key)
-
-    run_virtual(main())

@@ -32,25 +32,22 @@ class Somebody:
 Test: TypeAlias = Callable[[Requests, Somebody], Awaitable[None]]
 
 
-def with_rule(folder: Path, rule: dict[str, Any], test: Test) -> None:
-    with_rules(folder, [rule], test)
+async def with_rule(folder: Path, rule: dict[str, Any], test: Test) -> None:
+    await with_rules(folder, [rule], test)
 
 
-def with_rules(folder: Path, rules: list[dict[str, Any]], test: Test) -> None:
-    async def main() -> None:
-        async with a_server(folder) as requests, asyncio.timeout(60):
-            await requests.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})
-            role = {"metadata": {"name": "little"}, "rules": rules}
-            await requests.ok("POST", f"{RBAC}/roles", role)
-            binding = {
-                "metadata": {"name": "little"},
-                "roleRef": {"kind": "Role", "name": "little"},
-                "subjects": [{"kind": "User", "name": "somebody"}],
-            }
-            await requests.ok("POST", f"{RBAC}/rolebindings", binding)
-            await test(requests, Somebody(requests))
-
-    asyncio.run(main())
+async def with_rules(folder: Path, rules: list[dict[str, Any]], test: Test) -> None:
+    async with a_server(folder) as requests, asyncio.timeout(60):
+        await requests.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})
+        role = {"metadata": {"name": "little"}, "rules": rules}
+        await requests.ok("POST", f"{RBAC}/roles", role)
+        binding = {
+            "metadata": {"name": "little"},
+            "roleRef": {"kind": "Role", "name": "little"},
+            "subjects": [{"kind": "User", "name": "somebody"}],
+        }
+        await requests.ok("POST", f"{RBAC}/rolebindings", binding)
+        await test(requests, Somebody(requests))
 
 
 def rule(group: str, resource: str, *verbs: str, **more: Any) -> dict[str, Any]:
@@ -70,7 +67,7 @@ def job(*, command: Sequence[str] = ("true",), **metadata: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("query", ["", "&force=true", "&dryRun=All"])
-def test_to_patch_is_not_to_create_by_applying(tmp_path: Path, query: str) -> None:
+async def test_to_patch_is_not_to_create_by_applying(tmp_path: Path, query: str) -> None:
     async def test(requests: Requests, somebody: Somebody) -> None:
         await requests.ok("POST", f"{A}/configmaps", config_map("there"))
         for name, code in (("there", 200), ("new", 403)):
@@ -84,19 +81,19 @@ def test_to_patch_is_not_to_create_by_applying(tmp_path: Path, query: str) -> No
         )
         assert (await requests("GET", f"{A}/configmaps/new"))[0] == 404
 
-    with_rule(tmp_path, rule("", "configmaps", "get", "patch", "update"), test)
+    await with_rule(tmp_path, rule("", "configmaps", "get", "patch", "update"), test)
 
 
-def test_who_may_create_may_create_by_applying(tmp_path: Path) -> None:
+async def test_who_may_create_may_create_by_applying(tmp_path: Path) -> None:
     async def test(requests: Requests, somebody: Somebody) -> None:
         path = f"{A}/configmaps/new?fieldManager=x"
         applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
         assert (await somebody("PATCH", path, applied, content_type=APPLY))[0] == 201
 
-    with_rule(tmp_path, rule("", "configmaps", "create", "patch"), test)
+    await with_rule(tmp_path, rule("", "configmaps", "create", "patch"), test)
 
 
-def test_a_large_object_is_not_created_by_applying_either(tmp_path: Path) -> None:
+async def test_a_large_object_is_not_created_by_applying_either(tmp_path: Path) -> None:
     """Large objects are decided in another thread."""
 
     async def test(requests: Requests, somebody: Somebody) -> None:
@@ -105,10 +102,10 @@ def test_a_large_object_is_not_created_by_applying_either(tmp_path: Path) -> Non
         assert (await somebody("PATCH", path, applied, content_type=APPLY))[0] == 403
         assert (await requests("GET", f"{A}/configmaps/new"))[0] == 404
 
-    with_rule(tmp_path, rule("", "configmaps", "patch"), test)
+    await with_rule(tmp_path, rule("", "configmaps", "patch"), test)
 
 
-def test_a_job_that_names_a_config_map_does_not_show_it(tmp_path: Path) -> None:
+async def test_a_job_that_names_a_config_map_does_not_show_it(tmp_path: Path) -> None:
     """A rerun copies its parameters: only for users who may read them."""
 
     async def test(requests: Requests, somebody: Somebody) -> None:
@@ -123,10 +120,10 @@ def test_a_job_that_names_a_config_map_does_not_show_it(tmp_path: Path) -> None:
         code, answer = await requests("GET", "/ui/api/jobs/a/j/rerun")
         assert (code, SECRET_TEXT in str(answer)) == (200, True)
 
-    with_rule(tmp_path, rule("batch", "jobs", "get", "create"), test)
+    await with_rule(tmp_path, rule("batch", "jobs", "get", "create"), test)
 
 
-def test_a_job_that_cannot_be_repeated_is_an_answer_and_no_error_of_the_server(
+async def test_a_job_that_cannot_be_repeated_is_an_answer_and_no_error_of_the_server(
     tmp_path: Path,
 ) -> None:
     """Annotations and numbers of a Job are chosen by its creator."""
@@ -154,7 +151,7 @@ def test_a_job_that_cannot_be_repeated_is_an_answer_and_no_error_of_the_server(
             assert code == wanted, (name, answer)
 
     allowed = rule("", "configmaps", "get")
-    with_rules(tmp_path, [rule("batch", "jobs", "get", "create"), allowed], test)
+    await with_rules(tmp_path, [rule("batch", "jobs", "get", "create"), allowed], test)
 
 
 #: Field selectors, and whether they select the one object that the rule names.
@@ -172,7 +169,7 @@ SELECTORS = {
 }
 
 
-def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path) -> None:
+async def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path) -> None:
     async def test(requests: Requests, somebody: Somebody) -> None:
         for name in ("mine", "other"):
             await requests.ok("POST", f"{A}/configmaps", config_map(name))
@@ -190,11 +187,11 @@ def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path
     named = rule(
         "", "configmaps", "get", "list", "watch", "deletecollection", resourceNames=["mine"]
     )
-    with_rule(tmp_path, named, test)
+    await with_rule(tmp_path, named, test)
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_only_who_may_do_everything_has_a_role_gather_or_end_that(
+async def test_only_who_may_do_everything_has_a_role_gather_or_end_that(
     tmp_path: Path, ended: bool
 ) -> None:
     """A role that no longer aggregates keeps rules that are later removed from its sources."""
@@ -224,7 +221,7 @@ def test_only_who_may_do_everything_has_a_role_gather_or_end_that(
         assert "must have cluster-admin privileges to use the aggregationRule" in answer["message"]
         await requests.ok("PATCH", path, change, content_type=merge)
 
-    with_rules(tmp_path, [], test)
+    await with_rules(tmp_path, [], test)
 
 
 WEB_SOCKET = {
@@ -238,7 +235,7 @@ WEB_SOCKET = {
 
 @pytest.mark.parametrize("upgrade", [{}, WEB_SOCKET])
 @pytest.mark.parametrize("subresource", ["exec", "attach", "portforward"])
-def test_to_read_is_not_to_run_commands(
+async def test_to_read_is_not_to_run_commands(
     tmp_path: Path, subresource: str, upgrade: dict[str, str]
 ) -> None:
     """WebSockets begin with a GET, and many roles grant `get` on everything."""
@@ -255,14 +252,14 @@ def test_to_read_is_not_to_run_commands(
             'in API group "" in the namespace "a"',
         )
 
-    with_rule(tmp_path, rule("*", "*", "get", "list", "watch"), test)
+    await with_rule(tmp_path, rule("*", "*", "get", "list", "watch"), test)
 
 
 CERTIFICATES = f"/apis/{CSR_GROUP}/v1/{CSR}"
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_request_for_a_certificate_says_who_made_it(tmp_path: Path, applied: bool) -> None:
+async def test_a_request_for_a_certificate_says_who_made_it(tmp_path: Path, applied: bool) -> None:
     """Signers of such requests rely on it."""
     asked = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
     claimed = {"username": "onejob-admin", "groups": ["system:masters"], "extra": {"a": ["b"]}}
@@ -296,4 +293,4 @@ def test_a_request_for_a_certificate_says_who_made_it(tmp_path: Path, applied: b
             changed = await requests.ok("PUT", f"{CERTIFICATES}/mine", body)
             assert changed["spec"] == wanted
 
-    with_rules(tmp_path, [], test)
+    await with_rules(tmp_path, [], test)

@@ -16,9 +16,11 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, Expired, InternalError
 from tests.node.support import an_api
+
+pytestmark = pytest.mark.virtual_time
 
 
 @dataclass
@@ -89,15 +91,13 @@ async def listening(folder: Path) -> AsyncIterator[Listener]:
         await asyncio.gather(following, return_exceptions=True)
 
 
-def in_virtual_time(folder: Path, test: Callable[[Listener], Coroutine[Any, Any, None]]) -> None:
+async def in_virtual_time(
+    folder: Path, test: Callable[[Listener], Coroutine[Any, Any, None]]
+) -> None:
     errors: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, error: errors.append(error))
-        async with listening(folder) as listener:
-            await test(listener)
-
-    run_virtual(main())
+    asyncio.get_running_loop().set_exception_handler(lambda loop, error: errors.append(error))
+    async with listening(folder) as listener:
+        await test(listener)
     assert errors == []
 
 
@@ -105,7 +105,7 @@ def _key(name: str) -> Key:
     return Key(PODS, "default", name)
 
 
-def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Path) -> None:
+async def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         await listener.report("a", "Succeeded")
@@ -115,10 +115,10 @@ def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Path) -> 
         assert pod is not None
         assert pod.spec.node_name == "node"
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
+async def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         assert listener.told == [("a", "Pending")]
@@ -128,10 +128,10 @@ def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
         assert pod is not None
         assert (pod.phase, pod.spec.node_name) == ("Running", "node")
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
+async def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         for number in range(30):
@@ -142,10 +142,10 @@ def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
         # Delivered in between, not at the end.
         assert listener.told.index(("a", "Running")) in range(15, 25)
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_path: Path) -> None:
+async def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         await listener.client.write(Delete(_key("a"), grace_seconds=0))
@@ -153,10 +153,10 @@ def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_path: 
         assert listener.told == [("a", "Pending"), ("a", None)]
         assert listener.informer.cache.get(_key("a")) is None
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
+async def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         for number in range(250):
             await listener.create(f"pod-{number}")
@@ -165,7 +165,7 @@ def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
         nodes = {pod.spec.node_name for pod in listener.informer.cache}
         assert nodes == {"node"}
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
         {"conditions": [{"type": "Ready", "status": "False"}]},
     ],
 )
-def test_what_happens_while_a_pod_runs_is_told_at_once(
+async def test_what_happens_while_a_pod_runs_is_told_at_once(
     tmp_path: Path, news: dict[str, Any]
 ) -> None:
     async def test(listener: Listener) -> None:
@@ -184,20 +184,17 @@ def test_what_happens_while_a_pod_runs_is_told_at_once(
         await asyncio.sleep(0.01)
         assert listener.told == [("a", "Pending"), ("a", "Running")]
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_nobody_is_told_of_anything_once_the_informer_has_ended(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with listening(tmp_path) as listener:
-            await listener.place_and_run("a")
-        await asyncio.sleep(5)
-        assert listener.told == [("a", "Pending")]
-
-    run_virtual(main())
+async def test_nobody_is_told_of_anything_once_the_informer_has_ended(tmp_path: Path) -> None:
+    async with listening(tmp_path) as listener:
+        await listener.place_and_run("a")
+    await asyncio.sleep(5)
+    assert listener.told == [("a", "Pending")]
 
 
-def test_relist_discards_deferred_events_of_a_pod_that_ended(tmp_path: Path) -> None:
+async def test_relist_discards_deferred_events_of_a_pod_that_ended(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         async def end() -> None:
             await listener.report("a", "Succeeded")
@@ -210,10 +207,10 @@ def test_relist_discards_deferred_events_of_a_pod_that_ended(tmp_path: Path) -> 
         assert pod is not None
         assert pod.phase == "Succeeded"
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_relist_discards_deferred_events_of_a_pod_that_is_gone(tmp_path: Path) -> None:
+async def test_relist_discards_deferred_events_of_a_pod_that_is_gone(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         async def delete() -> None:
             await listener.client.write(Delete(_key("a"), grace_seconds=0))
@@ -226,10 +223,10 @@ def test_relist_discards_deferred_events_of_a_pod_that_is_gone(tmp_path: Path) -
         assert listener.informer.cache.get(_key("a")) is None
         assert not listener.informer.has_deferred
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)
 
 
-def test_watch_continues_after_the_last_event_when_it_fails(tmp_path: Path) -> None:
+async def test_watch_continues_after_the_last_event_when_it_fails(tmp_path: Path) -> None:
     """From its start, the cache would go back in time and handlers would act twice."""
 
     async def test(listener: Listener) -> None:
@@ -241,4 +238,4 @@ def test_watch_continues_after_the_last_event_when_it_fails(tmp_path: Path) -> N
         await asyncio.sleep(5)
         assert listener.told == [("a", "Pending"), ("a", "Pending"), ("b", "Pending")]
 
-    in_virtual_time(tmp_path, test)
+    await in_virtual_time(tmp_path, test)

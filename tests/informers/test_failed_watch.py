@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from onejob.client.base import Create, Delete, Selection, WatchEvent
 from onejob.client.local import LocalClient
@@ -12,9 +13,11 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import InternalError
 from tests.node.support import an_api
+
+pytestmark = pytest.mark.virtual_time
 
 
 class FailingWatches(LocalClient):
@@ -38,34 +41,29 @@ class FailingWatches(LocalClient):
                 raise InternalError("the server failed")
 
 
-def test_informer_resumes_after_the_last_event_when_a_watch_fails(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path, virtual_clock(), in_this_thread=True) as api:
-            client = FailingWatches(api)
-            informer: Informer[Pod] = Informer(
-                client, Selection(PODS), read_pod, lambda pod: pod.key
-            )
-            heard: list[tuple[str, bool]] = []
+async def test_informer_resumes_after_the_last_event_when_a_watch_fails(tmp_path: Path) -> None:
+    async with an_api(tmp_path, virtual_clock(), in_this_thread=True) as api:
+        client = FailingWatches(api)
+        informer: Informer[Pod] = Informer(client, Selection(PODS), read_pod, lambda pod: pod.key)
+        heard: list[tuple[str, bool]] = []
 
-            def hear(deltas: Sequence[Delta[Pod]]) -> None:
-                heard.extend((delta.key.name, delta.new is not None) for delta in deltas)
+        def hear(deltas: Sequence[Delta[Pod]]) -> None:
+            heard.extend((delta.key.name, delta.new is not None) for delta in deltas)
 
-            informer.on_change(hear)
-            following = asyncio.create_task(informer.run())
-            await informer.synced()
-            await api.write(Create(PODS, "default", _pod("a")))
-            await api.write(Delete(Key(PODS, "default", "a"), grace_seconds=0))
-            await asyncio.sleep(1)
-            client.failing.set()
-            written = await api.write(Create(PODS, "default", _pod("b")))
-            await asyncio.sleep(1)
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-            # Not from the list: that would show the deleted Pod once more.
-            assert client.resumed_from[1:] == [written.revision]
-            assert heard == [("a", True), ("a", False), ("b", True)]
-
-    run_virtual(main())
+        informer.on_change(hear)
+        following = asyncio.create_task(informer.run())
+        await informer.synced()
+        await api.write(Create(PODS, "default", _pod("a")))
+        await api.write(Delete(Key(PODS, "default", "a"), grace_seconds=0))
+        await asyncio.sleep(1)
+        client.failing.set()
+        written = await api.write(Create(PODS, "default", _pod("b")))
+        await asyncio.sleep(1)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        # Not from the list: that would show the deleted Pod once more.
+        assert client.resumed_from[1:] == [written.revision]
+        assert heard == [("a", True), ("a", False), ("b", True)]
 
 
 def _pod(name: str) -> bytes:

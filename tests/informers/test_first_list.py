@@ -15,9 +15,11 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Expired, InternalError
 from tests.node.support import an_api
+
+pytestmark = pytest.mark.virtual_time
 
 NAMES = tuple("abcdefgh")
 
@@ -112,87 +114,72 @@ async def following(scene: Scene) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_what_is_written_after_the_beginning_is_seen_as_a_change(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_scene(tmp_path) as scene:
-            await scene.informer.begin()
-            # On the present page, on a later one, and on none.
-            for name in ("a", "g"):
-                await scene.delete(name)
-            await scene.label(["h"], "changed")
-            await scene.create("x")
-            listed: list[tuple[str, set[str]]] = []
-            scene.informer.on_relist(lambda _: listed.append((scene.cached, scene.labels())))
-            async with following(scene):
-                await scene.informer.synced()
-                assert listed == [("abcdefgh", {""})], "as it was at the beginning"
-                await scene.informer.reached(scene.client._service.store.revision)
-                assert scene.cached == "bcdefhx"
-                assert scene.labels() == {"", "changed"}
-            assert scene.told == [
-                *((name, True) for name in NAMES),
-                *(("a", False), ("g", False), ("h", True), ("x", True)),
-            ]
-
-    run_virtual(main())
-
-
-def test_others_have_their_turn_during_the_first_list(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_scene(tmp_path) as scene, following(scene):
-            sizes = []
-            while scene.cached != "abcdefgh":
-                sizes.append(len(scene.cached))
-                await asyncio.sleep(0)
-            assert {2, 3, 5, 6} <= set(sizes)
+async def test_what_is_written_after_the_beginning_is_seen_as_a_change(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.informer.begin()
+        # On the present page, on a later one, and on none.
+        for name in ("a", "g"):
+            await scene.delete(name)
+        await scene.label(["h"], "changed")
+        await scene.create("x")
+        listed: list[tuple[str, set[str]]] = []
+        scene.informer.on_relist(lambda _: listed.append((scene.cached, scene.labels())))
+        async with following(scene):
             await scene.informer.synced()
-            assert scene.calls == 5, "a call for what was listed in one turn"
-
-    run_virtual(main())
-
-
-def test_a_beginning_that_fails_is_made_up_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_scene(tmp_path) as scene:
-            scene.client.lists_fail = 2
-            await scene.informer.begin()
-            async with following(scene):
-                await scene.informer.synced()
-            assert scene.cached == "abcdefgh"
-
-    run_virtual(main())
+            assert listed == [("abcdefgh", {""})], "as it was at the beginning"
+            await scene.informer.reached(scene.client._service.store.revision)
+            assert scene.cached == "bcdefhx"
+            assert scene.labels() == {"", "changed"}
+        assert scene.told == [
+            *((name, True) for name in NAMES),
+            *(("a", False), ("g", False), ("h", True), ("x", True)),
+        ]
 
 
-def test_a_first_list_that_fails_half_way_is_made_anew(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_scene(tmp_path) as scene:
-            await scene.informer.begin()
-            scene.client.lists_fail = 1
-            async with following(scene):
-                while not scene.cached:  # noqa: ASYNC110 (each turn lists some)
-                    await asyncio.sleep(0)
-                await scene.delete("a")
-                await scene.informer.synced()
-                assert scene.cached == "bcdefgh"
-            assert scene.told.count(("a", True)) == 1
-            assert scene.told[-1] == ("a", False)
-
-    run_virtual(main())
+async def test_others_have_their_turn_during_the_first_list(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene, following(scene):
+        sizes = []
+        while scene.cached != "abcdefgh":
+            sizes.append(len(scene.cached))
+            await asyncio.sleep(0)
+        assert {2, 3, 5, 6} <= set(sizes)
+        await scene.informer.synced()
+        assert scene.calls == 5, "a call for what was listed in one turn"
 
 
-def test_nobody_sees_half_of_a_list_that_is_made_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_scene(tmp_path) as scene:
-            scene.client.watches_expire = 1
-            await scene.informer.begin()
-            await scene.label(NAMES, "new")
-            seen: list[set[str]] = []
-            async with following(scene):
-                await scene.informer.synced()
-                while scene.labels() != {"new"}:
-                    seen.append(scene.labels())
-                    await asyncio.sleep(0)
-            assert len(seen) >= 3, "the list was made again, of three pages"
-            assert all(labels == {""} for labels in seen)
+async def test_a_beginning_that_fails_is_made_up_for(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.client.lists_fail = 2
+        await scene.informer.begin()
+        async with following(scene):
+            await scene.informer.synced()
+        assert scene.cached == "abcdefgh"
 
-    run_virtual(main())
+
+async def test_a_first_list_that_fails_half_way_is_made_anew(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.informer.begin()
+        scene.client.lists_fail = 1
+        async with following(scene):
+            while not scene.cached:  # noqa: ASYNC110 (each turn lists some)
+                await asyncio.sleep(0)
+            await scene.delete("a")
+            await scene.informer.synced()
+            assert scene.cached == "bcdefgh"
+        assert scene.told.count(("a", True)) == 1
+        assert scene.told[-1] == ("a", False)
+
+
+async def test_nobody_sees_half_of_a_list_that_is_made_again(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.client.watches_expire = 1
+        await scene.informer.begin()
+        await scene.label(NAMES, "new")
+        seen: list[set[str]] = []
+        async with following(scene):
+            await scene.informer.synced()
+            while scene.labels() != {"new"}:
+                seen.append(scene.labels())
+                await asyncio.sleep(0)
+        assert len(seen) >= 3, "the list was made again, of three pages"
+        assert all(labels == {""} for labels in seen)

@@ -15,8 +15,9 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.names import TRACKING, TRACKING_NAMES
-from onejob.virtual_time import run_virtual
 from tests.job.terms import Term, a_term, settled
+
+pytestmark = pytest.mark.virtual_time
 
 TODAY = {True: "", False: "JobTrackingWithFinalizers=false"}
 ANNOTATED = {
@@ -72,31 +73,9 @@ async def leave(term: Term, job: Key, how: str) -> None:
 @pytest.mark.parametrize("gates", [TODAY, ANNOTATED], ids=["today", "annotation"])
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("at_switch", ["running", "ended", "failed", "orphaned"])
-def test_tracking_may_be_switched_in_any_order(
+async def test_tracking_may_be_switched_in_any_order(
     tmp_path: Path, gates: dict[bool, str], order: tuple[bool, ...], at_switch: str
 ) -> None:
-    async def main() -> None:
-        jobs: dict[Key, bool] = {}
-        for number, on in enumerate(order):
-            async with a_term(tmp_path, gates[on], script=for_ever) as term:
-                await settled()
-                for job, made_on in jobs.items():
-                    # By today's rule, Pods started without a finalizer are not counted.
-                    counted = made_on or not on or gates is ANNOTATED
-                    await check(term, job, counted=counted, tracked=on)
-                job = await term.cluster.create_job(f"runs-{number}", completions=2, parallelism=2)
-                jobs[job] = on
-                await settled()
-                await leave(term, job, at_switch)
-        for on in (True, False):
-            async with a_term(tmp_path, gates[on], script=lambda pod: 0) as term:
-                if at_switch != "orphaned":
-                    for job in jobs:
-                        await term.cluster.until_finished(job, within=600)
-                await settled()
-                held = [pod.metadata.name for pod in await term.cluster.pods() if is_tracked(pod)]
-                assert held == [], "all has ended, and nobody is held"
-
     async def check(term: Term, job: Key, *, counted: bool, tracked: bool) -> None:
         """Check that Pods of earlier terms have no finalizer, or a Job that will count them."""
         if at_switch == "orphaned":
@@ -113,12 +92,31 @@ def test_tracking_may_be_switched_in_any_order(
         if found.finished or not tracked:
             assert not any(map(is_tracked, await term.pods_of(job.name)))
 
-    run_virtual(main())
+    jobs: dict[Key, bool] = {}
+    for number, on in enumerate(order):
+        async with a_term(tmp_path, gates[on], script=for_ever) as term:
+            await settled()
+            for job, made_on in jobs.items():
+                # By today's rule, Pods started without a finalizer are not counted.
+                counted = made_on or not on or gates is ANNOTATED
+                await check(term, job, counted=counted, tracked=on)
+            job = await term.cluster.create_job(f"runs-{number}", completions=2, parallelism=2)
+            jobs[job] = on
+            await settled()
+            await leave(term, job, at_switch)
+    for on in (True, False):
+        async with a_term(tmp_path, gates[on], script=lambda pod: 0) as term:
+            if at_switch != "orphaned":
+                for job in jobs:
+                    await term.cluster.until_finished(job, within=600)
+            await settled()
+            held = [pod.metadata.name for pod in await term.cluster.pods() if is_tracked(pod)]
+            assert held == [], "all has ended, and nobody is held"
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("at_switch", ["running", "ended", "failed", "deleted"])
-def test_managed_by_may_be_switched_in_any_order(
+async def test_managed_by_may_be_switched_in_any_order(
     tmp_path: Path, order: tuple[bool, ...], at_switch: str
 ) -> None:
     """Pods started for another controller's Job while the gate was off lose their finalizer.
@@ -126,25 +124,21 @@ def test_managed_by_may_be_switched_in_any_order(
     They must not keep it forever once the gate is on again.
     """
     job = Key(JOBS, "default", "runs")
-
-    async def main() -> None:
-        # Created while the gate is on: where it is off, a new Job loses the field.
-        async with a_term(tmp_path, MANAGED[True]) as term:
-            await term.cluster.create_job(
-                "runs", managedBy=THEIRS, completions=100, parallelism=2, backoffLimit=100
-            )
-        for on in order:
-            async with a_term(tmp_path, MANAGED[on], script=for_ever) as term:
-                await settled()
-                assert held_in_vain(await term.pods_of("runs")) == []
-                await leave(term, job, at_switch)
-        async with a_term(tmp_path, MANAGED[True], script=lambda pod: 0) as term:
+    # Created while the gate is on: where it is off, a new Job loses the field.
+    async with a_term(tmp_path, MANAGED[True]) as term:
+        await term.cluster.create_job(
+            "runs", managedBy=THEIRS, completions=100, parallelism=2, backoffLimit=100
+        )
+    for on in order:
+        async with a_term(tmp_path, MANAGED[on], script=for_ever) as term:
             await settled()
-            pods = await term.pods_of("runs")
-            assert held_in_vain(pods) == []
-            assert all(pod.terminal for pod in pods), "the node has ended the rest"
-
-    run_virtual(main())
+            assert held_in_vain(await term.pods_of("runs")) == []
+            await leave(term, job, at_switch)
+    async with a_term(tmp_path, MANAGED[True], script=lambda pod: 0) as term:
+        await settled()
+        pods = await term.pods_of("runs")
+        assert held_in_vain(pods) == []
+        assert all(pod.terminal for pod in pods), "the node has ended the rest"
 
 
 def held_in_vain(pods: list[Pod]) -> list[str]:
@@ -152,75 +146,64 @@ def held_in_vain(pods: list[Pod]) -> list[str]:
     return [p.metadata.name for p in pods if is_tracked(p) and (p.terminal or p.metadata.deleting)]
 
 
-def test_pods_of_another_controller_keep_their_finalizer(tmp_path: Path) -> None:
+async def test_pods_of_another_controller_keep_their_finalizer(tmp_path: Path) -> None:
     """It may be the same finalizer, but it is theirs to remove."""
-
-    async def main() -> None:
-        async with a_term(tmp_path) as term:
-            job = await term.cluster.create_job("theirs", managedBy=THEIRS)
-            uid = (await term.document(job))["metadata"]["uid"]
-            reference = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": "theirs",
-                "uid": uid,
-                "controller": True,
-            }
-            document = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": "p",
-                    "finalizers": [TRACKING],
-                    "ownerReferences": [reference],
-                },
-                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]},
-            }
-            await term.cluster.client.write(Create(PODS, "default", msgspec.json.encode(document)))
-            body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
-            pod = Key(PODS, "default", "p")
-            await term.cluster.client.write(Patch(pod, body, "strategic", "status"))
-            await settled()
-            assert [is_tracked(pod) for pod in await term.cluster.pods()] == [True]
-
-    run_virtual(main())
+    async with a_term(tmp_path) as term:
+        job = await term.cluster.create_job("theirs", managedBy=THEIRS)
+        uid = (await term.document(job))["metadata"]["uid"]
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "theirs",
+            "uid": uid,
+            "controller": True,
+        }
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "p",
+                "finalizers": [TRACKING],
+                "ownerReferences": [reference],
+            },
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]},
+        }
+        await term.cluster.client.write(Create(PODS, "default", msgspec.json.encode(document)))
+        body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
+        pod = Key(PODS, "default", "p")
+        await term.cluster.client.write(Patch(pod, body, "strategic", "status"))
+        await settled()
+        assert [is_tracked(pod) for pod in await term.cluster.pods()] == [True]
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_a_limit_of_failed_pods_does_not_defeat_the_backoff_limit_without_finalizers(
+async def test_a_limit_of_failed_pods_does_not_defeat_the_backoff_limit_without_finalizers(
     tmp_path: Path, limit: int
 ) -> None:
     """Without finalizers, a failed Pod must exist until its Job has ended to be counted."""
-
-    async def main() -> None:
-        async with a_term(tmp_path, TODAY[False], script=lambda pod: 1) as term:
-            job = await term.cluster.create_job(
-                failedPodsLimit=limit, backoffLimit=2, backoffSeconds=1
-            )
-            finished = await term.cluster.until_finished(job, within=60)
-            assert finished.finished_condition is not None
-            assert finished.finished_condition.reason == "BackoffLimitExceeded"
-            assert len(term.node.exits) == 3
-            await settled()
-            assert len(await term.pods_of("job")) == limit
-            assert (await term.cluster.job(job)).status.failed == 3
-
-    run_virtual(main())
+    async with a_term(tmp_path, TODAY[False], script=lambda pod: 1) as term:
+        job = await term.cluster.create_job(failedPodsLimit=limit, backoffLimit=2, backoffSeconds=1)
+        finished = await term.cluster.until_finished(job, within=60)
+        assert finished.finished_condition is not None
+        assert finished.finished_condition.reason == "BackoffLimitExceeded"
+        assert len(term.node.exits) == 3
+        await settled()
+        assert len(await term.pods_of("job")) == limit
+        assert (await term.cluster.job(job)).status.failed == 3
 
 
 @pytest.mark.parametrize("name", TRACKING_NAMES)
-def test_the_name_of_the_finalizer_is_that_of_the_annotation_too(tmp_path: Path, name: str) -> None:
-    async def main() -> None:
-        async with a_term(tmp_path, ANNOTATED[True], tracking_finalizer=name) as term:
-            job = await term.cluster.create_job()
-            await settled()
-            document = await term.document(job)
-            assert set(document["metadata"]["annotations"]) == {name}
-            assert [pod.metadata.finalizers for pod in await term.cluster.pods()] == [(name,)]
-        # Under the other name the Job is still a tracked one.
-        async with a_term(tmp_path, ANNOTATED[True], script=lambda pod: 0) as term:
-            finished = await term.cluster.until_finished(job)
-            assert finished.status.succeeded == 1
-            assert len(await term.cluster.pods()) == 1
-
-    run_virtual(main())
+async def test_the_name_of_the_finalizer_is_that_of_the_annotation_too(
+    tmp_path: Path, name: str
+) -> None:
+    async with a_term(tmp_path, ANNOTATED[True], tracking_finalizer=name) as term:
+        job = await term.cluster.create_job()
+        await settled()
+        document = await term.document(job)
+        assert set(document["metadata"]["annotations"]) == {name}
+        assert [pod.metadata.finalizers for pod in await term.cluster.pods()] == [(name,)]
+    # Under the other name the Job is still a tracked one.
+    async with a_term(tmp_path, ANNOTATED[True], script=lambda pod: 0) as term:
+        finished = await term.cluster.until_finished(job)
+        assert finished.status.succeeded == 1
+        assert len(await term.cluster.pods()) == 1

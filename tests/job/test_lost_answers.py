@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+import pytest
+
 from onejob.client.base import Selection, WatchEvent
 from onejob.client.local import LocalClient
 from onejob.objects.meta import JOBS
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import InternalError
 from tests.scripted_cluster import a_cluster
+
+pytestmark = pytest.mark.virtual_time
 
 
 class LosesAnAnswer(LocalClient):
@@ -32,26 +35,22 @@ class LosesAnAnswer(LocalClient):
             yield batch
 
 
-def test_an_index_that_failed_is_not_tried_again(tmp_path: Path) -> None:
+async def test_an_index_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     """Its Pod is counted and gone, and only the Job's status records the failure."""
-
-    async def main() -> None:
-        async with a_cluster(tmp_path) as cluster:
-            node = cluster.start_node(lambda pod: 1)
-            node.runs_seconds = 10
-            client = LosesAnAnswer(cluster.service)
-            controller = await cluster.start_job_controller(client)
-            job = await cluster.create_job(
-                completionMode="Indexed", completions=1, parallelism=1, backoffLimitPerIndex=0,
-                backoffSeconds=0,
-            )  # fmt: skip
-            await asyncio.sleep(12)
-            client.loses = True
-            finished = await cluster.until_finished(job)
-            await asyncio.sleep(60)
-            assert not client.loses
-            assert (finished.status.failed, finished.status.failed_indexes) == (1, "0")
-            assert len(await cluster.pods()) == 1
-            await controller.stop()
-
-    run_virtual(main())
+    async with a_cluster(tmp_path) as cluster:
+        node = cluster.start_node(lambda pod: 1)
+        node.runs_seconds = 10
+        client = LosesAnAnswer(cluster.service)
+        controller = await cluster.start_job_controller(client)
+        job = await cluster.create_job(
+            completionMode="Indexed", completions=1, parallelism=1, backoffLimitPerIndex=0,
+            backoffSeconds=0,
+        )  # fmt: skip
+        await asyncio.sleep(12)
+        client.loses = True
+        finished = await cluster.until_finished(job)
+        await asyncio.sleep(60)
+        assert not client.loses
+        assert (finished.status.failed, finished.status.failed_indexes) == (1, "0")
+        assert len(await cluster.pods()) == 1
+        await controller.stop()

@@ -51,14 +51,11 @@ async def a_client(folder: Path) -> AsyncIterator[tuple[HttpsServer, HttpClient]
         await server.stop()
 
 
-def served(
+async def served(
     folder: Path, test: Callable[[HttpsServer, HttpClient], Coroutine[Any, Any, None]]
 ) -> None:
-    async def main() -> None:
-        async with a_client(folder) as (server, client), asyncio.timeout(60):
-            await test(server, client)
-
-    asyncio.run(main())
+    async with a_client(folder) as (server, client), asyncio.timeout(60):
+        await test(server, client)
 
 
 def job_document(name: str, **spec: Any) -> dict[str, Any]:
@@ -151,7 +148,7 @@ def _ended(event: WatchEvent) -> bool:
     return event.type != "BOOKMARK" and read_pod(event.document).phase == "Succeeded"
 
 
-def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> None:
+async def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> None:
     async def test(server: HttpsServer, client: HttpClient) -> None:
         key = await create_job(client, "theirs", completions=2)
         controller = OutsideController(client)
@@ -183,7 +180,7 @@ def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> None:
             server.plane.metrics.exposition()
         )
 
-    served(tmp_path, test)
+    await served(tmp_path, test)
 
 
 # --- refused writes ---------------------------------------------------------------------------
@@ -400,7 +397,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]] =
 ]
 
 
-def test_an_outside_controller_is_refused_every_invalid_status(tmp_path: Path) -> None:
+async def test_an_outside_controller_is_refused_every_invalid_status(tmp_path: Path) -> None:
     async def test(server: HttpsServer, client: HttpClient) -> None:
         for number, (spec, before, change, where, why) in enumerate(REFUSED):
             key = await create_job(client, f"job-{number}", **spec)
@@ -415,7 +412,7 @@ def test_an_outside_controller_is_refused_every_invalid_status(tmp_path: Path) -
             assert any(why in message for message in told), f"{why}: {causes}"
             assert await client.get(key) == stored, "nothing of it is stored"
 
-    served(tmp_path, test)
+    await served(tmp_path, test)
 
 
 def test_success_criteria_cannot_be_added_to_a_job_that_completed_without(tmp_path: Path) -> None:
@@ -436,88 +433,83 @@ def test_success_criteria_cannot_be_added_to_a_job_that_completed_without(tmp_pa
     run_virtual(before())
 
 
-def test_with_the_gate_off_only_the_old_rules_apply(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_with_the_gate_off_only_the_old_rules_apply(tmp_path: Path) -> None:
     strengthened = [row for row in REFUSED if "decrease" in row[4] or "terminal" in row[4]]
     assert len(strengthened) == 5
-
-    async def main() -> None:
-        async with a_plane(tmp_path, "JobManagedBy=false") as plane:
-            for number, (spec, before, change, _, _) in enumerate(strengthened):
-                key = await create_job(
-                    plane.client, f"job-{number}", suspend=True, parallelism=0, **spec
-                )
-                for status in (before, change):
-                    result = await write_status(plane.client, key, status)
-                    assert isinstance(result, Written), result
-
-    run_virtual(main())
+    async with a_plane(tmp_path, "JobManagedBy=false") as plane:
+        for number, (spec, before, change, _, _) in enumerate(strengthened):
+            key = await create_job(
+                plane.client, f"job-{number}", suspend=True, parallelism=0, **spec
+            )
+            for status in (before, change):
+                result = await write_status(plane.client, key, status)
+                assert isinstance(result, Written), result
 
 
 # --- consequences for CronJobs ----------------------------------------------------------------
 
 
-def test_a_cronjob_that_forbids_waits_for_the_outside_controller_to_finish(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path) as plane:
-            cronjob = await create(
-                plane,
-                CRONJOBS,
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "CronJob",
-                    "metadata": {"name": "cron"},
-                    "spec": {
-                        "schedule": "* * * * *",
-                        "concurrencyPolicy": "Forbid",
-                        "jobTemplate": {"spec": job_document("x")["spec"]},
-                    },
+@pytest.mark.virtual_time
+async def test_a_cronjob_that_forbids_waits_for_the_outside_controller_to_finish(
+    tmp_path: Path,
+) -> None:
+    async with a_plane(tmp_path) as plane:
+        cronjob = await create(
+            plane,
+            CRONJOBS,
+            {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "metadata": {"name": "cron"},
+                "spec": {
+                    "schedule": "* * * * *",
+                    "concurrencyPolicy": "Forbid",
+                    "jobTemplate": {"spec": job_document("x")["spec"]},
                 },
-            )
-            await asyncio.sleep(150)
-            (first,) = await names(plane, JOBS)
-            key = Key(JOBS, "default", first)
-            await write_status(
-                plane.client,
-                key,
-                {"startTime": START, "conditions": conditions("SuccessCriteriaMet")},
-            )
-            await asyncio.sleep(120)
-            assert await names(plane, JOBS) == [first], "its end is decided, but has not come"
-            status = msgspec.json.decode(await plane.client.get(cronjob))["status"]
-            assert "lastSuccessfulTime" not in status
-            await write_status(plane.client, key, COMPLETE)
-            await asyncio.sleep(61)
-            assert len(await names(plane, JOBS)) == 2
-            status = msgspec.json.decode(await plane.client.get(cronjob))["status"]
-            assert status["lastSuccessfulTime"] == END
-
-    run_virtual(main())
+            },
+        )
+        await asyncio.sleep(150)
+        (first,) = await names(plane, JOBS)
+        key = Key(JOBS, "default", first)
+        await write_status(
+            plane.client,
+            key,
+            {"startTime": START, "conditions": conditions("SuccessCriteriaMet")},
+        )
+        await asyncio.sleep(120)
+        assert await names(plane, JOBS) == [first], "its end is decided, but has not come"
+        status = msgspec.json.decode(await plane.client.get(cronjob))["status"]
+        assert "lastSuccessfulTime" not in status
+        await write_status(plane.client, key, COMPLETE)
+        await asyncio.sleep(61)
+        assert len(await names(plane, JOBS)) == 2
+        status = msgspec.json.decode(await plane.client.get(cronjob))["status"]
+        assert status["lastSuccessfulTime"] == END
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-def test_managed_by_can_only_be_chosen_at_creation(tmp_path: Path, suspend: bool) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, gates="") as plane:
-            for name, first, then in (
-                ("set", None, MANAGER),
-                ("changed", MANAGER, "example.com/another"),
-                ("removed", MANAGER, None),
-            ):
-                key = await create_job(plane.client, name, managedBy=first, suspend=suspend)
-                body = msgspec.json.encode({"spec": {"managedBy": then}})
-                (refused,) = await plane.client.write_many([Patch(key, body, "merge")])
-                assert isinstance(refused, Invalid), name
-                assert "spec.managedBy: Invalid value" in str(refused)
-                assert "field is immutable" in str(refused)
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_managed_by_can_only_be_chosen_at_creation(tmp_path: Path, suspend: bool) -> None:
+    async with a_plane(tmp_path, gates="") as plane:
+        for name, first, then in (
+            ("set", None, MANAGER),
+            ("changed", MANAGER, "example.com/another"),
+            ("removed", MANAGER, None),
+        ):
+            key = await create_job(plane.client, name, managedBy=first, suspend=suspend)
+            body = msgspec.json.encode({"spec": {"managedBy": then}})
+            (refused,) = await plane.client.write_many([Patch(key, body, "merge")])
+            assert isinstance(refused, Invalid), name
+            assert "spec.managedBy: Invalid value" in str(refused)
+            assert "field is immutable" in str(refused)
 
 
-def test_a_suspended_job_of_somebody_else_is_not_even_called_suspended(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, gates="") as plane:
-            key = await create_job(plane.client, "theirs", suspend=True)
-            await asyncio.sleep(60)
-            assert msgspec.json.decode(await plane.client.get(key))["status"] == {}
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_a_suspended_job_of_somebody_else_is_not_even_called_suspended(
+    tmp_path: Path,
+) -> None:
+    async with a_plane(tmp_path, gates="") as plane:
+        key = await create_job(plane.client, "theirs", suspend=True)
+        await asyncio.sleep(60)
+        assert msgspec.json.decode(await plane.client.get(key))["status"] == {}

@@ -52,32 +52,29 @@ async def until_finished(plane: HttpPlane, key: Key) -> Job:
     raise AssertionError("the watch ended")
 
 
-def over_https(
+async def over_https(
     folder: Path,
     script: Callable[[Pod], int | None],
     test: Callable[[HttpPlane, JobController], Coroutine[Any, Any, None]],
 ) -> None:
-    async def main() -> None:
-        async with running_http(folder) as plane, asyncio.timeout(60):
-            clock = LoopClock(asyncio.get_running_loop(), SystemClock().now())
-            node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
-            informers = SharedInformers(plane.http)
-            recorder = EventRecorder(plane.http, "job-controller", clock)
-            context = ControllerContext(plane.http, informers, recorder, clock, Metrics())
-            controller = JobController(context, settings=Settings())
-            await informers.start()
-            tasks = [
-                asyncio.create_task(part) for part in (node.run(), controller.run(), recorder.run())
-            ]
-            try:
-                await test(plane, controller)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                await informers.stop()
-
-    asyncio.run(main())
+    async with running_http(folder) as plane, asyncio.timeout(60):
+        clock = LoopClock(asyncio.get_running_loop(), SystemClock().now())
+        node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
+        informers = SharedInformers(plane.http)
+        recorder = EventRecorder(plane.http, "job-controller", clock)
+        context = ControllerContext(plane.http, informers, recorder, clock, Metrics())
+        controller = JobController(context, settings=Settings())
+        await informers.start()
+        tasks = [
+            asyncio.create_task(part) for part in (node.run(), controller.run(), recorder.run())
+        ]
+        try:
+            await test(plane, controller)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await informers.stop()
 
 
 async def pods_of(plane: HttpPlane) -> list[Pod]:
@@ -91,7 +88,7 @@ async def eventually(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None
 
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
-def test_a_job_is_run_and_counted_exactly(tmp_path: Path, mode: str) -> None:
+async def test_a_job_is_run_and_counted_exactly(tmp_path: Path, mode: str) -> None:
     seen: list[str] = []
 
     def every_fourth_fails(pod: Pod) -> int:
@@ -124,10 +121,10 @@ def test_a_job_is_run_and_counted_exactly(tmp_path: Path, mode: str) -> None:
 
         await eventually(end_is_told)
 
-    over_https(tmp_path, every_fourth_fails, test)
+    await over_https(tmp_path, every_fourth_fails, test)
 
 
-def test_strays_are_adopted_and_orphans_freed(tmp_path: Path) -> None:
+async def test_strays_are_adopted_and_orphans_freed(tmp_path: Path) -> None:
     async def test(plane: HttpPlane, controller: JobController) -> None:
         labelled = template()
         labelled["metadata"]["labels"] = {"app": "x"}
@@ -164,4 +161,4 @@ def test_strays_are_adopted_and_orphans_freed(tmp_path: Path) -> None:
 
         await eventually(nothing_is_left)
 
-    over_https(tmp_path, lambda pod: None, test)
+    await over_https(tmp_path, lambda pod: None, test)

@@ -28,6 +28,8 @@ from tests.job.clients import Interceptor
 from tests.job.memory_support import start_with_collector
 from tests.scripted_cluster import Script, a_cluster
 
+pytestmark = pytest.mark.virtual_time
+
 IS: dict[str, Callable[[Op], bool]] = {
     "creation": lambda op: isinstance(op, Create) and op.resource == PODS,
     "status": lambda op: isinstance(op, Patch) and op.key.resource == JOBS,
@@ -67,47 +69,44 @@ def troubles() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("write", "error", "happened"), list(troubles()))
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
-def test_any_write_may_be_answered_with_any_error(
+async def test_any_write_may_be_answered_with_any_error(
     tmp_path: Path, mode: str, write: str, error: ApiError, happened: bool
 ) -> None:
-    async def main() -> None:
-        async with a_cluster(tmp_path) as cluster:
-            # The one surplus Pod is deleted by one write.
-            trouble = [error] * (1 if write == "deletion" else 3)
+    async with a_cluster(tmp_path) as cluster:
+        # The one surplus Pod is deleted by one write.
+        trouble = [error] * (1 if write == "deletion" else 3)
 
-            async def before(op: Op) -> Result | None:
-                return trouble.pop() if not happened and IS[write](op) and trouble else None
+        async def before(op: Op) -> Result | None:
+            return trouble.pop() if not happened and IS[write](op) and trouble else None
 
-            async def after(op: Op, result: Result) -> Result:
-                return trouble.pop() if happened and IS[write](op) and trouble else result
+        async def after(op: Op, result: Result) -> Result:
+            return trouble.pop() if happened and IS[write](op) and trouble else result
 
-            client = Interceptor(cluster.client, before, after)
-            node = cluster.start_node(some_fail())
-            controller = await cluster.start_job_controller(client)
-            job = await cluster.until_finished(
-                await cluster.create_job(
-                    completions=6,
-                    parallelism=3,
-                    completionMode=mode,
-                    backoffSeconds=0,
-                    failedPodsLimit=1,
-                )
+        client = Interceptor(cluster.client, before, after)
+        node = cluster.start_node(some_fail())
+        controller = await cluster.start_job_controller(client)
+        job = await cluster.until_finished(
+            await cluster.create_job(
+                completions=6,
+                parallelism=3,
+                completionMode=mode,
+                backoffSeconds=0,
+                failedPodsLimit=1,
             )
-            await asyncio.sleep(300)
-            assert not trouble, "the trouble was met"
-            assert job.condition_is_true("Complete")
-            assert (job.status.succeeded, job.status.failed) == (6, 2)
-            assert (node.succeeded, node.failed) == (6, 2)
-            pods = await cluster.pods()
-            assert sum(pod.phase == "Failed" for pod in pods) == 1
-            assert not any(pod.metadata.finalizers for pod in pods)
-            assert controller.controller.remembered_jobs == 0
-            await controller.stop()
+        )
+        await asyncio.sleep(300)
+        assert not trouble, "the trouble was met"
+        assert job.condition_is_true("Complete")
+        assert (job.status.succeeded, job.status.failed) == (6, 2)
+        assert (node.succeeded, node.failed) == (6, 2)
+        pods = await cluster.pods()
+        assert sum(pod.phase == "Failed" for pod in pods) == 1
+        assert not any(pod.metadata.finalizers for pod in pods)
+        assert controller.controller.remembered_jobs == 0
+        await controller.stop()
 
-    run_virtual(main())
 
-
-def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path) -> None:
+async def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path) -> None:
     """Otherwise the Job would seem to wait for Pods that have ended."""
     allowed = False
 
@@ -117,32 +116,24 @@ def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path
                 return [Forbidden("cannot patch pods") for _ in ops]
             return await super().write_many(ops)
 
-    async def main() -> None:
-        nonlocal allowed
-        async with a_house(
-            tmp_path, "jobs", script=lambda pod: 0, client_of=MayNotPatchPods
-        ) as house:
-            key = await house.a_job("stuck")
-            await asyncio.sleep(120)
-            (event,) = (
-                event
-                for event in await house.all_of(EVENTS)
-                if event["reason"] == "FailedFinalizerRemoval"
-            )
-            assert event["type"] == "Warning"
-            assert event["message"] == "Error removing tracking finalizer: cannot patch pods"
-            assert event["count"] > 1
-            pods = await house.all_of(PODS)
-            answer = explain_job(await house.get(key), pods, house.clock.now(), events=[event])
-            assert (
-                answer.state == "job/stuck has been decided, but its ended Pods cannot be counted."
-            )
-            allowed = True
-            await asyncio.sleep(600)
-            conditions = (await house.get(key))["status"]["conditions"]
-            assert "Complete" in {condition["type"] for condition in conditions}
-
-    run_virtual(main())
+    async with a_house(tmp_path, "jobs", script=lambda pod: 0, client_of=MayNotPatchPods) as house:
+        key = await house.a_job("stuck")
+        await asyncio.sleep(120)
+        (event,) = (
+            event
+            for event in await house.all_of(EVENTS)
+            if event["reason"] == "FailedFinalizerRemoval"
+        )
+        assert event["type"] == "Warning"
+        assert event["message"] == "Error removing tracking finalizer: cannot patch pods"
+        assert event["count"] > 1
+        pods = await house.all_of(PODS)
+        answer = explain_job(await house.get(key), pods, house.clock.now(), events=[event])
+        assert answer.state == "job/stuck has been decided, but its ended Pods cannot be counted."
+        allowed = True
+        await asyncio.sleep(600)
+        conditions = (await house.get(key))["status"]["conditions"]
+        assert "Complete" in {condition["type"] for condition in conditions}
 
 
 async def _with_deletion(folder: Path, position: int, propagation: Any, again: bool) -> int:

@@ -17,6 +17,8 @@ from onejob.planning.names import INDEX_ANNOTATION
 from onejob.virtual_time import run_virtual
 from tests.job.terms import a_plane, a_term, create_job, template
 
+pytestmark = pytest.mark.virtual_time
+
 
 def fails(pod: Pod) -> int:
     return 1
@@ -36,138 +38,119 @@ def waits_between(pods: list[Pod]) -> list[float]:
 
 
 @pytest.mark.parametrize("restart_after", [2.0, 15.0, 50.0, 100.0])
-def test_a_restart_does_not_shorten_the_wait_before_a_retry(
+async def test_a_restart_does_not_shorten_the_wait_before_a_retry(
     tmp_path: Path, restart_after: float
 ) -> None:
-    async def main() -> list[float]:
-        async with a_term(tmp_path, script=fails) as term:
-            await term.cluster.create_job(backoffLimit=6)
-            await asyncio.sleep(restart_after)
-        async with a_term(tmp_path, script=fails) as term:
-            await asyncio.sleep(400 - restart_after)
-            return waits_between(await term.pods_of("job"))
-
-    waits = run_virtual(main())
+    async with a_term(tmp_path, script=fails) as term:
+        await term.cluster.create_job(backoffLimit=6)
+        await asyncio.sleep(restart_after)
+    async with a_term(tmp_path, script=fails) as term:
+        await asyncio.sleep(400 - restart_after)
+        waits = waits_between(await term.pods_of("job"))
     # Times of Pods are truncated to seconds, so a wait may read as one more.
     assert [round(wait, -1) for wait in waits] == [10, 20, 40, 80, 160]
 
 
-def test_ten_restarts_in_a_row_start_no_pod_early(tmp_path: Path) -> None:
-    async def main() -> int:
-        for number in range(10):
-            async with a_term(tmp_path, script=fails) as term:
-                if number == 0:
-                    await term.cluster.create_job(backoffSeconds=100)
-                await asyncio.sleep(5)
-                pods = await term.pods_of("job")
-        return len(pods)
-
-    assert run_virtual(main()) == 1
+async def test_ten_restarts_in_a_row_start_no_pod_early(tmp_path: Path) -> None:
+    for number in range(10):
+        async with a_term(tmp_path, script=fails) as term:
+            if number == 0:
+                await term.cluster.create_job(backoffSeconds=100)
+            await asyncio.sleep(5)
+            pods = await term.pods_of("job")
+    assert len(pods) == 1
 
 
-def test_failures_before_the_last_success_are_forgiven_after_a_restart_too(tmp_path: Path) -> None:
+async def test_failures_before_the_last_success_are_forgiven_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
     """Fails twice, succeeds once, fails once: the next wait is that of a first failure."""
+    codes = iter([1, 1, 0, 1])
 
-    async def main() -> list[float]:
-        codes = iter([1, 1, 0, 1])
+    def script(pod: Pod) -> int | None:
+        return next(codes, None)
 
-        def script(pod: Pod) -> int | None:
-            return next(codes, None)
-
-        async with a_term(tmp_path, script=script) as term:
-            await term.cluster.create_job(completions=2, parallelism=1)
-            await asyncio.sleep(41)
-        async with a_term(tmp_path, script=script) as term:
-            await asyncio.sleep(60)
-            return waits_between(await term.pods_of("job"))
-
-    waits = run_virtual(main())
+    async with a_term(tmp_path, script=script) as term:
+        await term.cluster.create_job(completions=2, parallelism=1)
+        await asyncio.sleep(41)
+    async with a_term(tmp_path, script=script) as term:
+        await asyncio.sleep(60)
+        waits = waits_between(await term.pods_of("job"))
     assert [round(wait, -1) for wait in waits] == [10, 20, 0, 10]
 
 
-def test_pods_that_were_listed_but_not_freed_count_once_after_a_restart(tmp_path: Path) -> None:
+async def test_pods_that_were_listed_but_not_freed_count_once_after_a_restart(
+    tmp_path: Path,
+) -> None:
     """The UID is in the status, and the Pod still has the finalizer."""
-
-    async def main() -> list[float]:
-        async with a_term(tmp_path, script=fails) as term:
-            key = await term.cluster.create_job()
-            await asyncio.sleep(0.5)
-            await term.controller.stop()
-            await asyncio.sleep(1)
-            (pod,) = await term.pods_of("job")
-            assert pod.terminal
-            listed = {"uncountedTerminatedPods": {"failed": [pod.metadata.uid]}}
-            body = msgspec.json.encode({"status": listed})
-            await term.cluster.client.write(Patch(key, body, "merge", "status"))
-        async with a_term(tmp_path, script=fails) as term:
-            await asyncio.sleep(60)
-            return waits_between(await term.pods_of("job"))
-
-    waits = run_virtual(main())
+    async with a_term(tmp_path, script=fails) as term:
+        key = await term.cluster.create_job()
+        await asyncio.sleep(0.5)
+        await term.controller.stop()
+        await asyncio.sleep(1)
+        (pod,) = await term.pods_of("job")
+        assert pod.terminal
+        listed = {"uncountedTerminatedPods": {"failed": [pod.metadata.uid]}}
+        body = msgspec.json.encode({"status": listed})
+        await term.cluster.client.write(Patch(key, body, "merge", "status"))
+    async with a_term(tmp_path, script=fails) as term:
+        await asyncio.sleep(60)
+        waits = waits_between(await term.pods_of("job"))
     assert [round(wait, -1) for wait in waits] == [10, 20]
 
 
-def test_a_limit_of_kept_pods_does_not_shorten_the_wait_after_a_restart(tmp_path: Path) -> None:
+async def test_a_limit_of_kept_pods_does_not_shorten_the_wait_after_a_restart(
+    tmp_path: Path,
+) -> None:
     """Only the last failed Pod exists, but the status has the number of failures."""
-
-    async def main() -> float:
-        async with a_term(tmp_path, script=fails) as term:
-            await term.cluster.create_job(failedPodsLimit=1)
-            await asyncio.sleep(80)  # after the 4th failure
-            (last,) = [pod for pod in await term.pods_of("job") if pod.terminal]
-        async with a_term(tmp_path, script=fails) as term:
-            await asyncio.sleep(100)
-            newest = max(map(created, await term.pods_of("job")))
-            return (newest - finish_time(last)).total_seconds()
-
-    assert round(run_virtual(main()), -1) == 80
+    async with a_term(tmp_path, script=fails) as term:
+        await term.cluster.create_job(failedPodsLimit=1)
+        await asyncio.sleep(80)  # after the 4th failure
+        (last,) = [pod for pod in await term.pods_of("job") if pod.terminal]
+    async with a_term(tmp_path, script=fails) as term:
+        await asyncio.sleep(100)
+        newest = max(map(created, await term.pods_of("job")))
+        assert round((newest - finish_time(last)).total_seconds(), -1) == 80
 
 
-def test_a_restart_does_not_shorten_the_wait_of_an_index(tmp_path: Path) -> None:
-    async def main() -> list[float]:
-        spec: dict[str, Any] = {
-            "completionMode": "Indexed",
-            "completions": 2,
-            "parallelism": 2,
-            "backoffLimitPerIndex": 5,
-        }
+async def test_a_restart_does_not_shorten_the_wait_of_an_index(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": 2,
+        "parallelism": 2,
+        "backoffLimitPerIndex": 5,
+    }
 
-        def script(pod: Pod) -> int | None:
-            return 1 if pod.metadata.annotations[INDEX_ANNOTATION] == "1" else None
+    def script(pod: Pod) -> int | None:
+        return 1 if pod.metadata.annotations[INDEX_ANNOTATION] == "1" else None
 
-        async with a_term(tmp_path, script=script) as term:
-            await term.cluster.create_job(**spec)
-            await asyncio.sleep(15)
-        async with a_term(tmp_path, script=script) as term:
-            await asyncio.sleep(80)
-            return waits_between(
-                [
-                    pod
-                    for pod in await term.pods_of("job")
-                    if pod.metadata.annotations[INDEX_ANNOTATION] == "1"
-                ]
-            )
-
-    waits = run_virtual(main())
+    async with a_term(tmp_path, script=script) as term:
+        await term.cluster.create_job(**spec)
+        await asyncio.sleep(15)
+    async with a_term(tmp_path, script=script) as term:
+        await asyncio.sleep(80)
+        waits = waits_between(
+            [
+                pod
+                for pod in await term.pods_of("job")
+                if pod.metadata.annotations[INDEX_ANNOTATION] == "1"
+            ]
+        )
     assert [round(wait, -1) for wait in waits] == [10, 20, 40]
 
 
-def test_a_job_without_any_trace_of_its_failed_pods_retries_at_once(tmp_path: Path) -> None:
+async def test_a_job_without_any_trace_of_its_failed_pods_retries_at_once(tmp_path: Path) -> None:
     """The times of their ends are unknown."""
-
-    async def main() -> int:
-        async with a_term(tmp_path, script=fails) as term:
-            await term.cluster.create_job(backoffSeconds=1000)
-            await asyncio.sleep(5)
-            (pod,) = await term.pods_of("job")
-        async with a_term(tmp_path, script=fails) as term:
-            await term.controller.stop()
-            await term.cluster.client.write(Delete(pod.key, grace_seconds=0))
-        async with a_term(tmp_path, script=fails) as term:
-            await asyncio.sleep(5)
-            return len(await term.pods_of("job"))
-
-    assert run_virtual(main()) == 1
+    async with a_term(tmp_path, script=fails) as term:
+        await term.cluster.create_job(backoffSeconds=1000)
+        await asyncio.sleep(5)
+        (pod,) = await term.pods_of("job")
+    async with a_term(tmp_path, script=fails) as term:
+        await term.controller.stop()
+        await term.cluster.client.write(Delete(pod.key, grace_seconds=0))
+    async with a_term(tmp_path, script=fails) as term:
+        await asyncio.sleep(5)
+        assert len(await term.pods_of("job")) == 1
 
 
 @pytest.mark.parametrize("restart_after", [5.0, 25.0])

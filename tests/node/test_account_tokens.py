@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from onejob.client.base import Create, Selection
 from onejob.control_plane import ControlPlane, Front, Settings, World
@@ -23,7 +24,6 @@ from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
-from onejob.virtual_time import run_virtual
 from tests.node.support import Document, Node, needs_namespaces, shell, with_spec
 
 ROOT_CA = "a certificate"
@@ -73,95 +73,77 @@ def claims(token: str) -> dict[str, Any]:
 
 
 @needs_namespaces
-def test_a_pod_finds_token_certificate_namespace_and_server(tmp_path: Path) -> None:
+async def test_a_pod_finds_token_certificate_namespace_and_server(tmp_path: Path) -> None:
     script = (
         f"cd {ACCOUNT_FOLDER}; cat token; echo; cat ca.crt; echo; cat namespace; echo; "
         "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT; "
         "env | grep ^KUBERNETES | sort | tr '\\n' ' '"
     )
-
-    async def main() -> None:
-        async with a_plane(tmp_path) as (plane, node):
-            ended = await node.run(worker(script))
-            token, certificate, namespace, server, all_ = (await node.output("p")).splitlines()
-            assert (certificate, namespace, server) == (ROOT_CA, "default", "127.0.0.1:1")
-            assert all_.split() == [
-                "KUBERNETES_PORT=tcp://127.0.0.1:1",
-                "KUBERNETES_PORT_1_TCP=tcp://127.0.0.1:1",
-                "KUBERNETES_PORT_1_TCP_ADDR=127.0.0.1",
-                "KUBERNETES_PORT_1_TCP_PORT=1",
-                "KUBERNETES_PORT_1_TCP_PROTO=tcp",
-                "KUBERNETES_SERVICE_HOST=127.0.0.1",
-                "KUBERNETES_SERVICE_PORT=1",
-                "KUBERNETES_SERVICE_PORT_HTTPS=1",
-            ]
-            bound = claims(token)["kubernetes.io"]
-            assert bound["serviceaccount"]["name"] == "worker"
-            assert bound["pod"] == {"name": "p", "uid": ended["metadata"]["uid"]}
-            assert bound["node"]["name"] == plane.node.node_name
-
-    asyncio.run(main())
+    async with a_plane(tmp_path) as (plane, node):
+        ended = await node.run(worker(script))
+        token, certificate, namespace, server, all_ = (await node.output("p")).splitlines()
+        assert (certificate, namespace, server) == (ROOT_CA, "default", "127.0.0.1:1")
+        assert all_.split() == [
+            "KUBERNETES_PORT=tcp://127.0.0.1:1",
+            "KUBERNETES_PORT_1_TCP=tcp://127.0.0.1:1",
+            "KUBERNETES_PORT_1_TCP_ADDR=127.0.0.1",
+            "KUBERNETES_PORT_1_TCP_PORT=1",
+            "KUBERNETES_PORT_1_TCP_PROTO=tcp",
+            "KUBERNETES_SERVICE_HOST=127.0.0.1",
+            "KUBERNETES_SERVICE_PORT=1",
+            "KUBERNETES_SERVICE_PORT_HTTPS=1",
+        ]
+        bound = claims(token)["kubernetes.io"]
+        assert bound["serviceaccount"]["name"] == "worker"
+        assert bound["pod"] == {"name": "p", "uid": ended["metadata"]["uid"]}
+        assert bound["node"]["name"] == plane.node.node_name
     assert not Path(ACCOUNT_FOLDER).exists()
 
 
 @needs_namespaces
-def test_a_pod_without_a_token_has_neither_folder_nor_mounts(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path) as (_, node):
-            await node.run(shell(f"ls {ACCOUNT_FOLDER} 2>&1 || echo none"))
-            assert (await node.output("p")).endswith("none\n")
-
-    asyncio.run(main())
+async def test_a_pod_without_a_token_has_neither_folder_nor_mounts(tmp_path: Path) -> None:
+    async with a_plane(tmp_path) as (_, node):
+        await node.run(shell(f"ls {ACCOUNT_FOLDER} 2>&1 || echo none"))
+        assert (await node.output("p")).endswith("none\n")
 
 
-def test_without_mount_namespaces_an_event_and_a_condition_say_so(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, isolation=False) as (plane, node):
-            ended = await node.run(worker(f"ls -d {ACCOUNT_FOLDER} 2>/dev/null; true"))
-            assert ended["status"]["phase"] == "Succeeded", "it does not wait"
-            assert await node.output("p") == ""
-            assert any("no mount namespaces" in text for _, text in await node.until_told("p"))
-            listing = await plane.client.list(Selection("nodes"))
-            (found,) = [msgspec.json.decode(document) for document in listing.documents]
-            conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
-            assert conditions["TokensUnavailable"] == "True"
-
-    asyncio.run(main())
+async def test_without_mount_namespaces_an_event_and_a_condition_say_so(tmp_path: Path) -> None:
+    async with a_plane(tmp_path, isolation=False) as (plane, node):
+        ended = await node.run(worker(f"ls -d {ACCOUNT_FOLDER} 2>/dev/null; true"))
+        assert ended["status"]["phase"] == "Succeeded", "it does not wait"
+        assert await node.output("p") == ""
+        assert any("no mount namespaces" in text for _, text in await node.until_told("p"))
+        listing = await plane.client.list(Selection("nodes"))
+        (found,) = [msgspec.json.decode(document) for document in listing.documents]
+        conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
+        assert conditions["TokensUnavailable"] == "True"
     assert not os.path.lexists(ACCOUNT_FOLDER)
 
 
 @needs_namespaces
-def test_a_refresh_writes_another_token(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path) as (plane, node):
-            script = f"cd {ACCOUNT_FOLDER}; cat token; echo; a=$(cat token); "
-            script += 'while [ "$(cat token)" = "$a" ]; do sleep 0.05; done; cat token; echo'
-            made = await node.create(worker(script))
-            await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-            await node.until_output("p", ".")
-            pod = msgspec.json.decode(
-                await plane.client.get(Key(PODS, "default", "p")), type=NodePod
-            )
-            assert isinstance(plane.node.runtime, ProcessRuntime)
-            await plane.node.runtime.refresh_volumes(pod)
-            await node.finished("p")
-            first, second = (await node.output("p")).splitlines()
-            assert first != second
-            assert claims(second)["kubernetes.io"]["pod"]["uid"] == made["metadata"]["uid"]
-
-    asyncio.run(main())
+async def test_a_refresh_writes_another_token(tmp_path: Path) -> None:
+    async with a_plane(tmp_path) as (plane, node):
+        script = f"cd {ACCOUNT_FOLDER}; cat token; echo; a=$(cat token); "
+        script += 'while [ "$(cat token)" = "$a" ]; do sleep 0.05; done; cat token; echo'
+        made = await node.create(worker(script))
+        await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+        await node.until_output("p", ".")
+        pod = msgspec.json.decode(await plane.client.get(Key(PODS, "default", "p")), type=NodePod)
+        assert isinstance(plane.node.runtime, ProcessRuntime)
+        await plane.node.runtime.refresh_volumes(pod)
+        await node.finished("p")
+        first, second = (await node.output("p")).splitlines()
+        assert first != second
+        assert claims(second)["kubernetes.io"]["pod"]["uid"] == made["metadata"]["uid"]
 
 
-def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, api_url="") as (plane, node):
-            await node.create(worker("true"))
-            waits = await node.until("p", lambda pod: pod["status"].get("containerStatuses"))
-            (status,) = waits["status"]["containerStatuses"]
-            assert status["state"]["waiting"]["message"] == "the API server does not listen yet"
-            plane.api_url = "https://127.0.0.1:1"
-
-    asyncio.run(main())
+async def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
+    async with a_plane(tmp_path, api_url="") as (plane, node):
+        await node.create(worker("true"))
+        waits = await node.until("p", lambda pod: pod["status"].get("containerStatuses"))
+        (status,) = waits["status"]["containerStatuses"]
+        assert status["state"]["waiting"]["message"] == "the API server does not listen yet"
+        plane.api_url = "https://127.0.0.1:1"
 
 
 class CountsRefreshes:
@@ -174,42 +156,36 @@ class CountsRefreshes:
         self.at.append(asyncio.get_running_loop().time())
 
 
-def test_tokens_are_renewed_when_four_fifths_of_their_life_are_over() -> None:
+@pytest.mark.virtual_time
+async def test_tokens_are_renewed_when_four_fifths_of_their_life_are_over() -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
     volume = {"name": "v", "projected": {"sources": [source]}}
     pod = msgspec.convert({"metadata": {"uid": "u"}, "spec": {"volumes": [volume]}}, NodePod)
     runtime = CountsRefreshes()
-
-    async def main() -> None:
-        refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
-        refresh.follow(pod)
-        await asyncio.sleep(1500)
-        assert runtime.at == [480, 960, 1440]
-        refresh.forget("u")
-        await asyncio.sleep(1500)
-        assert len(runtime.at) == 3
-
-    run_virtual(main())
+    refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
+    refresh.follow(pod)
+    await asyncio.sleep(1500)
+    assert runtime.at == [480, 960, 1440]
+    refresh.forget("u")
+    await asyncio.sleep(1500)
+    assert len(runtime.at) == 3
 
 
-def test_a_clock_that_jumped_has_tokens_renewed_at_once() -> None:
+@pytest.mark.virtual_time
+async def test_a_clock_that_jumped_has_tokens_renewed_at_once() -> None:
     source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
     volumes = [{"name": "v", "projected": {"sources": [source]}}]
     with_token = msgspec.convert({"metadata": {"uid": "u"}, "spec": {"volumes": volumes}}, NodePod)
     plain = [{"name": "v", "configMap": {"name": "c"}}]
     without = msgspec.convert({"metadata": {"uid": "w"}, "spec": {"volumes": plain}}, NodePod)
     runtime = CountsRefreshes()
-
-    async def main() -> None:
-        refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
-        refresh.follow(with_token)
-        refresh.follow(without)
-        await asyncio.sleep(100)
-        refresh.clock_jumped()
-        await asyncio.sleep(479)
-        assert runtime.at == [100]
-        await asyncio.sleep(2)
-        assert runtime.at == [100, 580], "and the next time a whole share of its life later"
-        refresh.close()
-
-    run_virtual(main())
+    refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
+    refresh.follow(with_token)
+    refresh.follow(without)
+    await asyncio.sleep(100)
+    refresh.clock_jumped()
+    await asyncio.sleep(479)
+    assert runtime.at == [100]
+    await asyncio.sleep(2)
+    assert runtime.at == [100, 580], "and the next time a whole share of its life later"
+    refresh.close()

@@ -1,6 +1,5 @@
 """Containers that cannot run: the reason is in status and event; nothing hangs or crashes."""
 
-import asyncio
 import base64
 import os
 import tempfile
@@ -20,13 +19,10 @@ from onejob.objects.pod_spec import NodePod
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container, with_spec
 
 
-def run_to_the_end(path: Path, pod: Document) -> tuple[Document, list[tuple[str, str]]]:
-    async def main() -> tuple[Document, list[tuple[str, str]]]:
-        async with a_process_node(path) as node:
-            ended = await node.run(pod)
-            return ended, await node.until_told("p")
-
-    return asyncio.run(main())
+async def run_to_the_end(path: Path, pod: Document) -> tuple[Document, list[tuple[str, str]]]:
+    async with a_process_node(path) as node:
+        ended = await node.run(pod)
+        return ended, await node.until_told("p")
 
 
 def _not_executable(path: Path) -> Document:
@@ -63,10 +59,10 @@ def _no_format(path: Path) -> Document:
         (lambda _: a_pod(image="unknown:1"), "StartError", "image map"),
     ],
 )
-def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
+async def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
     tmp_path: Path, make: Any, reason: str, words: str
 ) -> None:
-    ended, events = run_to_the_end(tmp_path, make(tmp_path))
+    ended, events = await run_to_the_end(tmp_path, make(tmp_path))
     state = the_container(ended)["state"]["terminated"]
     assert ended["status"]["phase"] == "Failed"
     assert (state["exitCode"], state["reason"]) == (128, reason)
@@ -78,7 +74,7 @@ def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
     ("name", "words"),
     [("missing", "executable file not found in $PATH"), ("plain", "permission denied")],
 )
-def test_only_a_program_that_was_found_can_be_forbidden(
+async def test_only_a_program_that_was_found_can_be_forbidden(
     tmp_path: Path, name: str, words: str
 ) -> None:
     # Root may enter every folder, so as root the container runs as another user.
@@ -93,7 +89,7 @@ def test_only_a_program_that_was_found_can_be_forbidden(
         (folders / "locked").mkdir(mode=0)
         path = f"{folders}/locked:{folders}/open"
         env = [{"name": "PATH", "value": path}]
-        ended, _ = run_to_the_end(tmp_path, a_pod(name, env=env, workingDir="/", **somebody))
+        ended, _ = await run_to_the_end(tmp_path, a_pod(name, env=env, workingDir="/", **somebody))
     assert the_container(ended)["state"]["terminated"]["message"] == f'exec: "{name}": {words}'
 
 
@@ -116,21 +112,18 @@ def _all_from(kind: str, **reference: Any) -> Document:
         (_all_from("secretRef", name="no"), 'secret "no" not found'),
     ],
 )
-def test_a_container_waits_for_settings_that_do_not_exist(
+async def test_a_container_waits_for_settings_that_do_not_exist(
     tmp_path: Path, pod: Document, message: str
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await _create_settings(node)
-            await node.create(pod)
-            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
-            state = the_container(waiting)["state"]["waiting"]
-            assert state["reason"] == "CreateContainerConfigError"
-            assert message in state["message"]
-            assert waiting["status"]["phase"] == "Pending"
-            assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await _create_settings(node)
+        await node.create(pod)
+        waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+        state = the_container(waiting)["state"]["waiting"]
+        assert state["reason"] == "CreateContainerConfigError"
+        assert message in state["message"]
+        assert waiting["status"]["phase"] == "Pending"
+        assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
 
 
 async def _create_settings(node: Any) -> None:
@@ -151,26 +144,20 @@ async def _create_settings(node: Any) -> None:
         _all_from("configMapRef", name="no", optional=True),
     ],
 )
-def test_what_is_optional_may_be_missing(tmp_path: Path, pod: Document) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await _create_settings(node)
-            assert (await node.run(pod))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+async def test_what_is_optional_may_be_missing(tmp_path: Path, pod: Document) -> None:
+    async with a_process_node(tmp_path) as node:
+        await _create_settings(node)
+        assert (await node.run(pod))["status"]["phase"] == "Succeeded"
 
 
-def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(_from("configMapKeyRef", name="c", key="k"))
-            await node.until("p", lambda p: "containerStatuses" in p["status"])
-            await _create_settings(node)
-            ended = await node.finished("p")
-            assert ended["status"]["phase"] == "Succeeded"
-            assert the_container(ended)["restartCount"] == 0
-
-    asyncio.run(main())
+async def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        await node.create(_from("configMapKeyRef", name="c", key="k"))
+        await node.until("p", lambda p: "containerStatuses" in p["status"])
+        await _create_settings(node)
+        ended = await node.finished("p")
+        assert ended["status"]["phase"] == "Succeeded"
+        assert the_container(ended)["restartCount"] == 0
 
 
 @pytest.mark.parametrize(
@@ -189,40 +176,33 @@ def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_path: Pa
         ({"persistentVolumeClaim": {"claimName": "x"}}, "does not provide volumes of this kind"),
     ],
 )
-def test_a_volume_that_cannot_be_provided_keeps_the_pod_waiting_with_an_event(
+async def test_a_volume_that_cannot_be_provided_keeps_the_pod_waiting_with_an_event(
     tmp_path: Path, volume: Document, message: str
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await _create_settings(node)
-            pod = a_pod("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
-            await node.create(with_spec(pod, volumes=[{"name": "v", **volume}]))
-            reason, text = (await node.until_told("p"))[0]
-            assert reason == "FailedMount"
-            assert text.startswith('MountVolume.SetUp failed for volume "v" : ')
-            assert message in text
-            assert (await node.pod("p"))["status"]["phase"] == "Pending"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await _create_settings(node)
+        pod = a_pod("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+        await node.create(with_spec(pod, volumes=[{"name": "v", **volume}]))
+        reason, text = (await node.until_told("p"))[0]
+        assert reason == "FailedMount"
+        assert text.startswith('MountVolume.SetUp failed for volume "v" : ')
+        assert message in text
+        assert (await node.pod("p"))["status"]["phase"] == "Pending"
 
 
-def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
+async def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "link").symlink_to(outside)
     volumes = [{"name": "v", "hostPath": {"path": str(inside)}}]
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            mount = {"name": "v", "mountPath": "/data", "subPath": "link"}
-            await node.create(with_spec(a_pod("true", volumeMounts=[mount]), volumes=volumes))
-            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
-            state = the_container(waiting)["state"]["waiting"]
-            assert state["reason"] == "CreateContainerConfigError"
-            assert "leads out of the volume" in state["message"]
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        mount = {"name": "v", "mountPath": "/data", "subPath": "link"}
+        await node.create(with_spec(a_pod("true", volumeMounts=[mount]), volumes=volumes))
+        waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+        state = the_container(waiting)["state"]["waiting"]
+        assert state["reason"] == "CreateContainerConfigError"
+        assert "leads out of the volume" in state["message"]
 
 
 def an_allowed_folder(tmp_path: Path) -> Path:
@@ -245,39 +225,31 @@ def a_pod_with(path: Path, *command: str, **mount: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["link", "link/passwd", "twice", "up", "up/secret", "/etc"])
-def test_a_host_path_may_not_lead_out_of_the_folders_that_are_allowed(
+async def test_a_host_path_may_not_lead_out_of_the_folders_that_are_allowed(
     tmp_path: Path, path: str
 ) -> None:
     allowed = an_allowed_folder(tmp_path)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, host_paths=(str(allowed),)) as node:
-            await node.create(a_pod_with(allowed / path, "true"))
-            reason, text = (await node.until_told("p"))[0]
-            assert reason == "FailedMount"
-            assert text.endswith("which is not allowed")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, host_paths=(str(allowed),)) as node:
+        await node.create(a_pod_with(allowed / path, "true"))
+        reason, text = (await node.until_told("p"))[0]
+        assert reason == "FailedMount"
+        assert text.endswith("which is not allowed")
 
 
 @pytest.mark.parametrize(
     ("path", "mount"),
     [("inside", {}), ("real", {}), ("", {"subPath": "inside"}), (".", {"subPath": "new/one"})],
 )
-def test_a_host_path_that_stays_inside_is_mounted(
+async def test_a_host_path_that_stays_inside_is_mounted(
     tmp_path: Path, path: str, mount: dict[str, str]
 ) -> None:
     allowed = an_allowed_folder(tmp_path)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, host_paths=("/nowhere", str(allowed))) as node:
-            pod = a_pod_with(allowed / path, "sh", "-c", "ls /data; touch /data/new", **mount)
-            assert (await node.run(pod))["status"]["phase"] == "Succeeded"
-            output = await node.output("p")
-            assert output == ("" if "new" in str(mount) else "file\n")
-        assert len(list(allowed.rglob("new"))) >= 1
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, host_paths=("/nowhere", str(allowed))) as node:
+        pod = a_pod_with(allowed / path, "sh", "-c", "ls /data; touch /data/new", **mount)
+        assert (await node.run(pod))["status"]["phase"] == "Succeeded"
+        output = await node.output("p")
+        assert output == ("" if "new" in str(mount) else "file\n")
+    assert len(list(allowed.rglob("new"))) >= 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
@@ -332,57 +304,45 @@ def mounts_of(tmp_path: Path, path: Path, allowed: Path, part: str) -> MountPlan
         ("x/$(UP)", '"x/../.." must be a relative path without ".."'),
     ],
 )
-def test_a_sub_path_that_cannot_be_filled_in_is_a_config_error(
+async def test_a_sub_path_that_cannot_be_filled_in_is_a_config_error(
     tmp_path: Path, part: str, message: str
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            mount = {"name": "v", "mountPath": "/data", "subPathExpr": part}
-            values = {"EMPTY": "", "ROOT": "/etc", "UP": "../.."}
-            env = [{"name": name, "value": value} for name, value in values.items()]
-            pod = a_pod("true", volumeMounts=[mount], env=env)
-            await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
-            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
-            state = the_container(waiting)["state"]["waiting"]
-            assert state["reason"] == "CreateContainerConfigError"
-            assert state["message"].endswith(message)
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        mount = {"name": "v", "mountPath": "/data", "subPathExpr": part}
+        values = {"EMPTY": "", "ROOT": "/etc", "UP": "../.."}
+        env = [{"name": name, "value": value} for name, value in values.items()]
+        pod = a_pod("true", volumeMounts=[mount], env=env)
+        await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
+        waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+        state = the_container(waiting)["state"]["waiting"]
+        assert state["reason"] == "CreateContainerConfigError"
+        assert state["message"].endswith(message)
 
 
-def test_impossible_resources_leave_the_pod_pending_with_the_reason(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(a_pod("true", resources={"limits": {"example.com/gpu": "1"}}))
-            assert await node.until_told("p") == [
-                ("FailedScheduling", "0/1 nodes are available: 1 Insufficient example.com/gpu.")
-            ]
-
-    asyncio.run(main())
+async def test_impossible_resources_leave_the_pod_pending_with_the_reason(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        await node.create(a_pod("true", resources={"limits": {"example.com/gpu": "1"}}))
+        assert await node.until_told("p") == [
+            ("FailedScheduling", "0/1 nodes are available: 1 Insufficient example.com/gpu.")
+        ]
 
 
-def test_a_crash_loop_of_programs_that_cannot_start_backs_off(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(a_pod("no-such-program", policy="OnFailure"))
-            waiting = await node.until(
-                "p",
-                lambda p: (
-                    "containerStatuses" in p["status"] and the_container(p)["state"].get("waiting")
-                ),
-            )
-            status = the_container(waiting)
-            assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-            assert status["lastState"]["terminated"]["reason"] == "StartError"
-
-    asyncio.run(main())
+async def test_a_crash_loop_of_programs_that_cannot_start_backs_off(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        await node.create(a_pod("no-such-program", policy="OnFailure"))
+        waiting = await node.until(
+            "p",
+            lambda p: (
+                "containerStatuses" in p["status"] and the_container(p)["state"].get("waiting")
+            ),
+        )
+        status = the_container(waiting)
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["reason"] == "StartError"
 
 
-def test_a_pod_on_another_node_is_left_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(with_spec(shell("exit 0", name="q"), nodeName="elsewhere"))
-            await node.run(shell("exit 0"))
-            assert (await node.pod("q"))["status"]["phase"] == "Pending"
-
-    asyncio.run(main())
+async def test_a_pod_on_another_node_is_left_alone(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        await node.create(with_spec(shell("exit 0", name="q"), nodeName="elsewhere"))
+        await node.run(shell("exit 0"))
+        assert (await node.pod("q"))["status"]["phase"] == "Pending"

@@ -13,9 +13,11 @@ from onejob.client.local import LocalClient
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import InternalError, NotFound
 from tests.node.support import NODE, Document, Node, a_node, a_pod, an_api, with_spec
+
+pytestmark = pytest.mark.virtual_time
 
 THE_POD = Key(PODS, "default", "p")
 #: Long enough for the watch to deliver everything.
@@ -75,20 +77,16 @@ async def remove(client: LocalClient, ops: Sequence[Op]) -> Sequence[Result]:
     return results
 
 
-def play(path: Path, meddling: Meddling, pod: Document) -> tuple[int, str]:
+async def play(path: Path, meddling: Meddling, pod: Document) -> tuple[int, str]:
     """Return the number of launched containers and the Pod's final phase, "" if it is gone."""
-
-    async def main() -> tuple[int, str]:
-        clock = virtual_clock()
-        runtime = CountingRuntime(clock)
-        async with an_api(path, clock, in_this_thread=True) as client:
-            meddler = cast("LocalClient", Meddler(client, meddling))
-            async with a_node(meddler, runtime, clock=clock) as node:
-                await node.create(pod)
-                await asyncio.sleep(10 * A_WHILE)
-                return runtime.launches, await phase(node)
-
-    return run_virtual(main())
+    clock = virtual_clock()
+    runtime = CountingRuntime(clock)
+    async with an_api(path, clock, in_this_thread=True) as client:
+        meddler = cast("LocalClient", Meddler(client, meddling))
+        async with a_node(meddler, runtime, clock=clock) as node:
+            await node.create(pod)
+            await asyncio.sleep(10 * A_WHILE)
+            return runtime.launches, await phase(node)
 
 
 async def phase(node: Node) -> str:
@@ -112,13 +110,13 @@ LONG = with_spec(SHORT, activeDeadlineSeconds=10_000)
         pytest.param(remove, 0, "", id="a Pod that was removed meanwhile is not begun"),
     ],
 )
-def test_between_the_wish_and_the_answer(
+async def test_between_the_wish_and_the_answer(
     tmp_path: Path, pod: Document, meddling: Meddling, launches: int, last_phase: str
 ) -> None:
-    assert play(tmp_path, meddling, pod) == (launches, last_phase)
+    assert await play(tmp_path, meddling, pod) == (launches, last_phase)
 
 
-def test_those_of_a_higher_class_are_bound_first_when_room_is_free(tmp_path: Path) -> None:
+async def test_those_of_a_higher_class_are_bound_first_when_room_is_free(tmp_path: Path) -> None:
     order = ("none", "low", "high")
 
     def waiting(name: str) -> Document:
@@ -126,21 +124,18 @@ def test_those_of_a_higher_class_are_bound_first_when_room_is_free(tmp_path: Pat
         pod["metadata"]["annotations"] = {DURATION: "2"}
         return pod if name == "none" else with_spec(pod, priorityClassName=name)
 
-    async def main() -> list[str]:
-        clock = virtual_clock()
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            for name, value in (("low", 1), ("high", 2)):
-                document = msgspec.json.encode({"metadata": {"name": name}, "value": value})
-                await client.write(Create("priorityclasses.scheduling.k8s.io", "", document))
-            # Before there is a node, so all of them wait.
-            for name in order:
-                await client.write(Create(PODS, "default", msgspec.json.encode(waiting(name))))
-            room = {"cpu": 1000, "pods": 10}
-            runtime = SimulatedRuntime(clock)
-            async with a_node(client, runtime, clock=clock, capacity=room) as node:
-                await asyncio.sleep(10 * A_WHILE)
-                begun = {name: (await node.pod(name))["status"]["startTime"] for name in order}
-        assert len(set(begun.values())) == 3
-        return sorted(order, key=begun.__getitem__)
-
-    assert run_virtual(main()) == ["high", "low", "none"]
+    clock = virtual_clock()
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        for name, value in (("low", 1), ("high", 2)):
+            document = msgspec.json.encode({"metadata": {"name": name}, "value": value})
+            await client.write(Create("priorityclasses.scheduling.k8s.io", "", document))
+        # Before there is a node, so all of them wait.
+        for name in order:
+            await client.write(Create(PODS, "default", msgspec.json.encode(waiting(name))))
+        room = {"cpu": 1000, "pods": 10}
+        runtime = SimulatedRuntime(clock)
+        async with a_node(client, runtime, clock=clock, capacity=room) as node:
+            await asyncio.sleep(10 * A_WHILE)
+            begun = {name: (await node.pod(name))["status"]["startTime"] for name in order}
+    assert len(set(begun.values())) == 3
+    assert sorted(order, key=begun.__getitem__) == ["high", "low", "none"]

@@ -10,12 +10,9 @@ from onejob.node.supervisor.journal import Identity, Journal
 from tests.node.support import Document, Node, a_pod, a_process_node, shell, the_container
 
 
-def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_process_node(path) as node:
-            await scene(node)
-
-    asyncio.run(main())
+async def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> None:
+    async with a_process_node(path) as node:
+        await scene(node)
 
 
 async def place_of(node: Node, pod: Document) -> str:
@@ -26,7 +23,7 @@ async def place_of(node: Node, pod: Document) -> str:
     return (await node.output(pod["metadata"]["name"])).splitlines()[0]
 
 
-def test_the_status_of_a_container_that_ended_at_once_is_whole(tmp_path: Path) -> None:
+async def test_the_status_of_a_container_that_ended_at_once_is_whole(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         pod = await node.run(a_pod("true"))
         ended = the_container(pod)["state"]["terminated"]
@@ -34,7 +31,7 @@ def test_the_status_of_a_container_that_ended_at_once_is_whole(tmp_path: Path) -
         assert pod["status"]["startTime"] <= ended["startedAt"] <= ended["finishedAt"]
         assert ended["startedAt"] > "2020"
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
 def test_pods_run_on_the_loop_of_the_server(tmp_path: Path) -> None:
@@ -47,33 +44,33 @@ def test_pods_run_on_the_loop_of_the_server(tmp_path: Path) -> None:
         assert runner.run(main()) == "hello\n"
 
 
-def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path) -> None:
+async def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         first = await place_of(node, a_pod("pwd", name="a"))
         assert await place_of(node, a_pod("pwd", name="b")) == first
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path: Path) -> None:
+async def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         await node.run(a_pod("true"))
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
     assert not list((tmp_path / "pods" / "scratch").iterdir())
     assert not list(Journal(str(tmp_path / "supervisor" / "claims"), Identity("")).each())
 
 
-def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:
+async def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         first = await place_of(node, shell("pwd; touch secret", name="a"))
         assert await place_of(node, shell("pwd; ls", name="b")) != first
         assert "secret" not in await node.output("b")
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_folder_that_a_daemon_still_holds_is_left_to_it(tmp_path: Path) -> None:
+async def test_a_folder_that_a_daemon_still_holds_is_left_to_it(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         # While another Pod runs, a daemon that left its session cannot be recognized as one.
         await node.create(a_pod("sleep", "60", name="other"))
@@ -81,4 +78,4 @@ def test_a_folder_that_a_daemon_still_holds_is_left_to_it(tmp_path: Path) -> Non
         first = await place_of(node, shell("pwd; setsid sleep 60 >/dev/null 2>&1 &", name="a"))
         assert await place_of(node, a_pod("pwd", name="b")) != first
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)

@@ -16,7 +16,6 @@ from onejob.node.agent.conditions import ConditionEvent, NodeCondition, NodeCond
 from onejob.node.agent.pressure import Pressures, short_of_space
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES, pressure_of
 from onejob.objects.meta import EVENTS, NODES, Key
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import NotFound
 from tests.client.full_disk_support import a_disk_and_a_client
 from tests.node.conditions_support import the_condition
@@ -90,77 +89,69 @@ def test_since_when_things_are_as_they_are_survives_a_restart() -> None:
     assert after.shown(DISK)["lastTransitionTime"] == "2026-01-01T02:00:00Z"
 
 
-def test_the_node_shows_a_condition_at_once_with_an_event(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client, a_node(client, process_runtime(tmp_path)) as node:
-            node.agent._node.conditions.set(SHORT)
-            shown = await the_condition(client, DISK, "True")
-            assert shown["message"] == "the disk is full"
-            await node.agent._recorder.flush()
-            page = await client.list(Selection(EVENTS))
-            events = [json.loads(document) for document in page.documents]
-            (event,) = (e for e in events if e["reason"] == "NodeHasDiskPressure")
-            assert event["involvedObject"]["kind"] == "Node"
-            assert event["involvedObject"]["name"] == NODE
-
-    asyncio.run(main())
+async def test_the_node_shows_a_condition_at_once_with_an_event(tmp_path: Path) -> None:
+    async with an_api(tmp_path) as client, a_node(client, process_runtime(tmp_path)) as node:
+        node.agent._node.conditions.set(SHORT)
+        shown = await the_condition(client, DISK, "True")
+        assert shown["message"] == "the disk is full"
+        await node.agent._recorder.flush()
+        page = await client.list(Selection(EVENTS))
+        events = [json.loads(document) for document in page.documents]
+        (event,) = (e for e in events if e["reason"] == "NodeHasDiskPressure")
+        assert event["involvedObject"]["kind"] == "Node"
+        assert event["involvedObject"]["name"] == NODE
 
 
-def test_a_node_begins_on_a_full_disk_and_is_registered_once_there_is_room(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_disk_and_a_client(tmp_path, SystemClock()) as (disk, client):
-            disk.full = True
-            async with a_node(client, process_runtime(tmp_path)) as node:
-                with pytest.raises(NotFound):
-                    await client.get(Key(NODES, "", NODE))
-                disk.full = False
-                await the_condition(client, "Ready", "True")
-                assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
-
-
-def test_a_pressure_is_over_when_nothing_was_blocked_for_a_while() -> None:
-    async def main() -> None:
-        scene = Scene()
-        still_short = "still"
-        pressures = Pressures(lambda: still_short)
-        pressures.report_to(scene.conditions)
-        pressures.report(PROCESSES, "fork: EAGAIN")
-        pressures.report(DISK, "full")
-        await asyncio.sleep(10)
-        pressures.report(PROCESSES, "fork: EAGAIN")
-        await asyncio.sleep(10)
-        assert scene.conditions.is_set(PROCESSES)
-        await asyncio.sleep(20)
-        assert not scene.conditions.is_set(PROCESSES)
-        assert scene.conditions.is_set(DISK)
-        still_short = ""
-        await asyncio.sleep(20)
-        assert not scene.conditions.is_set(DISK)
-        pressures.close()
-
-    run_virtual(main())
+async def test_a_node_begins_on_a_full_disk_and_is_registered_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    async with a_disk_and_a_client(tmp_path, SystemClock()) as (disk, client):
+        disk.full = True
+        async with a_node(client, process_runtime(tmp_path)) as node:
+            with pytest.raises(NotFound):
+                await client.get(Key(NODES, "", NODE))
+            disk.full = False
+            await the_condition(client, "Ready", "True")
+            assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
 
 
-def test_a_disk_that_fills_up_is_noticed_though_nothing_is_started() -> None:
-    async def main() -> None:
-        scene = Scene()
-        short = ""
-        pressures = Pressures(lambda: short)
-        pressures.report_to(scene.conditions)
-        pressures.watch_disk()
-        await asyncio.sleep(30)
-        assert not scene.conditions.is_set(DISK)
-        short = "No space left on device"
-        await asyncio.sleep(15)
-        assert scene.conditions.is_set(DISK)
-        short = ""
-        await asyncio.sleep(30)
-        assert not scene.conditions.is_set(DISK)
-        pressures.close()
+@pytest.mark.virtual_time
+async def test_a_pressure_is_over_when_nothing_was_blocked_for_a_while() -> None:
+    scene = Scene()
+    still_short = "still"
+    pressures = Pressures(lambda: still_short)
+    pressures.report_to(scene.conditions)
+    pressures.report(PROCESSES, "fork: EAGAIN")
+    pressures.report(DISK, "full")
+    await asyncio.sleep(10)
+    pressures.report(PROCESSES, "fork: EAGAIN")
+    await asyncio.sleep(10)
+    assert scene.conditions.is_set(PROCESSES)
+    await asyncio.sleep(20)
+    assert not scene.conditions.is_set(PROCESSES)
+    assert scene.conditions.is_set(DISK)
+    still_short = ""
+    await asyncio.sleep(20)
+    assert not scene.conditions.is_set(DISK)
+    pressures.close()
 
-    run_virtual(main())
+
+@pytest.mark.virtual_time
+async def test_a_disk_that_fills_up_is_noticed_though_nothing_is_started() -> None:
+    scene = Scene()
+    short = ""
+    pressures = Pressures(lambda: short)
+    pressures.report_to(scene.conditions)
+    pressures.watch_disk()
+    await asyncio.sleep(30)
+    assert not scene.conditions.is_set(DISK)
+    short = "No space left on device"
+    await asyncio.sleep(15)
+    assert scene.conditions.is_set(DISK)
+    short = ""
+    await asyncio.sleep(30)
+    assert not scene.conditions.is_set(DISK)
+    pressures.close()
 
 
 @pytest.mark.parametrize(

@@ -235,73 +235,63 @@ def test_init_containers_hand_over_through_a_volume(tmp_path: Path) -> None:
     assert output_of(tmp_path, pod) == "first\nsecond\n"
 
 
-def test_a_failing_init_container_fails_the_pod_before_anything_else_runs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            init = {"name": "i", "image": "x", "command": ["sh", "-c", "exit 4"]}
-            ended = await node.run(with_spec(shell("exit 0"), initContainers=[init]))
-            assert ended["status"]["phase"] == "Failed"
-            first = ended["status"]["initContainerStatuses"][0]
-            assert first["state"]["terminated"]["exitCode"] == 4
-            waiting = the_container(ended)["state"]["waiting"]
-            assert waiting["reason"] == "PodInitializing"
-            initialized = condition(ended, "Initialized") or {}
-            assert initialized["status"] == "False"
-            assert initialized["message"] == "containers with incomplete status: [i]"
-
-    asyncio.run(main())
-
-
-def test_a_sidecar_runs_beside_and_is_ended_after_the_containers(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            sidecar = {
-                "name": "s",
-                "image": "x",
-                "restartPolicy": "Always",
-                "command": [
-                    "sh",
-                    "-c",
-                    "trap 'echo ended; exit 0' TERM; touch up; while :; do sleep 0.02; done",
-                ],
-            }
-            pod = shell("while [[ ! -e up ]]; do sleep 0.02; done; exit 0")
-            ended = await node.run(with_spec(pod, initContainers=[sidecar]))
-            assert ended["status"]["phase"] == "Succeeded"
-            assert await node.output("p", "s") == "ended\n"
-
-    asyncio.run(main())
+async def test_a_failing_init_container_fails_the_pod_before_anything_else_runs(
+    tmp_path: Path,
+) -> None:
+    async with a_process_node(tmp_path) as node:
+        init = {"name": "i", "image": "x", "command": ["sh", "-c", "exit 4"]}
+        ended = await node.run(with_spec(shell("exit 0"), initContainers=[init]))
+        assert ended["status"]["phase"] == "Failed"
+        first = ended["status"]["initContainerStatuses"][0]
+        assert first["state"]["terminated"]["exitCode"] == 4
+        waiting = the_container(ended)["state"]["waiting"]
+        assert waiting["reason"] == "PodInitializing"
+        initialized = condition(ended, "Initialized") or {}
+        assert initialized["status"] == "False"
+        assert initialized["message"] == "containers with incomplete status: [i]"
 
 
-def test_a_pod_past_its_deadline_is_ended(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            pod = shell("trap 'exit 0' TERM; while :; do sleep 0.02; done")
-            ended = await node.run(with_spec(pod, activeDeadlineSeconds=1))
-            assert ended["status"]["phase"] == "Failed"
-            assert ended["status"]["reason"] == "DeadlineExceeded"
+async def test_a_sidecar_runs_beside_and_is_ended_after_the_containers(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        sidecar = {
+            "name": "s",
+            "image": "x",
+            "restartPolicy": "Always",
+            "command": [
+                "sh",
+                "-c",
+                "trap 'echo ended; exit 0' TERM; touch up; while :; do sleep 0.02; done",
+            ],
+        }
+        pod = shell("while [[ ! -e up ]]; do sleep 0.02; done; exit 0")
+        ended = await node.run(with_spec(pod, initContainers=[sidecar]))
+        assert ended["status"]["phase"] == "Succeeded"
+        assert await node.output("p", "s") == "ended\n"
 
-    asyncio.run(main())
+
+async def test_a_pod_past_its_deadline_is_ended(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        pod = shell("trap 'exit 0' TERM; while :; do sleep 0.02; done")
+        ended = await node.run(with_spec(pod, activeDeadlineSeconds=1))
+        assert ended["status"]["phase"] == "Failed"
+        assert ended["status"]["reason"] == "DeadlineExceeded"
 
 
-def test_a_liveness_probe_that_gives_up_has_the_container_restarted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-            pod = shell(
-                "if [[ -e again ]]; then exit 0; fi; touch again; "
-                "trap 'exit 9' TERM; while :; do sleep 0.02; done",
-                policy="OnFailure",
-                livenessProbe=probe,
-            )
-            ended = await node.run(pod)
-            assert ended["status"]["phase"] == "Succeeded"
-            status = the_container(ended)
-            assert status["restartCount"] == 1
-            assert status["lastState"]["terminated"]["exitCode"] == 9
-            assert any("Liveness probe failed" in text for _, text in await node.events("p"))
-
-    asyncio.run(main())
+async def test_a_liveness_probe_that_gives_up_has_the_container_restarted(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+        pod = shell(
+            "if [[ -e again ]]; then exit 0; fi; touch again; "
+            "trap 'exit 9' TERM; while :; do sleep 0.02; done",
+            policy="OnFailure",
+            livenessProbe=probe,
+        )
+        ended = await node.run(pod)
+        assert ended["status"]["phase"] == "Succeeded"
+        status = the_container(ended)
+        assert status["restartCount"] == 1
+        assert status["lastState"]["terminated"]["exitCode"] == 9
+        assert any("Liveness probe failed" in text for _, text in await node.events("p"))
 
 
 #: None means as the machine allows.
@@ -310,23 +300,19 @@ either_isolation = pytest.mark.parametrize("isolation", [None, False])
 
 @either_isolation
 @pytest.mark.parametrize("named", ["/dev/termination-log", "last-words"])
-def test_a_termination_message_is_read_from_its_file(
+async def test_a_termination_message_is_read_from_its_file(
     tmp_path: Path, named: str, isolation: bool | None
 ) -> None:
     path = str(tmp_path / named)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=isolation) as node:
-            pod = shell(f"echo -n goodbye > {path}; exit 1", terminationMessagePath=path)
-            ended = await node.run(pod)
-            assert the_container(ended)["state"]["terminated"]["message"] == "goodbye"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=isolation) as node:
+        pod = shell(f"echo -n goodbye > {path}; exit 1", terminationMessagePath=path)
+        ended = await node.run(pod)
+        assert the_container(ended)["state"]["terminated"]["message"] == "goodbye"
     assert not (tmp_path / "last-words").exists()
 
 
 @pytest.mark.parametrize("pid_namespace", ["on", "off"])
-def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_namespace: str) -> None:
+async def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_namespace: str) -> None:
     """The default path needs no special /dev, unless the container has a namespace anyway."""
     script = 'readlink /proc/self/ns/mnt; echo -n "$TEXT" > "$RESULT"; [ -s /dev/termination-log ]'
     # The machine may have such a file itself, as every container of a cluster has.
@@ -335,47 +321,36 @@ def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_namespace:
         {"name": "RESULT", "value": "/dev/termination-log"},
         {"name": "TEXT", "value": text},
     ]
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, pid_namespace=pid_namespace) as node:
-            ended = await node.run(shell(script, env=env))
-            assert the_container(ended)["state"]["terminated"]["message"] == text
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 0
-            shares_ours = (await node.output("p")).strip() == os.readlink("/proc/self/ns/mnt")
-            assert shares_ours is (pid_namespace == "off")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, pid_namespace=pid_namespace) as node:
+        ended = await node.run(shell(script, env=env))
+        assert the_container(ended)["state"]["terminated"]["message"] == text
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 0
+        shares_ours = (await node.output("p")).strip() == os.readlink("/proc/self/ns/mnt")
+        assert shares_ours is (pid_namespace == "off")
     with suppress(FileNotFoundError):
         assert text.encode() not in Path("/dev/termination-log").read_bytes()
 
 
 @either_isolation
-def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(
+async def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(
     tmp_path: Path, isolation: bool | None
 ) -> None:
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=isolation) as node:
-            ended = await node.run(shell("seq 100; exit 1", **policy))
-            message = the_container(ended)["state"]["terminated"]["message"]
-            assert message.splitlines() == [str(number) for number in range(21, 101)]
-            fine = await node.run(shell("echo fine", name="q", **policy))
-            assert "message" not in the_container(fine)["state"]["terminated"]
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=isolation) as node:
+        ended = await node.run(shell("seq 100; exit 1", **policy))
+        message = the_container(ended)["state"]["terminated"]["message"]
+        assert message.splitlines() == [str(number) for number in range(21, 101)]
+        fine = await node.run(shell("echo fine", name="q", **policy))
+        assert "message" not in the_container(fine)["state"]["terminated"]
 
 
-def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            script = "set -m; sleep 300 & echo $! > child; exit 0"
-            ended = await node.run(shell(script))
-            assert ended["status"]["phase"] == "Succeeded"
-            child = int((tmp_path / "child").read_text())
-            await until_dead(child)
-
-    asyncio.run(main())
+async def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        script = "set -m; sleep 300 & echo $! > child; exit 0"
+        ended = await node.run(shell(script))
+        assert ended["status"]["phase"] == "Succeeded"
+        child = int((tmp_path / "child").read_text())
+        await until_dead(child)
 
 
 def a_daemon(*clean: str) -> str:
@@ -385,20 +360,17 @@ def a_daemon(*clean: str) -> str:
 
 
 @pytest.mark.parametrize("clean", [(), ("env", "-i")])
-def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(
+async def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(
     tmp_path: Path, clean: tuple[str, ...]
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            ended = await node.run(shell(a_daemon(*clean)))
-            assert ended["status"]["phase"] == "Succeeded"
-            await until_dead(int((tmp_path / "daemon").read_text()))
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        ended = await node.run(shell(a_daemon(*clean)))
+        assert ended["status"]["phase"] == "Succeeded"
+        await until_dead(int((tmp_path / "daemon").read_text()))
 
 
 @pytest.mark.parametrize("volumes", [(), ("v",)])
-def test_a_daemon_that_left_its_session_ends_with_its_pod_and_not_with_another(
+async def test_a_daemon_that_left_its_session_ends_with_its_pod_and_not_with_another(
     tmp_path: Path, volumes: tuple[str, ...]
 ) -> None:
     mounts = [{"name": name, "mountPath": "/data"} for name in volumes]
@@ -406,22 +378,18 @@ def test_a_daemon_that_left_its_session_ends_with_its_pod_and_not_with_another(
         a_daemon() + "; while [[ ! -e go ]]; do sleep 0.02; done", volumeMounts=mounts
     )  # fmt: skip
     pod = with_spec(pod, volumes=[{"name": name, "emptyDir": {}} for name in volumes])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            await node.create(shell("sleep 300", name="q"))
-            await node.create(pod)
-            await node.until("p", lambda _: (tmp_path / "daemon").exists())
-            # The end of other containers does not affect a daemon whose container lives.
-            await node.run(shell("exit 0", name="r"))
-            daemon = int((tmp_path / "daemon").read_text())
-            assert alive(daemon)
-            (tmp_path / "go").touch()
-            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
-            await until_dead(daemon)
-            assert (await node.pod("q"))["status"]["phase"] == "Running"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        await node.create(shell("sleep 300", name="q"))
+        await node.create(pod)
+        await node.until("p", lambda _: (tmp_path / "daemon").exists())
+        # The end of other containers does not affect a daemon whose container lives.
+        await node.run(shell("exit 0", name="r"))
+        daemon = int((tmp_path / "daemon").read_text())
+        assert alive(daemon)
+        (tmp_path / "go").touch()
+        assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+        await until_dead(daemon)
+        assert (await node.pod("q"))["status"]["phase"] == "Running"
 
 
 @needs_namespaces
@@ -435,48 +403,41 @@ def test_a_read_only_host_lets_pods_write_only_to_their_own_places(tmp_path: Pat
     assert output_of(tmp_path / "x", plain, host_read_only=True).endswith("fine\n")
 
 
-def test_a_flood_of_output_ends_up_in_bounded_logs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            ended = await node.run(shell("head -c 80000000 /dev/zero | tr '\\0' x; echo; echo end"))
-            assert ended["status"]["phase"] == "Succeeded"
-            assert (await node.output("p", tail_lines=1)) == "end\n"
-            logs = list((tmp_path / "pods" / ended["metadata"]["uid"] / "logs" / "c").iterdir())
-            assert sum(file.stat().st_size for file in logs) < 60_000_000
-
-    asyncio.run(main())
+async def test_a_flood_of_output_ends_up_in_bounded_logs(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        ended = await node.run(shell("head -c 80000000 /dev/zero | tr '\\0' x; echo; echo end"))
+        assert ended["status"]["phase"] == "Succeeded"
+        assert (await node.output("p", tail_lines=1)) == "end\n"
+        logs = list((tmp_path / "pods" / ended["metadata"]["uid"] / "logs" / "c").iterdir())
+        assert sum(file.stat().st_size for file in logs) < 60_000_000
 
 
-def test_previous_logs_are_those_of_the_attempt_before(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            script = "if [[ -e again ]]; then echo second; else touch again; echo first; exit 1; fi"
-            await node.run(shell(script, policy="OnFailure"))
-            assert await node.output("p", previous=True) == "first\n"
-            assert await node.output("p") == "second\n"
-
-    asyncio.run(main())
+async def test_previous_logs_are_those_of_the_attempt_before(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        script = "if [[ -e again ]]; then echo second; else touch again; echo first; exit 1; fi"
+        await node.run(shell(script, policy="OnFailure"))
+        assert await node.output("p", previous=True) == "first\n"
+        assert await node.output("p") == "second\n"
 
 
-def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned(tmp_path: Path) -> None:
+async def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned(tmp_path: Path) -> None:
     async def cordon(node: Node, value: bool) -> None:
         body = b'{"spec":{"unschedulable":%b}}' % (b"true" if value else b"false")
         await node.client.write(Patch(Key(NODES, "", NODE), body, "merge"))
 
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await cordon(node, True)
-            await until_true(lambda: node.agent._node.view().unschedulable)
-            await node.create(shell("exit 0"))
-            unfit = await node.until("p", lambda p: condition(p, "PodScheduled"))
-            assert "unschedulable" in (condition(unfit, "PodScheduled") or {})["message"]
-            await cordon(node, False)
-            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await cordon(node, True)
+        await until_true(lambda: node.agent._node.view().unschedulable)
+        await node.create(shell("exit 0"))
+        unfit = await node.until("p", lambda p: condition(p, "PodScheduled"))
+        assert "unschedulable" in (condition(unfit, "PodScheduled") or {})["message"]
+        await cordon(node, False)
+        assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
 
 
-def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_path: Path) -> None:
+async def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "linked"
 
     def linked(name: str, script: str) -> Document:
@@ -484,24 +445,21 @@ def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_pat
         pod = shell(script, name=name, volumeMounts=mount)
         return with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
 
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False, working_dir=tmp_path) as node:
-            script = f"echo mine > {target}/f; while [[ ! -e go ]]; do sleep 0.02; done"
-            await node.create(linked("p", script))
-            await node.until("p", lambda _: (target / "f").exists())
-            await node.create(linked("q", f"test ! -e {target}/f"))
-            reason, message = (await node.until_told("q"))[0]
-            assert reason == "FailedMount"
-            assert "in use by another Pod" in message
-            (tmp_path / "go").touch()
-            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
-            assert (await node.finished("q"))["status"]["phase"] == "Succeeded"
-            await until_true(lambda: not target.is_symlink())
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False, working_dir=tmp_path) as node:
+        script = f"echo mine > {target}/f; while [[ ! -e go ]]; do sleep 0.02; done"
+        await node.create(linked("p", script))
+        await node.until("p", lambda _: (target / "f").exists())
+        await node.create(linked("q", f"test ! -e {target}/f"))
+        reason, message = (await node.until_told("q"))[0]
+        assert reason == "FailedMount"
+        assert "in use by another Pod" in message
+        (tmp_path / "go").touch()
+        assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+        assert (await node.finished("q"))["status"]["phase"] == "Succeeded"
+        await until_true(lambda: not target.is_symlink())
 
 
-def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
+async def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
     tmp_path: Path,
 ) -> None:
     def linked(name: str) -> Document:
@@ -509,13 +467,10 @@ def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
         pod = a_pod("true", name=name, volumeMounts=mount)
         return with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
 
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            for name in ("p", "q", "r"):
-                await node.run(linked(name))
-                assert await node.events(name) == []
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        for name in ("p", "q", "r"):
+            await node.run(linked(name))
+            assert await node.events(name) == []
 
 
 @pytest.mark.parametrize(
@@ -526,54 +481,45 @@ def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
         ({"emptyDir": {}}, {"mountPath": "/no/such/place"}, "/no/such/place cannot be made"),
     ],
 )
-def test_without_mount_namespaces_what_only_they_can_do_is_refused(
+async def test_without_mount_namespaces_what_only_they_can_do_is_refused(
     tmp_path: Path, volume: Document, mount: Document, words: str
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            await node.create(mounting("true", volume, **mount))
-            reason, message = (await node.until_told("p"))[0]
-            assert reason == "FailedMount"
-            assert message.startswith('MountVolume.SetUp failed for volume "v" : ')
-            assert words in message
-            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
-            state = the_container(waiting)["state"]["waiting"]
-            assert state == {"reason": "ContainerCreating", "message": message}
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        await node.create(mounting("true", volume, **mount))
+        reason, message = (await node.until_told("p"))[0]
+        assert reason == "FailedMount"
+        assert message.startswith('MountVolume.SetUp failed for volume "v" : ')
+        assert words in message
+        waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+        state = the_container(waiting)["state"]["waiting"]
+        assert state == {"reason": "ContainerCreating", "message": message}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Pods as others")
-def test_without_mount_namespaces_another_user_puts_no_links_on_the_host(tmp_path: Path) -> None:
+async def test_without_mount_namespaces_another_user_puts_no_links_on_the_host(
+    tmp_path: Path,
+) -> None:
     """They would belong to root, and could lead root's programs to files of the Pod."""
     believed = tmp_path / "ld.so.preload"
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            pod = mounting("true", {"emptyDir": {}}, mountPath=str(believed), subPath="mine")
-            await node.create(with_spec(pod, securityContext={"runAsUser": 65534}))
-            reason, message = (await node.until_told("p"))[0]
-            assert reason == "FailedMount"
-            assert "runs as another user than the server" in message
-            assert not believed.is_symlink()
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        pod = mounting("true", {"emptyDir": {}}, mountPath=str(believed), subPath="mine")
+        await node.create(with_spec(pod, securityContext={"runAsUser": 65534}))
+        reason, message = (await node.until_told("p"))[0]
+        assert reason == "FailedMount"
+        assert "runs as another user than the server" in message
+        assert not believed.is_symlink()
 
 
 @needs_namespaces
-def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) -> None:
+async def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) -> None:
     """Without PID namespaces the server does not even start."""
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False, host_read_only=True) as node:
-            await node.create(a_pod("true"))
-            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
-            state = the_container(waiting)["state"]["waiting"]
-            assert state["reason"] == "CreateContainerConfigError"
-            assert "this machine has no mount namespaces" in state["message"]
-            assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False, host_read_only=True) as node:
+        await node.create(a_pod("true"))
+        waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+        state = the_container(waiting)["state"]["waiting"]
+        assert state["reason"] == "CreateContainerConfigError"
+        assert "this machine has no mount namespaces" in state["message"]
+        assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Volumes over a parent of the data dir, such as an emptyDir at /tmp."""
 
-import asyncio
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,48 +20,49 @@ def a_pod_with(top: Path, script: str, first: Document, **spec: object) -> Docum
     return with_spec(pod, volumes=volumes, **spec)
 
 
-def output_of(top: Path, pod: Document, **settings: object) -> str:
-    async def main() -> str:
-        (top / "data").mkdir()
-        async with a_process_node(top / "data", **settings) as node:
-            ended = await node.run(pod)
-            assert ended["status"]["phase"] == "Succeeded", ended["status"]
-            return await node.output("p")
-
-    return asyncio.run(main())
+async def output_of(top: Path, pod: Document, **settings: object) -> str:
+    (top / "data").mkdir()
+    async with a_process_node(top / "data", **settings) as node:
+        ended = await node.run(pod)
+        assert ended["status"]["phase"] == "Succeeded", ended["status"]
+        return await node.output("p")
 
 
 WRITE_ALL = "pwd; ls -A; echo here > file; echo there > /cache/file; cat file /cache/file"
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_container_starts_in_the_volume_over_its_folder(tmp_path: Path, read_only: bool) -> None:
+async def test_container_starts_in_the_volume_over_its_folder(
+    tmp_path: Path, read_only: bool
+) -> None:
     pod = a_pod_with(tmp_path, WRITE_ALL, {"emptyDir": {}})
-    said = output_of(tmp_path, pod, host_read_only=read_only)
+    said = await output_of(tmp_path, pod, host_read_only=read_only)
     assert said == f"{tmp_path}\nhere\nthere\n"
     assert os.listdir(tmp_path) == ["data"]
 
 
 @needs_root
-def test_container_of_another_user_starts_in_the_volume_over_its_folder() -> None:
+async def test_container_of_another_user_starts_in_the_volume_over_its_folder() -> None:
     identity = {"runAsUser": 65534}
     # Other users may not enter the folders of pytest.
     with TemporaryDirectory() as name:
         top = Path(name)
         pod = a_pod_with(top, WRITE_ALL, {"emptyDir": {}}, securityContext=identity)
-        assert output_of(top, pod) == f"{top}\nhere\nthere\n"
+        assert await output_of(top, pod) == f"{top}\nhere\nthere\n"
 
 
-def test_container_keeps_its_folder_where_a_host_path_shows_it(tmp_path: Path) -> None:
+async def test_container_keeps_its_folder_where_a_host_path_shows_it(tmp_path: Path) -> None:
     host_path = {"hostPath": {"path": str(tmp_path)}}
-    said = output_of(tmp_path, a_pod_with(tmp_path, "pwd; echo x > file; cat file", host_path))
+    said = await output_of(
+        tmp_path, a_pod_with(tmp_path, "pwd; echo x > file; cat file", host_path)
+    )
     assert said.startswith(f"{tmp_path}/data/pods/scratch/")
     assert not (tmp_path / "file").exists()
 
 
-def test_command_beside_a_container_starts_where_the_container_did(tmp_path: Path) -> None:
+async def test_command_beside_a_container_starts_where_the_container_did(tmp_path: Path) -> None:
     script = "until [ -e probed ]; do sleep 0.05; done; cat probed"
     pod = a_pod_with(tmp_path, script, {"emptyDir": {}})
     probe = {"exec": {"command": ["sh", "-c", "pwd > probed"]}, "periodSeconds": 1}
     pod["spec"]["containers"][0]["readinessProbe"] = probe
-    assert output_of(tmp_path, pod) == f"{tmp_path}\n"
+    assert await output_of(tmp_path, pod) == f"{tmp_path}\n"

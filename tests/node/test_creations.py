@@ -26,6 +26,8 @@ from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import InternalError
 from tests.client.write_series_support import FailingCommitter
 
+pytestmark = pytest.mark.virtual_time
+
 
 @asynccontextmanager
 async def a_plane(
@@ -50,20 +52,15 @@ async def until_finished(plane: ControlPlane) -> Job:
     raise AssertionError("the Job does not end")
 
 
-def test_the_pods_of_a_job_are_placed_by_the_write_that_creates_them(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
-            changes = plane.store.watch(PODS, after=plane.store.revision)
-            await plane.client.write(a_job("j", completions=3, parallelism=3))
-            nodes = [
-                read_pod(change.value or b"").spec.node_name for change in await anext(changes)
-            ]
-            assert nodes == ["node", "node", "node"]
-
-    run_virtual(main())
+async def test_the_pods_of_a_job_are_placed_by_the_write_that_creates_them(tmp_path: Path) -> None:
+    async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
+        changes = plane.store.watch(PODS, after=plane.store.revision)
+        await plane.client.write(a_job("j", completions=3, parallelism=3))
+        nodes = [read_pod(change.value or b"").spec.node_name for change in await anext(changes)]
+        assert nodes == ["node", "node", "node"]
 
 
-def test_containers_start_before_others_have_their_turn(
+async def test_containers_start_before_others_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Watchers, caches and the next sync are queued by then.
@@ -78,35 +75,26 @@ def test_containers_start_before_others_have_their_turn(
         launch(self, *what)
 
     monkeypatch.setattr(SimulatedRuntime, "launch", launch_and_note)
+    async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
+        changes = plane.store.watch(PODS, after=plane.store.revision)
 
-    async def main() -> None:
-        async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
-            changes = plane.store.watch(PODS, after=plane.store.revision)
+        async def follow() -> None:
+            happened.extend("seen" for _ in await anext(changes))
 
-            async def follow() -> None:
-                happened.extend("seen" for _ in await anext(changes))
-
-            following = asyncio.create_task(follow())
-            await asyncio.sleep(0)
-            await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
-            await following
-
-    run_virtual(main())
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
+        await following
     assert happened == ["launched"] * 3 + ["seen"] * 3
 
 
-def test_pods_that_must_wait_are_placed_in_their_turn(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path, LoopCommitter(0.001), capacity={"pods": "2"}) as plane:
-            changes = plane.store.watch(PODS, after=plane.store.revision)
-            await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
-            nodes = [
-                read_pod(change.value or b"").spec.node_name for change in await anext(changes)
-            ]
-            assert nodes == ["node", "node", ""]
-            assert (await until_finished(plane)).status.succeeded == 3
-
-    run_virtual(main())
+async def test_pods_that_must_wait_are_placed_in_their_turn(tmp_path: Path) -> None:
+    async with a_plane(tmp_path, LoopCommitter(0.001), capacity={"pods": "2"}) as plane:
+        changes = plane.store.watch(PODS, after=plane.store.revision)
+        await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
+        nodes = [read_pod(change.value or b"").spec.node_name for change in await anext(changes)]
+        assert nodes == ["node", "node", ""]
+        assert (await until_finished(plane)).status.succeeded == 3
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -185,15 +173,14 @@ class Pods:
         return pod
 
 
-def with_pods(folder: Path, play: Callable[[ControlPlane, Pods], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_plane(folder, LoopCommitter(0.001)) as plane:
-            await play(plane, Pods(plane))
-
-    run_virtual(main())
+async def with_pods(folder: Path, play: Callable[[ControlPlane, Pods], Awaitable[None]]) -> None:
+    async with a_plane(folder, LoopCommitter(0.001)) as plane:
+        await play(plane, Pods(plane))
 
 
-def test_a_pod_that_is_created_with_its_node_is_as_if_it_had_been_bound(tmp_path: Path) -> None:
+async def test_a_pod_that_is_created_with_its_node_is_as_if_it_had_been_bound(
+    tmp_path: Path,
+) -> None:
     async def play(plane: ControlPlane, pods: Pods) -> None:
         # The first Pod of a kind takes another code path in the API than later ones.
         placed = [await pods.created() for _ in range(3)]
@@ -214,7 +201,7 @@ def test_a_pod_that_is_created_with_its_node_is_as_if_it_had_been_bound(tmp_path
         assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
         assert condition["lastTransitionTime"] == placed[0]["metadata"]["creationTimestamp"]
 
-    with_pods(tmp_path, play)
+    await with_pods(tmp_path, play)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +225,7 @@ def test_a_pod_that_is_created_with_its_node_is_as_if_it_had_been_bound(tmp_path
     ],
     ids=["gated", "another scheduler", "selector", "affinity", "no such resource"],
 )
-def test_a_pod_that_may_not_have_the_node_yet_is_created_without(
+async def test_a_pod_that_may_not_have_the_node_yet_is_created_without(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     async def play(plane: ControlPlane, pods: Pods) -> None:
@@ -250,10 +237,10 @@ def test_a_pod_that_may_not_have_the_node_yet_is_created_without(
         # No Pod holds resources that the next one lacks.
         assert (await pods.created())["spec"]["nodeName"] == "node"
 
-    with_pods(tmp_path, play)
+    await with_pods(tmp_path, play)
 
 
-def test_a_node_that_is_tainted_or_cordoned_takes_no_pod_that_does_not_tolerate_it(
+async def test_a_node_that_is_tainted_or_cordoned_takes_no_pod_that_does_not_tolerate_it(
     tmp_path: Path,
 ) -> None:
     taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
@@ -270,10 +257,10 @@ def test_a_node_that_is_tainted_or_cordoned_takes_no_pod_that_does_not_tolerate_
         key = Key(PODS, "default", tolerant["metadata"]["name"])
         assert read_pod(await plane.client.get(key)).spec.node_name == "node"
 
-    with_pods(tmp_path, play)
+    await with_pods(tmp_path, play)
 
 
-def test_a_pod_of_another_node_is_left_alone(tmp_path: Path) -> None:
+async def test_a_pod_of_another_node_is_left_alone(tmp_path: Path) -> None:
     async def play(plane: ControlPlane, pods: Pods) -> None:
         pod = await pods.created(nodeName="another")
         await asyncio.sleep(1)
@@ -281,13 +268,13 @@ def test_a_pod_of_another_node_is_left_alone(tmp_path: Path) -> None:
         assert read_pod(await plane.client.get(key)).status.phase == "Pending"
         assert "conditions" not in pod["status"]
 
-    with_pods(tmp_path, play)
+    await with_pods(tmp_path, play)
 
 
-def test_what_the_node_reads_of_a_new_pod_is_all_of_it(tmp_path: Path) -> None:
+async def test_what_the_node_reads_of_a_new_pod_is_all_of_it(tmp_path: Path) -> None:
     async def play(plane: ControlPlane, pods: Pods) -> None:
         document = msgspec.json.encode(await pods.created(hostname="h"))
         pod = read_node_pod(document)
         assert read_created_pod(document, pod.spec) == pod
 
-    with_pods(tmp_path, play)
+    await with_pods(tmp_path, play)

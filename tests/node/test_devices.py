@@ -72,7 +72,7 @@ def test_a_server_that_may_use_some_devices_gives_only_those(
     assert devices.assign("a", a_container(2))["CUDA_VISIBLE_DEVICES"] == "4,GPU-7f"
 
 
-def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> None:
+async def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> None:
     """Each process claims its device by creating a folder, and returns it: no two may share one."""
     place = tmp_path / "devices"
     place.mkdir()
@@ -97,23 +97,19 @@ def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> None:
             "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
         },
     }
+    node = NodeOptions(name="node", pods_end_with_server=True, capacity={GPU: "2"})
+    plane = await ControlPlane.start(Settings(tmp_path / "state", node))
+    finished: asyncio.Future[Counter[str]] = asyncio.get_running_loop().create_future()
 
-    async def main() -> Counter[str]:
-        node = NodeOptions(name="node", pods_end_with_server=True, capacity={GPU: "2"})
-        plane = await ControlPlane.start(Settings(tmp_path / "state", node))
-        finished: asyncio.Future[Counter[str]] = asyncio.get_running_loop().create_future()
+    def see(deltas: Any) -> None:
+        for delta in deltas:
+            if delta.new is not None and delta.new.finished and not finished.done():
+                status = delta.new.status
+                finished.set_result(Counter(good=status.succeeded, bad=status.failed))
 
-        def see(deltas: Any) -> None:
-            for delta in deltas:
-                if delta.new is not None and delta.new.finished and not finished.done():
-                    status = delta.new.status
-                    finished.set_result(Counter(good=status.succeeded, bad=status.failed))
-
-        plane.informers.jobs.on_change(see)
-        try:
-            await plane.client.write(Create(JOBS, "default", msgspec.json.encode(job)))
-            return await asyncio.wait_for(finished, 60)
-        finally:
-            await plane.stop()
-
-    assert asyncio.run(main()) == Counter(good=20)
+    plane.informers.jobs.on_change(see)
+    try:
+        await plane.client.write(Create(JOBS, "default", msgspec.json.encode(job)))
+        assert await asyncio.wait_for(finished, 60) == Counter(good=20)
+    finally:
+        await plane.stop()

@@ -1,6 +1,5 @@
 """exec in a running container: streams, terminal, exit code, hanging up."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,17 +13,14 @@ from tests.node.support import DATA, Node, a_process_node, alive, shell, until_d
 Open = Callable[..., Awaitable[ExecSession]]
 
 
-def beside_a_container(path: Path, play: Callable[[Open], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_process_node(path) as node:
-            mounts = [{"name": "v", "mountPath": "/data"}]
-            script = "echo inside > /data/f; sleep 60"
-            pod = shell(script, volumeMounts=mounts, env=[{"name": "NAME", "value": "value"}])
-            await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
-            await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            await play(_opener(node))
-
-    asyncio.run(main())
+async def beside_a_container(path: Path, play: Callable[[Open], Awaitable[None]]) -> None:
+    async with a_process_node(path) as node:
+        mounts = [{"name": "v", "mountPath": "/data"}]
+        script = "echo inside > /data/f; sleep 60"
+        pod = shell(script, volumeMounts=mounts, env=[{"name": "NAME", "value": "value"}])
+        await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
+        await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        await play(_opener(node))
 
 
 def _opener(node: Node) -> Open:
@@ -34,7 +30,7 @@ def _opener(node: Node) -> Open:
     return open
 
 
-def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> None:
+async def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         script = "until [ -e $0 ]; do sleep 0.02; done; cat $0; echo $NAME >&2; exit 3"
         session = await open("sh", "-c", script, f"{DATA}/f")
@@ -43,10 +39,10 @@ def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> 
         assert (await session.finished()).code == 3
         await session.close()
 
-    beside_a_container(tmp_path, play)
+    await beside_a_container(tmp_path, play)
 
 
-def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
+async def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("cat", stdin=True)
         assert session.stdin is not None
@@ -57,10 +53,10 @@ def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
         assert (await session.finished()).code == 0
         await session.close()
 
-    beside_a_container(tmp_path, play)
+    await beside_a_container(tmp_path, play)
 
 
-def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
+async def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "read go; stty size", stdin=True, tty=True)
         assert session.stdin is not None
@@ -71,10 +67,10 @@ def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
         assert (await session.finished()).code == 0
         await session.close()
 
-    beside_a_container(tmp_path, play)
+    await beside_a_container(tmp_path, play)
 
 
-def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
+async def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("no-such-program")
         finished = await session.finished()
@@ -82,10 +78,10 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
         assert "executable file not found" in finished.message
         await session.close()
 
-    beside_a_container(tmp_path, play)
+    await beside_a_container(tmp_path, play)
 
 
-def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
+async def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "echo $$; exec sleep 60")
         pid = int(await session.stdout.read())
@@ -93,14 +89,11 @@ def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
         await session.close()
         await until_dead(pid)
 
-    beside_a_container(tmp_path, play)
+    await beside_a_container(tmp_path, play)
 
 
-def test_only_a_running_container_can_be_joined(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.run(shell("exit 0"))
-            with pytest.raises(BadRequest, match="is not running"):
-                await node.agent.open_session("default", "p", "", ["true"], stdin=False, tty=False)
-
-    asyncio.run(main())
+async def test_only_a_running_container_can_be_joined(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        await node.run(shell("exit 0"))
+        with pytest.raises(BadRequest, match="is not running"):
+            await node.agent.open_session("default", "p", "", ["true"], stdin=False, tty=False)

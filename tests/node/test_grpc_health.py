@@ -99,27 +99,24 @@ def test_the_question_names_the_service(length: int) -> None:
     assert message(b"\x0a" + size + name.encode()) in peer.heard
 
 
-def test_a_container_is_ready_when_it_says_so_over_grpc(tmp_path: Path) -> None:
-    async def main() -> None:
-        good, bad = Peer(HELLO + BEGIN + frame(DATA, SERVING)), Peer(b"")
-        async with (
-            await asyncio.start_server(good, "127.0.0.1", 0) as serving,
-            await asyncio.start_server(bad, "127.0.0.1", 0) as silent,
-            a_process_node(tmp_path) as node,
-        ):
-            for name, server in (("p", serving), ("q", silent)):
-                port = server.sockets[0].getsockname()[1]
-                probe = {"grpc": {"port": port}, "periodSeconds": 1}
-                await node.create(shell("sleep 60", name=name, readinessProbe=probe))
-            await node.until("p", lambda p: _has(p) and the_container(p)["ready"])
-            reason, words = (await node.until_told("q"))[0]
-            assert reason == "Unhealthy"
-            assert words == "Readiness probe failed: the server hung up without an answer"
-            assert not the_container(await node.pod("q"))["ready"]
-        await good.hung_up()
-        await bad.hung_up()
-
-    asyncio.run(main())
+async def test_a_container_is_ready_when_it_says_so_over_grpc(tmp_path: Path) -> None:
+    good, bad = Peer(HELLO + BEGIN + frame(DATA, SERVING)), Peer(b"")
+    async with (
+        await asyncio.start_server(good, "127.0.0.1", 0) as serving,
+        await asyncio.start_server(bad, "127.0.0.1", 0) as silent,
+        a_process_node(tmp_path) as node,
+    ):
+        for name, server in (("p", serving), ("q", silent)):
+            port = server.sockets[0].getsockname()[1]
+            probe = {"grpc": {"port": port}, "periodSeconds": 1}
+            await node.create(shell("sleep 60", name=name, readinessProbe=probe))
+        await node.until("p", lambda p: _has(p) and the_container(p)["ready"])
+        reason, words = (await node.until_told("q"))[0]
+        assert reason == "Unhealthy"
+        assert words == "Readiness probe failed: the server hung up without an answer"
+        assert not the_container(await node.pod("q"))["ready"]
+    await good.hung_up()
+    await bad.hung_up()
 
 
 def _has(pod: dict[str, dict[str, object]]) -> bool:

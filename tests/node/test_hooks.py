@@ -42,14 +42,11 @@ async def delete(node: Node, grace: int) -> None:
     await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=grace))
 
 
-def play(path: Path, pod: Document, what: Callable[[Node], Any]) -> None:
-    async def main() -> None:
-        async with a_process_node(path, working_dir=path) as node:
-            await node.create(pod)
-            await node.client.write(KEEP)
-            await what(node)
-
-    asyncio.run(main())
+async def play(path: Path, pod: Document, what: Callable[[Node], Any]) -> None:
+    async with a_process_node(path, working_dir=path) as node:
+        await node.create(pod)
+        await node.client.write(KEEP)
+        await what(node)
 
 
 def is_running(pod: Document) -> bool:
@@ -61,7 +58,7 @@ def _state(pod: Document) -> Document:
     return dict(statuses[0]["state"]) if statuses else {}
 
 
-def test_a_container_is_said_to_run_when_its_post_start_hook_is_done(tmp_path: Path) -> None:
+async def test_a_container_is_said_to_run_when_its_post_start_hook_is_done(tmp_path: Path) -> None:
     hook = command("until [ -e said ]; do sleep 0.02; done; until [ -e go ]; do sleep 0.02; done")
 
     async def what(node: Node) -> None:
@@ -73,10 +70,10 @@ def test_a_container_is_said_to_run_when_its_post_start_hook_is_done(tmp_path: P
         running = await node.until("p", is_running)
         assert the_container(running)["ready"]
 
-    play(tmp_path, hooked(postStart=hook), what)
+    await play(tmp_path, hooked(postStart=hook), what)
 
 
-def test_a_failing_post_start_hook_stops_the_container_with_an_event(tmp_path: Path) -> None:
+async def test_a_failing_post_start_hook_stops_the_container_with_an_event(tmp_path: Path) -> None:
     async def what(node: Node) -> None:
         ended = await node.finished("p")
         assert the_container(ended)["state"]["terminated"]["exitCode"] == 143
@@ -84,29 +81,31 @@ def test_a_failing_post_start_hook_stops_the_container_with_an_event(tmp_path: P
         events = await node.until_told("p")
         assert events == [("FailedPostStartHook", "PostStartHook failed: oh no")]
 
-    play(tmp_path, hooked("exec sleep 60", postStart=command("echo oh no; exit 3")), what)
+    await play(tmp_path, hooked("exec sleep 60", postStart=command("echo oh no; exit 3")), what)
 
 
-def test_after_a_failed_post_start_hook_the_restart_policy_decides(tmp_path: Path) -> None:
+async def test_after_a_failed_post_start_hook_the_restart_policy_decides(tmp_path: Path) -> None:
     hook = command("if [ -e before ]; then exit 0; fi; touch before; exit 1")
 
     async def what(node: Node) -> None:
         running = await node.until("p", lambda p: "running" in _state(p))
         assert the_container(running)["restartCount"] == 1
 
-    play(tmp_path, hooked("exec sleep 60", policy="Always", postStart=hook), what)
+    await play(tmp_path, hooked("exec sleep 60", policy="Always", postStart=hook), what)
 
 
-def test_a_container_that_ends_during_its_post_start_hook_has_just_ended(tmp_path: Path) -> None:
+async def test_a_container_that_ends_during_its_post_start_hook_has_just_ended(
+    tmp_path: Path,
+) -> None:
     async def what(node: Node) -> None:
         ended = await node.finished("p")
         assert the_container(ended)["state"]["terminated"]["exitCode"] == 0
         assert await node.events("p") == []
 
-    play(tmp_path, hooked("exit 0", postStart=command("sleep 60")), what)
+    await play(tmp_path, hooked("exit 0", postStart=command("sleep 60")), what)
 
 
-def test_a_pre_stop_hook_comes_before_the_signal(tmp_path: Path) -> None:
+async def test_a_pre_stop_hook_comes_before_the_signal(tmp_path: Path) -> None:
     async def what(node: Node) -> None:
         await until_true((tmp_path / "said").exists)
         await node.until("p", is_running)
@@ -115,10 +114,10 @@ def test_a_pre_stop_hook_comes_before_the_signal(tmp_path: Path) -> None:
         assert ended["status"]["phase"] == "Succeeded"
         assert (tmp_path / "said").read_text().split() == ["up", "hook", "stopped"]
 
-    play(tmp_path, hooked(preStop=command("sleep 0.1; echo hook >> said")), what)
+    await play(tmp_path, hooked(preStop=command("sleep 0.1; echo hook >> said")), what)
 
 
-def test_a_pre_stop_hook_counts_against_the_grace_and_is_cut_off_at_its_end(
+async def test_a_pre_stop_hook_counts_against_the_grace_and_is_cut_off_at_its_end(
     tmp_path: Path,
 ) -> None:
     async def what(node: Node) -> None:
@@ -135,11 +134,13 @@ def test_a_pre_stop_hook_counts_against_the_grace_and_is_cut_off_at_its_end(
             "PreStopHook failed: command timed out",
         )
 
-    play(tmp_path, hooked(preStop=command("sleep 60; echo hook >> said")), what)
+    await play(tmp_path, hooked(preStop=command("sleep 60; echo hook >> said")), what)
 
 
 @pytest.mark.parametrize("hook", [{"sleep": {"seconds": 3600}}, command("sleep 3600")])
-def test_a_less_patient_deletion_does_not_wait_for_the_hook(tmp_path: Path, hook: Document) -> None:
+async def test_a_less_patient_deletion_does_not_wait_for_the_hook(
+    tmp_path: Path, hook: Document
+) -> None:
     async def what(node: Node) -> None:
         await until_true((tmp_path / "said").exists)
         await node.until("p", is_running)
@@ -148,18 +149,18 @@ def test_a_less_patient_deletion_does_not_wait_for_the_hook(tmp_path: Path, hook
         ended = await node.finished("p")
         assert ended["status"]["phase"] == "Succeeded"
 
-    play(tmp_path, hooked(preStop=hook), what)
+    await play(tmp_path, hooked(preStop=hook), what)
 
 
-def test_a_pod_that_ends_by_itself_has_no_pre_stop_hook(tmp_path: Path) -> None:
+async def test_a_pod_that_ends_by_itself_has_no_pre_stop_hook(tmp_path: Path) -> None:
     async def what(node: Node) -> None:
         assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
         assert not (tmp_path / "said").exists()
 
-    play(tmp_path, hooked("exit 0", preStop=command("echo hook >> said")), what)
+    await play(tmp_path, hooked("exit 0", preStop=command("echo hook >> said")), what)
 
 
-def test_hooks_may_sleep_and_ask_over_http(tmp_path: Path) -> None:
+async def test_hooks_may_sleep_and_ask_over_http(tmp_path: Path) -> None:
     port = a_free_port()
     asked: list[bytes] = []
 
@@ -178,27 +179,24 @@ def test_hooks_may_sleep_and_ask_over_http(tmp_path: Path) -> None:
             assert await node.events("p") == []
 
     get = {"httpGet": {"path": "/bye", "port": port}}
-    play(tmp_path, hooked(postStart={"sleep": {"seconds": 1}}, preStop=get), what)
+    await play(tmp_path, hooked(postStart={"sleep": {"seconds": 1}}, preStop=get), what)
 
 
-def test_a_container_that_was_greeted_is_not_greeted_again_by_the_next_server(
+async def test_a_container_that_was_greeted_is_not_greeted_again_by_the_next_server(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            runtime = process_runtime(tmp_path, working_dir=tmp_path)
-            async with a_node(client, runtime, end_pods=False) as node:
-                await node.create(hooked(postStart=command("echo hook >> said")))
-                await node.until("p", is_running)
-            async with a_node(client, process_runtime(tmp_path, working_dir=tmp_path)) as node:
-                await delete(node, 30)
-                await node.gone("p")
-            assert (tmp_path / "said").read_text().split().count("hook") == 1
-
-    asyncio.run(main())
+    async with an_api(tmp_path) as client:
+        runtime = process_runtime(tmp_path, working_dir=tmp_path)
+        async with a_node(client, runtime, end_pods=False) as node:
+            await node.create(hooked(postStart=command("echo hook >> said")))
+            await node.until("p", is_running)
+        async with a_node(client, process_runtime(tmp_path, working_dir=tmp_path)) as node:
+            await delete(node, 30)
+            await node.gone("p")
+        assert (tmp_path / "said").read_text().split().count("hook") == 1
 
 
-def test_a_sidecar_holds_the_containers_up_until_it_was_greeted(tmp_path: Path) -> None:
+async def test_a_sidecar_holds_the_containers_up_until_it_was_greeted(tmp_path: Path) -> None:
     sidecar = {
         "name": "s",
         "image": "x",
@@ -212,4 +210,4 @@ def test_a_sidecar_holds_the_containers_up_until_it_was_greeted(tmp_path: Path) 
         assert (tmp_path / "said").read_text().split() == ["hook", "main"]
 
     pod = with_spec(shell("echo main >> said"), initContainers=[sidecar])
-    play(tmp_path, with_spec(pod, terminationGracePeriodSeconds=1), what)
+    await play(tmp_path, with_spec(pod, terminationGracePeriodSeconds=1), what)

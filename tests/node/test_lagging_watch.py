@@ -12,8 +12,10 @@ from onejob.client.local import LocalClient
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from tests.node.support import Document, Node, a_node, a_pod, an_api, with_spec
+
+pytestmark = pytest.mark.virtual_time
 
 LAG_SECONDS = 5.0
 
@@ -56,24 +58,20 @@ def a_pod_with_a_deadline(seconds: float) -> Document:
 Way: TypeAlias = Callable[[float], Document]
 
 
-def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> int:
+async def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> int:
     """Return the number of containers launched in the scene."""
-
-    async def main() -> int:
-        clock = virtual_clock()
-        runtime = CountingRuntime(clock)
-        async with an_api(path, clock, in_this_thread=True) as client:
-            late = cast("LocalClient", LateNews(client))
-            async with a_node(late, runtime, clock=clock) as node:
-                await scene(node)
-        return runtime.launches
-
-    return run_virtual(main())
+    clock = virtual_clock()
+    runtime = CountingRuntime(clock)
+    async with an_api(path, clock, in_this_thread=True) as client:
+        late = cast("LocalClient", LateNews(client))
+        async with a_node(late, runtime, clock=clock) as node:
+            await scene(node)
+    return runtime.launches
 
 
 @pytest.mark.parametrize("way", [a_plain_pod, a_pod_with_a_deadline])
 @pytest.mark.parametrize("seconds", [0, 1, 6, 12])
-def test_a_pod_runs_once_however_late_the_news_of_it_come(
+async def test_a_pod_runs_once_however_late_the_news_of_it_come(
     tmp_path: Path, way: Way, seconds: float
 ) -> None:
     async def scene(node: Node) -> None:
@@ -81,15 +79,17 @@ def test_a_pod_runs_once_however_late_the_news_of_it_come(
         await asyncio.sleep(20 * LAG_SECONDS)
         assert (await node.pod("p"))["status"]["phase"] == "Succeeded"
 
-    assert play(tmp_path, scene) == 1
+    assert await play(tmp_path, scene) == 1
 
 
 @pytest.mark.parametrize("way", [a_plain_pod, a_pod_with_a_deadline])
-def test_a_pod_that_was_removed_while_it_ended_is_not_run_again(tmp_path: Path, way: Way) -> None:
+async def test_a_pod_that_was_removed_while_it_ended_is_not_run_again(
+    tmp_path: Path, way: Way
+) -> None:
     async def scene(node: Node) -> None:
         await node.create(way(1))
         await asyncio.sleep(LAG_SECONDS + 0.5)
         await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
         await asyncio.sleep(20 * LAG_SECONDS)
 
-    assert play(tmp_path, scene) == 1
+    assert await play(tmp_path, scene) == 1

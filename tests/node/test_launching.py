@@ -56,133 +56,118 @@ class Scene:
             await self._news.wait()
 
 
-def play(path: Path, meanwhile: Callable[[ProcessRuntime], None]) -> list[RuntimeEvent]:
+async def play(path: Path, meanwhile: Callable[[ProcessRuntime], None]) -> list[RuntimeEvent]:
     """Return the events of a Pod whose settings arrive only after `meanwhile`."""
-
-    async def main() -> list[RuntimeEvent]:
-        runtime = process_runtime(path)
-        scene = Scene(runtime)
-        await runtime.start(scene.deliver, scene.fetch)
-        try:
-            pod = node_pod("first", "touch", str(path / "ran"), settings=True)
-            runtime.launch(pod, pod.spec.containers[0], 0)
-            await scene.asked.wait()
-            meanwhile(runtime)
-            scene.arrived.set()
-            await asyncio.sleep(0)
-            await scene.run_another()
-        finally:
-            await runtime.close(end_pods=True)
-        return [event for event in scene.events if event.ref == REF]
-
-    return asyncio.run(main())
+    runtime = process_runtime(path)
+    scene = Scene(runtime)
+    await runtime.start(scene.deliver, scene.fetch)
+    try:
+        pod = node_pod("first", "touch", str(path / "ran"), settings=True)
+        runtime.launch(pod, pod.spec.containers[0], 0)
+        await scene.asked.wait()
+        meanwhile(runtime)
+        scene.arrived.set()
+        await asyncio.sleep(0)
+        await scene.run_another()
+    finally:
+        await runtime.close(end_pods=True)
+    return [event for event in scene.events if event.ref == REF]
 
 
 def nothing(runtime: ProcessRuntime) -> None: ...
 
 
-def test_a_container_starts_when_its_settings_are_there(tmp_path: Path) -> None:
-    play(tmp_path, nothing)
+async def test_a_container_starts_when_its_settings_are_there(tmp_path: Path) -> None:
+    await play(tmp_path, nothing)
     assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("end", [ProcessRuntime.discard, ProcessRuntime.release])
-def test_a_pod_that_is_over_by_then_is_not_started(
+async def test_a_pod_that_is_over_by_then_is_not_started(
     tmp_path: Path, end: Callable[[ProcessRuntime, str], None]
 ) -> None:
-    events = play(tmp_path, lambda runtime: end(runtime, "first"))
+    events = await play(tmp_path, lambda runtime: end(runtime, "first"))
     assert events == []
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_container_that_was_stopped_by_then_has_ended(tmp_path: Path) -> None:
-    (ended,) = play(tmp_path, lambda runtime: runtime.stop(REF, 30))
+async def test_a_container_that_was_stopped_by_then_has_ended(tmp_path: Path) -> None:
+    (ended,) = await play(tmp_path, lambda runtime: runtime.stop(REF, 30))
     assert isinstance(ended, Ended)
     assert ended.exit.code == 137
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("end", [ProcessRuntime.discard, ProcessRuntime.release])
-def test_a_pod_that_is_over_by_then_is_not_started_by_the_next_supervisor(
+async def test_a_pod_that_is_over_by_then_is_not_started_by_the_next_supervisor(
     tmp_path: Path, end: Callable[[ProcessRuntime, str], None]
 ) -> None:
-    async def main() -> list[RuntimeEvent]:
-        runtime = process_runtime(tmp_path)
-        scene = Scene(runtime)
-        await runtime.start(scene.deliver, scene.fetch)
-        try:
-            (supervisor,) = supervisors(tmp_path)
-            os.kill(supervisor, signal.SIGKILL)
-            pod = node_pod("first", "touch", str(tmp_path / "ran"))
-            runtime.launch(pod, pod.spec.containers[0], 0)
-            end(runtime, "first")
-            await scene.run_another()
-        finally:
-            await runtime.close(end_pods=True)
-        return [event for event in scene.events if event.ref == REF]
-
-    assert asyncio.run(main()) == []
+    runtime = process_runtime(tmp_path)
+    scene = Scene(runtime)
+    await runtime.start(scene.deliver, scene.fetch)
+    try:
+        (supervisor,) = supervisors(tmp_path)
+        os.kill(supervisor, signal.SIGKILL)
+        pod = node_pod("first", "touch", str(tmp_path / "ran"))
+        runtime.launch(pod, pod.spec.containers[0], 0)
+        end(runtime, "first")
+        await scene.run_another()
+    finally:
+        await runtime.close(end_pods=True)
+    assert [event for event in scene.events if event.ref == REF] == []
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
+async def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
     tmp_path: Path,
 ) -> None:
     """A stop sent before the start finds nothing: the container would run forever."""
     late = AttemptRef("late", "c", 0)
+    runtime = process_runtime(tmp_path)
+    scene = Scene(runtime)
 
-    async def main() -> list[RuntimeEvent]:
-        runtime = process_runtime(tmp_path)
-        scene = Scene(runtime)
+    def deliver(events: Sequence[RuntimeEvent]) -> None:
+        scene.deliver(events)
+        if any(event.ref == REF and not isinstance(event, Started) for event in events):
+            runtime.stop(late, 0)
 
-        def deliver(events: Sequence[RuntimeEvent]) -> None:
-            scene.deliver(events)
-            if any(event.ref == REF and not isinstance(event, Started) for event in events):
-                runtime.stop(late, 0)
-
-        await runtime.start(deliver, scene.fetch)
-        try:
-            pod = node_pod("first", "sleep", "60")
-            runtime.launch(pod, pod.spec.containers[0], 0)
-            await scene.run_another()
-            (supervisor,) = supervisors(tmp_path)
-            os.kill(supervisor, signal.SIGKILL)
-            pod = node_pod("late", "touch", str(tmp_path / "ran"))
-            runtime.launch(pod, pod.spec.containers[0], 0)
-            await scene.until(late)
-            await scene.run_another("third")
-        finally:
-            await runtime.close(end_pods=True)
-        return [event for event in scene.events if event.ref == late]
-
-    (ended,) = asyncio.run(main())
+    await runtime.start(deliver, scene.fetch)
+    try:
+        pod = node_pod("first", "sleep", "60")
+        runtime.launch(pod, pod.spec.containers[0], 0)
+        await scene.run_another()
+        (supervisor,) = supervisors(tmp_path)
+        os.kill(supervisor, signal.SIGKILL)
+        pod = node_pod("late", "touch", str(tmp_path / "ran"))
+        runtime.launch(pod, pod.spec.containers[0], 0)
+        await scene.until(late)
+        await scene.run_another("third")
+    finally:
+        await runtime.close(end_pods=True)
+    (ended,) = [event for event in scene.events if event.ref == late]
     assert isinstance(ended, Ended)
     assert ended.exit.message == "stopped before it could be started"
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> None:
+async def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> None:
     """The next supervisor gets the start request, and only then the stop request."""
     late = AttemptRef("late", "c", 0)
-
-    async def main() -> RuntimeEvent:
-        runtime = process_runtime(tmp_path)
-        scene = Scene(runtime)
-        await runtime.start(scene.deliver, scene.fetch)
-        try:
-            (supervisor,) = supervisors(tmp_path)
-            os.kill(supervisor, signal.SIGKILL)
-            pod = node_pod("late", "sleep", "60")
-            runtime.launch(pod, pod.spec.containers[0], 0)
-            # Sent to a dead supervisor before its death is noticed.
-            runtime.send_starts()
-            while not runtime._reconnecting:  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0)
-            runtime.stop(late, 0)
-            async with asyncio.timeout(20):
-                await scene.until(late)
-        finally:
-            await runtime.close(end_pods=True)
-        return scene.events[-1]
-
-    assert isinstance(asyncio.run(main()), Ended)
+    runtime = process_runtime(tmp_path)
+    scene = Scene(runtime)
+    await runtime.start(scene.deliver, scene.fetch)
+    try:
+        (supervisor,) = supervisors(tmp_path)
+        os.kill(supervisor, signal.SIGKILL)
+        pod = node_pod("late", "sleep", "60")
+        runtime.launch(pod, pod.spec.containers[0], 0)
+        # Sent to a dead supervisor before its death is noticed.
+        runtime.send_starts()
+        while not runtime._reconnecting:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+        runtime.stop(late, 0)
+        async with asyncio.timeout(20):
+            await scene.until(late)
+    finally:
+        await runtime.close(end_pods=True)
+    assert isinstance(scene.events[-1], Ended)

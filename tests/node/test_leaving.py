@@ -14,7 +14,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import read_node_pod
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import InternalError
 from tests.node.support import (
     NODE,
@@ -55,94 +55,89 @@ class Broken:
         return await self._client.write_many(ops)
 
 
-def seconds_to_leave(path: Path, *, deaf: bool, broken: bool) -> float:
-    async def main() -> float:
-        clock = virtual_clock()
-        runtime = Deaf(clock) if deaf else SimulatedRuntime(clock)
-        async with an_api(path, clock, in_this_thread=True) as client:
-            api = Broken(client)
-            async with a_node(cast("LocalClient", api), runtime, clock=clock) as node:
-                await node.create(a_long_pod())
-                await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
-                api.works = not broken
-                leaving = clock.monotonic()
-            return clock.monotonic() - leaving
-
-    return run_virtual(main())
+async def seconds_to_leave(path: Path, *, deaf: bool, broken: bool) -> float:
+    clock = virtual_clock()
+    runtime = Deaf(clock) if deaf else SimulatedRuntime(clock)
+    async with an_api(path, clock, in_this_thread=True) as client:
+        api = Broken(client)
+        async with a_node(cast("LocalClient", api), runtime, clock=clock) as node:
+            await node.create(a_long_pod())
+            await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
+            api.works = not broken
+            leaving = clock.monotonic()
+        return clock.monotonic() - leaving
 
 
-def test_pods_that_end_when_asked_hold_nobody_up(tmp_path: Path) -> None:
-    assert seconds_to_leave(tmp_path, deaf=False, broken=False) < 1
+@pytest.mark.virtual_time
+async def test_pods_that_end_when_asked_hold_nobody_up(tmp_path: Path) -> None:
+    assert await seconds_to_leave(tmp_path, deaf=False, broken=False) < 1
 
 
-def test_a_runtime_that_never_tells_of_an_end_is_left_after_the_grace(tmp_path: Path) -> None:
-    assert 60 < seconds_to_leave(tmp_path, deaf=True, broken=False) < 100
+@pytest.mark.virtual_time
+async def test_a_runtime_that_never_tells_of_an_end_is_left_after_the_grace(tmp_path: Path) -> None:
+    assert 60 < await seconds_to_leave(tmp_path, deaf=True, broken=False) < 100
 
 
-def test_an_api_that_takes_no_last_word_is_left(tmp_path: Path) -> None:
-    assert seconds_to_leave(tmp_path, deaf=False, broken=True) < 100
+@pytest.mark.virtual_time
+async def test_an_api_that_takes_no_last_word_is_left(tmp_path: Path) -> None:
+    assert await seconds_to_leave(tmp_path, deaf=False, broken=True) < 100
 
 
 @pytest.mark.parametrize("deadline", [None, 1_000_000])
-def test_a_pod_that_is_being_bound_as_the_node_leaves_has_ended_by_then(
+@pytest.mark.virtual_time
+async def test_a_pod_that_is_being_bound_as_the_node_leaves_has_ended_by_then(
     tmp_path: Path, deadline: int | None
 ) -> None:
-    async def main() -> Document:
-        clock = virtual_clock()
-        pod = a_long_pod()
-        if deadline is not None:
-            pod = with_spec(pod, activeDeadlineSeconds=deadline)
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
-                await node.create(pod)
-                # A commit takes longer.
-                await asyncio.sleep(0.0005)
-                assert "nodeName" not in (await node.pod("p"))["spec"]
-            return await node.pod("p")
-
-    pod = run_virtual(main())
+    clock = virtual_clock()
+    pod = a_long_pod()
+    if deadline is not None:
+        pod = with_spec(pod, activeDeadlineSeconds=deadline)
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+            await node.create(pod)
+            # A commit takes longer.
+            await asyncio.sleep(0.0005)
+            assert "nodeName" not in (await node.pod("p"))["spec"]
+        pod = await node.pod("p")
     assert pod["spec"]["nodeName"] == NODE
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
 
 
 @pytest.mark.parametrize("over", [ProcessRuntime.discard, ProcessRuntime.release])
-def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_life(
+async def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_life(
     tmp_path: Path, over: Callable[[ProcessRuntime, str], None]
 ) -> None:
-    async def main() -> None:
-        failures: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
-        async with an_api(tmp_path) as client:
-            runtime = process_runtime(tmp_path)
-            async with a_node(client, runtime, end_pods=False) as node:
-                pod = await node.create(shell("touch here; sleep 60"))
-                await node.until("p", lambda _: list(tmp_path.glob("pods/scratch/*/here")))
-            over(runtime, pod["metadata"]["uid"])
-            # Several times the delay of the cleanup.
-            await asyncio.sleep(0.2)
-            assert failures == []
-            await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
-            async with a_node(client, process_runtime(tmp_path)):
-                pass
-
-    asyncio.run(main())
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+    async with an_api(tmp_path) as client:
+        runtime = process_runtime(tmp_path)
+        async with a_node(client, runtime, end_pods=False) as node:
+            pod = await node.create(shell("touch here; sleep 60"))
+            await node.until("p", lambda _: list(tmp_path.glob("pods/scratch/*/here")))
+        over(runtime, pod["metadata"]["uid"])
+        # Several times the delay of the cleanup.
+        await asyncio.sleep(0.2)
+        assert failures == []
+        await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+        async with a_node(client, process_runtime(tmp_path)):
+            pass
     assert not list(tmp_path.glob("pods/scratch/*"))
 
 
-def test_what_was_last_said_of_a_pod_is_written_before_the_node_leaves(tmp_path: Path) -> None:
-    async def main() -> list[tuple[str, str]]:
-        clock = virtual_clock()
+@pytest.mark.virtual_time
+async def test_what_was_last_said_of_a_pod_is_written_before_the_node_leaves(
+    tmp_path: Path,
+) -> None:
+    clock = virtual_clock()
 
-        class Complaining(SimulatedRuntime):
-            async def close(self, *, end_pods: bool) -> None:
-                pod = read_node_pod(await node.client.get(Key(PODS, "default", "p")))
-                node.agent.warn(pod, "Failed", "Error: too late")
-                await super().close(end_pods=end_pods)
+    class Complaining(SimulatedRuntime):
+        async def close(self, *, end_pods: bool) -> None:
+            pod = read_node_pod(await node.client.get(Key(PODS, "default", "p")))
+            node.agent.warn(pod, "Failed", "Error: too late")
+            await super().close(end_pods=end_pods)
 
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            async with a_node(client, Complaining(clock), clock=clock) as node:
-                await node.create(a_long_pod())
-                await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
-            return await node.events("p")
-
-    assert ("Failed", "Error: too late") in run_virtual(main())
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        async with a_node(client, Complaining(clock), clock=clock) as node:
+            await node.create(a_long_pod())
+            await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
+        assert ("Failed", "Error: too late") in await node.events("p")

@@ -268,25 +268,19 @@ def test_a_cpu_limit_holds(tmp_path: Path) -> None:
 
 
 @needs_groups
-def test_groups_are_gone_when_their_containers_are(tmp_path: Path) -> None:
-    async def main() -> None:
-        await ends_of(tmp_path, a_pod("short", "pass", memory="48Mi", cpu="1"))
-
+async def test_groups_are_gone_when_their_containers_are(tmp_path: Path) -> None:
     before = _groups_below()
-    asyncio.run(main())
+    await ends_of(tmp_path, a_pod("short", "pass", memory="48Mi", cpu="1"))
     assert _groups_below() <= before
 
 
 @needs_groups
-def test_a_server_without_pods_leaves_no_group_behind(tmp_path: Path) -> None:
-    async def main() -> None:
-        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(name="node")))
-        assert isinstance(plane.node.runtime, ReportsLimits)
-        assert plane.node.runtime.limits_in_force.enforced
-        assert _own_folders(tmp_path)
-        await plane.stop()
-
-    asyncio.run(main())
+async def test_a_server_without_pods_leaves_no_group_behind(tmp_path: Path) -> None:
+    plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(name="node")))
+    assert isinstance(plane.node.runtime, ReportsLimits)
+    assert plane.node.runtime.limits_in_force.enforced
+    assert _own_folders(tmp_path)
+    await plane.stop()
     assert _own_folders(tmp_path) == []
 
 

@@ -15,6 +15,8 @@ from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
 from onejob.wire.requests import LogOptions
 
+pytestmark = pytest.mark.virtual_time
+
 START_NS = int(NOON.timestamp()) * 1_000_000_000
 
 
@@ -157,7 +159,9 @@ def test_a_silent_container_has_an_empty_log(tmp_path: Path) -> None:
     assert read(tmp_path / "never.log", tail_lines=5) == b""
 
 
-def test_following_sees_what_comes_later_across_a_rotation_until_the_end(tmp_path: Path) -> None:
+async def test_following_sees_what_comes_later_across_a_rotation_until_the_end(
+    tmp_path: Path,
+) -> None:
     running = True
     log = LogFile(str(tmp_path / "c.log"), max_bytes=200)
 
@@ -168,15 +172,12 @@ def test_following_sees_what_comes_later_across_a_rotation_until_the_end(tmp_pat
             await asyncio.sleep(0.3)
         running = False
 
-    async def main() -> bytes:
-        writing = asyncio.create_task(write())
-        options = LogOptions(follow=True)
-        pieces = read_logs(tmp_path / "c.log", options, NOON, lambda: running)
-        text = b"".join([piece async for piece in pieces])
-        await writing
-        return text
-
-    assert run_virtual(main()) == b"".join(b"line %d\n" % number for number in range(20))
+    writing = asyncio.create_task(write())
+    options = LogOptions(follow=True)
+    pieces = read_logs(tmp_path / "c.log", options, NOON, lambda: running)
+    text = b"".join([piece async for piece in pieces])
+    await writing
+    assert text == b"".join(b"line %d\n" % number for number in range(20))
     log.close()
 
 

@@ -1,6 +1,5 @@
 """emptyDirs in memory and the Pod's own /etc/hosts, and the warnings where neither is possible."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,13 @@ from tests.node.support import (
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
 
-def run(path: Path, pod: Document, **settings: Any) -> tuple[str, list[tuple[str, str]]]:
+async def run(path: Path, pod: Document, **settings: Any) -> tuple[str, list[tuple[str, str]]]:
     """Run a Pod; return its output and its events."""
-
-    async def main() -> tuple[str, list[tuple[str, str]]]:
-        async with a_process_node(path, **settings) as node:
-            ended = await node.run(pod)
-            text = await node.output("p")
-            assert ended["status"]["phase"] == "Succeeded", (text, the_container(ended))
-            return text, await node.events("p")
-
-    return asyncio.run(main())
+    async with a_process_node(path, **settings) as node:
+        ended = await node.run(pod)
+        text = await node.output("p")
+        assert ended["status"]["phase"] == "Succeeded", (text, the_container(ended))
+        return text, await node.events("p")
 
 
 def in_memory(script: str, **source: Any) -> Document:
@@ -50,43 +45,39 @@ def mounts_below(path: Path) -> list[str]:
 
 
 @needs_root
-def test_an_empty_dir_in_memory_is_a_tmpfs_that_its_containers_share(tmp_path: Path) -> None:
+async def test_an_empty_dir_in_memory_is_a_tmpfs_that_its_containers_share(tmp_path: Path) -> None:
     pod = in_memory("cat /data/f; stat -fc %T /data; stat -c %a /data")
     container = pod["spec"]["containers"][0]
     init = {**container, "name": "i", "command": ["sh", "-c", "echo first > /data/f"]}
     pod = with_spec(pod, initContainers=[init])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.run(pod)
-            assert await node.output("p") == "first\ntmpfs\n777\n"
-            # Its memory is released with the Pod.
-            await until_true(lambda: not mounts_below(tmp_path))
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await node.run(pod)
+        assert await node.output("p") == "first\ntmpfs\n777\n"
+        # Its memory is released with the Pod.
+        await until_true(lambda: not mounts_below(tmp_path))
 
 
 @needs_root
-def test_an_empty_dir_in_memory_is_given_to_the_fs_group(tmp_path: Path) -> None:
+async def test_an_empty_dir_in_memory_is_given_to_the_fs_group(tmp_path: Path) -> None:
     pod = in_memory("touch /data/f && stat -c '%a %g' /data && stat -c %g /data/f")
     pod = with_spec(pod, securityContext={"runAsUser": 1234, "fsGroup": 4321})
-    assert run(tmp_path, pod)[0] == "2777 4321\n4321\n"
+    assert (await run(tmp_path, pod))[0] == "2777 4321\n4321\n"
 
 
 @needs_root
-def test_an_empty_dir_in_memory_holds_no_more_than_its_limit(tmp_path: Path) -> None:
+async def test_an_empty_dir_in_memory_holds_no_more_than_its_limit(tmp_path: Path) -> None:
     script = "head -c 70000 /dev/zero > /data/f && exit 1; stat -fc '%b %S' /data"
-    text, _ = run(tmp_path, in_memory(script, sizeLimit="64Ki"))
+    text, _ = await run(tmp_path, in_memory(script, sizeLimit="64Ki"))
     blocks, size = text.splitlines()[-1].split()
     assert int(blocks) * int(size) == 65536
 
 
 @needs_root
-def test_an_empty_dir_in_memory_outlives_a_restart_of_its_container(tmp_path: Path) -> None:
+async def test_an_empty_dir_in_memory_outlives_a_restart_of_its_container(tmp_path: Path) -> None:
     script = "if [ -e /data/f ]; then cat /data/f; else echo kept > /data/f; exit 1; fi"
     pod = in_memory(script)
     pod["spec"]["restartPolicy"] = "OnFailure"
-    assert run(tmp_path, pod)[0] == "kept\n"
+    assert (await run(tmp_path, pod))[0] == "kept\n"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +101,8 @@ def test_the_size_is_the_least_of_all_bounds(limits: list[str], size_limit: str,
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may mount")
-def test_without_root_an_empty_dir_in_memory_lies_on_disk_and_says_so(tmp_path: Path) -> None:
-    _, events = run(tmp_path, in_memory("touch /data/f"))
+async def test_without_root_an_empty_dir_in_memory_lies_on_disk_and_says_so(tmp_path: Path) -> None:
+    _, events = await run(tmp_path, in_memory("touch /data/f"))
     reason, message = events[0]
     assert reason == "NotAsAsked"
     assert "lies on disk" in message
@@ -124,10 +115,10 @@ ALIASES = [
 
 
 @needs_namespaces
-def test_host_aliases_are_added_to_the_hosts_of_the_pod_alone(tmp_path: Path) -> None:
+async def test_host_aliases_are_added_to_the_hosts_of_the_pod_alone(tmp_path: Path) -> None:
     before = Path("/etc/hosts").read_bytes()
     pod = with_spec(shell("cat /etc/hosts; getent hosts two.example"), hostAliases=ALIASES)
-    text, events = run(tmp_path, pod)
+    text, events = await run(tmp_path, pod)
     assert "203.0.113.7\tone.example\ttwo.example\n2001:db8::7\tsix.example\n" in text
     assert before.decode() in text
     assert text.splitlines()[-1].split()[:2] == ["203.0.113.7", "one.example"]
@@ -136,28 +127,24 @@ def test_host_aliases_are_added_to_the_hosts_of_the_pod_alone(tmp_path: Path) ->
 
 
 @needs_namespaces
-def test_a_hosts_file_that_the_pod_mounts_itself_is_left_alone(tmp_path: Path) -> None:
+async def test_a_hosts_file_that_the_pod_mounts_itself_is_left_alone(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("203.0.113.9 mine.example\n")
     pod = shell("cat /etc/hosts", volumeMounts=[{"name": "v", "mountPath": "/etc/hosts"}])
     pod = with_spec(pod, hostAliases=ALIASES, volumes=[
         {"name": "v", "hostPath": {"path": str(own)}}])  # fmt: skip
-    assert run(tmp_path, pod)[0] == "203.0.113.9 mine.example\n"
+    assert (await run(tmp_path, pod))[0] == "203.0.113.9 mine.example\n"
 
 
-def test_without_mount_namespaces_a_pod_runs_and_is_told_that_its_aliases_are_ignored(
+async def test_without_mount_namespaces_a_pod_runs_and_is_told_that_its_aliases_are_ignored(
     tmp_path: Path,
 ) -> None:
     pod = with_spec(shell("true"), hostAliases=ALIASES)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            await node.run(pod)
-            reason, message = (await node.until_told("p"))[0]
-            assert reason == "NotAsAsked"
-            assert message.startswith("hostAliases are not honoured")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        await node.run(pod)
+        reason, message = (await node.until_told("p"))[0]
+        assert reason == "NotAsAsked"
+        assert message.startswith("hostAliases are not honoured")
 
 
 async def _mounted_while_it_runs(node: Node, pod: Document, path: Path) -> list[str]:
@@ -170,7 +157,7 @@ async def _mounted_while_it_runs(node: Node, pod: Document, path: Path) -> list[
 
 
 @needs_root
-def test_secrets_are_files_in_memory_and_go_with_the_pod(tmp_path: Path) -> None:
+async def test_secrets_are_files_in_memory_and_go_with_the_pod(tmp_path: Path) -> None:
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("secret", "projected", "config")]
     script = (
         f"while ! [ -e {tmp_path}/go ]; do sleep 0.05; done; "
@@ -182,20 +169,16 @@ def test_secrets_are_files_in_memory_and_go_with_the_pod(tmp_path: Path) -> None
         {"name": "config", "configMap": {"name": "c"}},
     ]
     pod = with_spec(shell(script, volumeMounts=mounts), volumes=volumes)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.client.write(
-                Create("secrets", "default", b'{"metadata":{"name":"s"},"data":{"k":"eAo="}}')
-            )
-            await node.client.write(
-                Create("configmaps", "default", b'{"metadata":{"name":"c"},"data":{"k":"v"}}')
-            )
-            mounted = await _mounted_while_it_runs(node, pod, tmp_path)
-            lines = (await node.output("p")).splitlines()
-            assert lines[:4] == ["x", "x", "tmpfs", "tmpfs"]
-            # Volumes without secrets are on the disk of the data dir.
-            assert len(mounted) == 2
-            await until_true(lambda: not mounts_below(tmp_path))
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await node.client.write(
+            Create("secrets", "default", b'{"metadata":{"name":"s"},"data":{"k":"eAo="}}')
+        )
+        await node.client.write(
+            Create("configmaps", "default", b'{"metadata":{"name":"c"},"data":{"k":"v"}}')
+        )
+        mounted = await _mounted_while_it_runs(node, pod, tmp_path)
+        lines = (await node.output("p")).splitlines()
+        assert lines[:4] == ["x", "x", "tmpfs", "tmpfs"]
+        # Volumes without secrets are on the disk of the data dir.
+        assert len(mounted) == 2
+        await until_true(lambda: not mounts_below(tmp_path))

@@ -73,12 +73,9 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def on_a_node(path: Path, play: Callable[[Node], Awaitable[None]], mode: str = "on") -> None:
-    async def main() -> None:
-        async with a_process_node(path, pid_namespace=mode) as node:
-            await play(node)
-
-    asyncio.run(main())
+async def on_a_node(path: Path, play: Callable[[Node], Awaitable[None]], mode: str = "on") -> None:
+    async with a_process_node(path, pid_namespace=mode) as node:
+        await play(node)
 
 
 async def running(node: Node, pod: Document) -> Document:
@@ -108,7 +105,7 @@ async def until_ready(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("mode", "reached"), [("on", "no"), ("off", "yes")])
-def test_a_container_reaches_no_process_of_the_host(
+async def test_a_container_reaches_no_process_of_the_host(
     tmp_path: Path, mode: str, reached: str
 ) -> None:
     with a_process_of_the_host() as process:
@@ -120,11 +117,11 @@ def test_a_container_reaches_no_process_of_the_host(
             await node.run(shell(f"if {script}; then echo yes; else echo no; fi"))
             assert (await node.output("p")).splitlines()[-1] == reached
 
-        on_a_node(tmp_path, play, mode)
+        await on_a_node(tmp_path, play, mode)
 
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep is not installed")
-def test_interrupting_every_shell_by_exec_interrupts_only_those_of_the_container(
+async def test_interrupting_every_shell_by_exec_interrupts_only_those_of_the_container(
     tmp_path: Path,
 ) -> None:
     with a_process_of_the_host() as process:
@@ -138,10 +135,10 @@ def test_interrupting_every_shell_by_exec_interrupts_only_those_of_the_container
             assert ended["exitCode"] == 0
             assert process.poll() is None
 
-        on_a_node(tmp_path, play)
+        await on_a_node(tmp_path, play)
 
 
-def test_killing_all_processes_by_exec_ends_the_container_alone(tmp_path: Path) -> None:
+async def test_killing_all_processes_by_exec_ends_the_container_alone(tmp_path: Path) -> None:
     with a_process_of_the_host() as process:
 
         async def play(node: Node) -> None:
@@ -151,7 +148,7 @@ def test_killing_all_processes_by_exec_ends_the_container_alone(tmp_path: Path) 
             assert (ended["exitCode"], ended["signal"]) == (137, 9)
             assert process.poll() is None
 
-        on_a_node(tmp_path, play)
+        await on_a_node(tmp_path, play)
 
 
 @pytest.mark.parametrize(
@@ -166,26 +163,26 @@ def test_killing_all_processes_by_exec_ends_the_container_alone(tmp_path: Path) 
         ("trap 'exit 5' USR1; " + GUARD + "kill -USR1 1; sleep 0.2; exit 6", 5, None),
     ],
 )
-def test_the_end_of_the_command_is_told_exactly(
+async def test_the_end_of_the_command_is_told_exactly(
     tmp_path: Path, script: str, code: int, number: int | None
 ) -> None:
     async def play(node: Node) -> None:
         ended = the_container(await node.run(shell(script)))["state"]["terminated"]
         assert (ended["exitCode"], ended.get("signal")) == (code, number)
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_program_that_cannot_be_started_is_told_as_ever(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_started_is_told_as_ever(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         ended = the_container(await node.run(a_pod("/no/such/program")))["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
         assert ended["message"] == 'exec: "/no/such/program": no such file or directory'
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_stopping_a_pod_lets_its_command_end_itself(tmp_path: Path) -> None:
+async def test_stopping_a_pod_lets_its_command_end_itself(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         out = tmp_path / "out"
         script = f"trap 'echo asked > {out}; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
@@ -196,7 +193,7 @@ def test_stopping_a_pod_lets_its_command_end_itself(tmp_path: Path) -> None:
         assert ended["exitCode"] == 3
         assert out.read_text() == "asked\n"
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 def a_daemon(marker: str, started: Path, claims: str = "") -> str:
@@ -210,7 +207,9 @@ def a_daemon(marker: str, started: Path, claims: str = "") -> str:
 
 
 @pytest.mark.parametrize("claims", ["", "HOSTNAME=other"])
-def test_daemons_that_hide_from_their_container_end_with_it(tmp_path: Path, claims: str) -> None:
+async def test_daemons_that_hide_from_their_container_end_with_it(
+    tmp_path: Path, claims: str
+) -> None:
     async def play(node: Node) -> None:
         marker = f"daemon-{uuid4()}"
         await running(node, shell("sleep 60", name="other"))
@@ -218,17 +217,17 @@ def test_daemons_that_hide_from_their_container_end_with_it(tmp_path: Path, clai
         assert the_container(pod)["state"]["terminated"]["exitCode"] == 3
         assert found(marker) == []
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_containers_begin_with_different_pids(tmp_path: Path) -> None:
+async def test_containers_begin_with_different_pids(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         names = [f"p{number}" for number in range(12)]
         await asyncio.gather(*(node.run(shell("echo $$$$", name=name)) for name in names))
         first = [int(await node.output(name)) for name in names]
         assert len(set(first)) == len(names)
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 def test_those_started_one_after_the_other_have_room_in_between() -> None:
@@ -245,7 +244,7 @@ def test_those_started_one_after_the_other_have_room_in_between() -> None:
         ({"hostPID": True}, True, True),
     ],
 )
-def test_who_sees_whom(
+async def test_who_sees_whom(
     tmp_path: Path, fields: Document, sees_other_container: bool, sees_host: bool
 ) -> None:
     with a_process_of_the_host() as process:
@@ -263,20 +262,20 @@ def test_who_sees_whom(
             _, seen = await beside(node, host)
             assert (name_of(process) in seen) == sees_host
 
-        on_a_node(tmp_path, play)
+        await on_a_node(tmp_path, play)
 
 
-def test_the_end_of_a_pod_that_shares_processes_ends_all_of_them(tmp_path: Path) -> None:
+async def test_the_end_of_a_pod_that_shares_processes_ends_all_of_them(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         marker = f"daemon-{uuid4()}"
         pod = shell(a_daemon(marker, tmp_path / "started"))
         await node.run(with_spec(pod, shareProcessNamespace=True))
         await until_true(lambda: not found(marker))
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_commands_run_beside_it_are_in_the_containers_namespace(tmp_path: Path) -> None:
+async def test_commands_run_beside_it_are_in_the_containers_namespace(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await running(node, shell("readlink /proc/self/ns/pid; echo ready; sleep 60"))
         await until_ready(node)
@@ -284,11 +283,11 @@ def test_commands_run_beside_it_are_in_the_containers_namespace(tmp_path: Path) 
         assert await beside(node, "readlink /proc/self/ns/pid; exit 4") == (4, namespace + "\n")
         assert namespace != OWN_NAMESPACE
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers as other users")
-def test_pid_1_shows_nothing_of_the_supervisor(tmp_path: Path) -> None:
+async def test_pid_1_shows_nothing_of_the_supervisor(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         script = "cat /proc/1/environ || echo hidden; ls /proc/1/fd || echo hidden; "
         pod = shell(script + "tr -d '\\0' < /proc/1/cmdline", securityContext={"runAsUser": 1234})
@@ -300,15 +299,15 @@ def test_pid_1_shows_nothing_of_the_supervisor(tmp_path: Path) -> None:
             "onejob-init",
         ]
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_terminal_belongs_to_the_command(tmp_path: Path) -> None:
+async def test_a_terminal_belongs_to_the_command(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await node.run(shell("test -t 0 && echo > /dev/tty && ps -o pid= | wc -l", tty=True))
         assert (await node.output("p")).strip()
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 def recorded(path: Path) -> tuple[int, int]:
@@ -319,7 +318,7 @@ def recorded(path: Path) -> tuple[int, int]:
     return attempt.pid, attempt.command
 
 
-def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) -> None:
+async def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         marker = f"workload-{uuid4()}"
         # It starts nothing: a process forked by a shell looks like the shell for a moment.
@@ -336,7 +335,7 @@ def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) ->
         ended = await node.finished("p")
         assert ended["status"]["phase"] == "Failed"
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> None:

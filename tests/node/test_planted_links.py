@@ -61,19 +61,16 @@ def after_planting(pod: Document, plant: str, *more_mounts: Document) -> Documen
     return with_spec(pod, initContainers=[init], containers=[container], volumes=volumes)
 
 
-def end_of(path: Path, pod: Document, **settings: object) -> Document:
-    async def main() -> Document:
-        async with a_process_node(path, **settings) as node:
-            ended: Document = the_container(await node.run(pod))["state"]["terminated"]
-            return ended
-
-    return asyncio.run(main())
+async def end_of(path: Path, pod: Document, **settings: object) -> Document:
+    async with a_process_node(path, **settings) as node:
+        ended: Document = the_container(await node.run(pod))["state"]["terminated"]
+        return ended
 
 
 @needs_root
 @needs_namespaces
 @pytest.mark.parametrize("over", ["pods", "pods/scratch"])
-def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
+async def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
     tmp_path: Path, outside: Path, over: str
 ) -> None:
     """Root, which may enter everything, changes into the folder of a Pod of another user.
@@ -87,26 +84,26 @@ def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
     mount = {"name": "v", "mountPath": str(tmp_path / over)}
     reads = shell("cat letter > /dev/termination-log")
     pod = after_planting(reads, f"mkdir -p {folder}; {links}", mount)
-    ended = end_of(tmp_path, with_spec(pod, securityContext={"runAsUser": 65534}))
+    ended = await end_of(tmp_path, with_spec(pod, securityContext={"runAsUser": 65534}))
     assert ended["exitCode"] != 0
     assert "treasure" not in ended.get("message", "")
 
 
 @needs_namespaces
 @pytest.mark.parametrize("target", ["/data/x", "/data/x/deep/sub"])
-def test_a_mount_inside_a_volume_does_not_follow_a_link_out_of_it(
+async def test_a_mount_inside_a_volume_does_not_follow_a_link_out_of_it(
     tmp_path: Path, outside: Path, target: str
 ) -> None:
     mount = {"name": "w", "mountPath": target}
     pod = after_planting(shell("echo ran"), f"ln -s {outside} /data/x", mount)
-    ended = end_of(tmp_path, pod)
+    ended = await end_of(tmp_path, pod)
     assert unchanged(outside)
     assert ended["reason"] == "ContainerCannotRun"
     assert "a symbolic link leads out of the volume" in ended["message"]
 
 
 @needs_namespaces
-def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_path: Path) -> None:
+async def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_path: Path) -> None:
     mount = {"name": "w", "mountPath": "/data/current/sub"}
     pod = after_planting(
         shell("touch /data/v1/sub/f && test -e /data/current/sub/f && echo -n fine > /data/m",
@@ -114,12 +111,12 @@ def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_path: Pa
         "mkdir /data/v1; ln -s v1 /data/current",
         mount,
     )  # fmt: skip
-    ended = end_of(tmp_path, pod)
+    ended = await end_of(tmp_path, pod)
     assert (ended["exitCode"], ended.get("message")) == (0, "fine")
 
 
 @needs_namespaces
-def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
+async def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
     tmp_path: Path, outside: Path
 ) -> None:
     shared = tmp_path / "shared"
@@ -132,19 +129,19 @@ def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
     script = f"test -d {shared}/x/sub && ls {outside}"
     pod = shell(f"{script} > /dev/termination-log", volumeMounts=mounts)
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}]
-    ended = end_of(tmp_path, with_spec(pod, volumes=volumes))
+    ended = await end_of(tmp_path, with_spec(pod, volumes=volumes))
     assert (ended["exitCode"], ended.get("message")) == (0, "secret\n")
 
 
 @needs_namespaces
-def test_a_message_path_inside_a_volume_does_not_follow_a_link_out_of_it(
+async def test_a_message_path_inside_a_volume_does_not_follow_a_link_out_of_it(
     tmp_path: Path, outside: Path
 ) -> None:
     pod = after_planting(
         shell("echo mine > /data/x/message; exit 1", terminationMessagePath="/data/x/message"),
         f"ln -s {outside} /data/x",
     )
-    ended = end_of(tmp_path, pod)
+    ended = await end_of(tmp_path, pod)
     assert unchanged(outside)
     assert "a symbolic link leads out of the volume" in ended["message"]
 
@@ -158,25 +155,27 @@ def test_a_message_path_inside_a_volume_does_not_follow_a_link_out_of_it(
         ("head -c 100000 /dev/zero | tr '\\0' x > {file}", "x" * 4096),
     ],
 )
-def test_only_the_beginning_of_a_regular_file_becomes_a_message(
+async def test_only_the_beginning_of_a_regular_file_becomes_a_message(
     tmp_path: Path, outside: Path, plant: str, message: str
 ) -> None:
     """Without mount namespaces a container knows the file by its own path."""
     file = tmp_path / "message"
     script = f"rm -f {file}; {plant.format(file=file, outside=outside)}; exit 1"
     pod = shell(script, terminationMessagePath=str(file))
-    ended = end_of(tmp_path, pod, isolation=False)
+    ended = await end_of(tmp_path, pod, isolation=False)
     assert ended.get("message", "") == message
 
 
-def test_a_folder_of_messages_that_became_a_link_is_not_read(tmp_path: Path, outside: Path) -> None:
+async def test_a_folder_of_messages_that_became_a_link_is_not_read(
+    tmp_path: Path, outside: Path
+) -> None:
     file = tmp_path / "message"
     script = (
         f"cp {outside}/secret {outside}/c-0; d=$(dirname {file}); "
         f"rm -r $d && ln -s {outside} $d; exit 1"
     )
     pod = shell(script, terminationMessagePath=str(file))
-    assert "message" not in end_of(tmp_path, pod, isolation=False)
+    assert "message" not in await end_of(tmp_path, pod, isolation=False)
 
 
 CONFIG = {
@@ -188,7 +187,7 @@ CONFIG = {
 
 
 @pytest.mark.parametrize("spoil", ["rm -rf x", "rm -rf x ..*"])
-def test_files_are_not_written_through_links_planted_in_their_volume(
+async def test_files_are_not_written_through_links_planted_in_their_volume(
     tmp_path: Path, outside: Path, spoil: str
 ) -> None:
     """Without mount namespaces a container reaches the volume as its owner."""
@@ -200,32 +199,24 @@ def test_files_are_not_written_through_links_planted_in_their_volume(
     pod = shell(script, policy="OnFailure", volumeMounts=[{"name": "v", "mountPath": str(target)}])
     config = {"name": "c", "items": [{"key": "a", "path": "x/y"}]}
     pod = with_spec(pod, volumes=[{"name": "v", "configMap": config}])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            await node.create(CONFIG)
-            await node.run(pod)
-            assert await node.output("p") == "1"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        await node.create(CONFIG)
+        await node.run(pod)
+        assert await node.output("p") == "1"
     assert unchanged(outside)
 
 
-def test_a_volume_that_became_a_link_is_neither_opened_up_nor_used(
+async def test_a_volume_that_became_a_link_is_neither_opened_up_nor_used(
     tmp_path: Path, outside: Path
 ) -> None:
     target = tmp_path / "mounted"
     script = f"cd /; v=$(readlink {target}); rmdir $v && ln -s {outside} $v; exit 1"
     pod = shell(script, policy="OnFailure", volumeMounts=[{"name": "v", "mountPath": str(target)}])
     pod = with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, isolation=False) as node:
-            await node.create(pod)
-            message = await told(node, "FailedMount")
-            assert "a symbolic link is in the way" in message
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, isolation=False) as node:
+        await node.create(pod)
+        message = await told(node, "FailedMount")
+        assert "a symbolic link is in the way" in message
     assert unchanged(outside)
 
 
@@ -297,7 +288,7 @@ def test_host_paths_are_not_made_through_links_of_other_users(
 
 @needs_root
 @pytest.mark.parametrize("kind", ["", "DirectoryOrCreate", "FileOrCreate"])
-def test_a_pod_whose_host_path_leads_through_a_link_of_others_waits_and_says_why(
+async def test_a_pod_whose_host_path_leads_through_a_link_of_others_waits_and_says_why(
     tmp_path: Path, outside: Path, kind: str
 ) -> None:
     theirs = tmp_path / "theirs"
@@ -306,15 +297,11 @@ def test_a_pod_whose_host_path_leads_through_a_link_of_others_waits_and_says_why
     pod = shell("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
     source = {"path": f"{theirs}/new", "type": kind}
     pod = with_spec(pod, volumes=[{"name": "v", "hostPath": source}])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(pod)
-            reason, message = (await node.until_told("p"))[0]
-            assert reason == "FailedMount"
-            assert "a symbolic link of user 1234 is in the way" in message
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await node.create(pod)
+        reason, message = (await node.until_told("p"))[0]
+        assert reason == "FailedMount"
+        assert "a symbolic link of user 1234 is in the way" in message
     assert unchanged(outside)
 
 
@@ -464,18 +451,16 @@ def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
     assert told() == ""
 
 
-def test_a_message_that_was_left_while_no_server_ran_is_told(tmp_path: Path, outside: Path) -> None:
+async def test_a_message_that_was_left_while_no_server_ran_is_told(
+    tmp_path: Path, outside: Path
+) -> None:
     go, file = outside / "go", tmp_path / "message"
     script = f"while [ ! -e {go} ]; do sleep 0.02; done; echo -n goodbye > {file}; exit 1"
-
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            async with a_node(client, process_runtime(tmp_path), end_pods=False) as node:
-                await node.create(shell(script, terminationMessagePath=str(file)))
-                await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-            go.touch()
-            async with a_node(client, process_runtime(tmp_path)) as node:
-                ended = the_container(await node.finished("p"))["state"]["terminated"]
-                assert ended["message"] == "goodbye"
-
-    asyncio.run(main())
+    async with an_api(tmp_path) as client:
+        async with a_node(client, process_runtime(tmp_path), end_pods=False) as node:
+            await node.create(shell(script, terminationMessagePath=str(file)))
+            await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+        go.touch()
+        async with a_node(client, process_runtime(tmp_path)) as node:
+            ended = the_container(await node.finished("p"))["state"]["terminated"]
+            assert ended["message"] == "goodbye"

@@ -40,38 +40,29 @@ async def listening(node: Node, address: str, name: str = "p") -> int:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
-def test_a_port_that_the_pod_listens_on_is_connected_to(tmp_path: Path, address: str) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            port = await listening(node, address)
-            reader, writer = await PodPorts(node.agent.runtime, node.client).connect(
-                "default", "p", port
-            )
-            assert await reader.read() == b"from the pod"
-            writer.close()
-
-    asyncio.run(main())
+async def test_a_port_that_the_pod_listens_on_is_connected_to(tmp_path: Path, address: str) -> None:
+    async with a_process_node(tmp_path) as node:
+        port = await listening(node, address)
+        reader, writer = await PodPorts(node.agent.runtime, node.client).connect(
+            "default", "p", port
+        )
+        assert await reader.read() == b"from the pod"
+        writer.close()
 
 
-def test_no_other_port_of_this_machine_is(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            others = await listening(node, "127.0.0.1", "other")
-            await listening(node, "127.0.0.1", "p")
-            ports = PodPorts(node.agent.runtime, node.client)
-            with socket.create_server(("127.0.0.1", 0)) as ours:
-                for port in (ours.getsockname()[1], others, 1):
-                    with pytest.raises(BadRequest, match=f"listens on port {port}"):
-                        await ports.connect("default", "p", port)
-
-    asyncio.run(main())
+async def test_no_other_port_of_this_machine_is(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        others = await listening(node, "127.0.0.1", "other")
+        await listening(node, "127.0.0.1", "p")
+        ports = PodPorts(node.agent.runtime, node.client)
+        with socket.create_server(("127.0.0.1", 0)) as ours:
+            for port in (ours.getsockname()[1], others, 1):
+                with pytest.raises(BadRequest, match=f"listens on port {port}"):
+                    await ports.connect("default", "p", port)
 
 
-def test_pods_that_are_no_processes_have_no_ports(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            ports = PodPorts(SimulatedRuntime(SystemClock()), client)
-            with pytest.raises(BadRequest, match="simulated runtime forwards no ports"):
-                await ports.connect("default", "p", 80)
-
-    asyncio.run(main())
+async def test_pods_that_are_no_processes_have_no_ports(tmp_path: Path) -> None:
+    async with an_api(tmp_path) as client:
+        ports = PodPorts(SimulatedRuntime(SystemClock()), client)
+        with pytest.raises(BadRequest, match="simulated runtime forwards no ports"):
+            await ports.connect("default", "p", 80)

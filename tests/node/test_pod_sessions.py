@@ -96,31 +96,28 @@ AT_TERMINAL = (
 )
 
 
-def beside(
+async def beside(
     path: Path, play: Callable[[Node, PodSessions], Awaitable[None]], pod: Document | None = None
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(path) as node:
-            await node.create(pod or shell("sleep 60"))
-            await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            async with asyncio.timeout(30):
-                await play(node, PodSessions(node.agent, node.client))
-
-    asyncio.run(main())
+    async with a_process_node(path) as node:
+        await node.create(pod or shell("sleep 60"))
+        await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        async with asyncio.timeout(30):
+            await play(node, PodSessions(node.agent, node.client))
 
 
-def run(path: Path, caller: Caller, *command: str, **options: Any) -> int:
+async def run(path: Path, caller: Caller, *command: str, **options: Any) -> int:
     """Run one command in a sleeping container; return its exit code."""
     codes: list[int] = []
 
     async def play(node: Node, sessions: PodSessions) -> None:
         codes.append(await sessions.exec(request(*command, **options), caller))
 
-    beside(path, play)
+    await beside(path, play)
     return codes[0]
 
 
-def test_exit_codes_are_those_of_a_shell(tmp_path: Path) -> None:
+async def test_exit_codes_are_those_of_a_shell(tmp_path: Path) -> None:
     ends = {"exit 0": 0, "exit 3": 3, "exit 128": 128, "exit 255": 255}
     ends |= {"kill -HUP $$": 129, "kill -KILL $$": 137, "kill -TERM $$": 143}
 
@@ -128,10 +125,10 @@ def test_exit_codes_are_those_of_a_shell(tmp_path: Path) -> None:
         for script, code in ends.items():
             assert await sessions.exec(request("sh", "-c", script), Caller()) == code, script
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_outputs_are_kept_apart_and_only_shown_if_asked_for(tmp_path: Path) -> None:
+async def test_outputs_are_kept_apart_and_only_shown_if_asked_for(tmp_path: Path) -> None:
     command = ("sh", "-c", "echo out; echo err >&2")
 
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -141,21 +138,21 @@ def test_outputs_are_kept_apart_and_only_shown_if_asked_for(tmp_path: Path) -> N
         assert (both.stdout, both.stderr) == (b"out\n", b"err\n")
         assert (one.stdout, one.stderr) == (b"", b"err\n")
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_binary_data_passes_unchanged_in_both_directions(tmp_path: Path) -> None:
+async def test_binary_data_passes_unchanged_in_both_directions(tmp_path: Path) -> None:
     data = os.urandom(4_000_003)
     caller = Caller(deque([data[:1], data[1:70_000], data[70_000:]]))
-    assert run(tmp_path, caller, "cat", stdin=True) == 0
+    assert await run(tmp_path, caller, "cat", stdin=True) == 0
     assert caller.stdout == data
 
 
-def test_a_command_may_leave_its_input_unread(tmp_path: Path) -> None:
-    assert run(tmp_path, Caller(repeats=bytes(100_000)), "true", stdin=True) == 0
+async def test_a_command_may_leave_its_input_unread(tmp_path: Path) -> None:
+    assert await run(tmp_path, Caller(repeats=bytes(100_000)), "true", stdin=True) == 0
 
 
-def test_a_command_waits_for_a_caller_that_does_not_take_its_output(tmp_path: Path) -> None:
+async def test_a_command_waits_for_a_caller_that_does_not_take_its_output(tmp_path: Path) -> None:
     script = "head -c 3000000 /dev/zero; echo all written >&2"
 
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -171,10 +168,10 @@ def test_a_command_waits_for_a_caller_that_does_not_take_its_output(tmp_path: Pa
         assert caller.stdout == bytes(3_000_000)
         assert caller.stderr == b"all written\n"
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_output_that_nobody_wants_does_not_keep_others_waiting(tmp_path: Path) -> None:
+async def test_output_that_nobody_wants_does_not_keep_others_waiting(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         endless = request("sh", "-c", "echo begun >&2; exec yes", stdout=False)
         caller = Caller()
@@ -184,10 +181,10 @@ def test_output_that_nobody_wants_does_not_keep_others_waiting(tmp_path: Path) -
         session.cancel()
         await asyncio.wait([session])
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None:
+async def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller(repeats=bytes(65536))
         command = request("sh", "-c", "echo ready; exec sleep 60", stdin=True)
@@ -199,10 +196,10 @@ def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None
         session.cancel()
         await asyncio.wait([session])
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
+async def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller()
         command = request(*AT_TERMINAL, stdin=False, tty=True, stderr=False)
@@ -215,11 +212,11 @@ def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
         session.cancel()
         await asyncio.wait([session])
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_terminal_belongs_to_the_containers_user(tmp_path: Path) -> None:
+async def test_a_terminal_belongs_to_the_containers_user(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller()
         command = request("sh", "-c", "id -u > $(tty)", tty=True)
@@ -227,30 +224,32 @@ def test_a_terminal_belongs_to_the_containers_user(tmp_path: Path) -> None:
         assert caller.stdout == b"65534\r\n"
 
     user = {"runAsUser": 65534}
-    beside(tmp_path, play, shell("sleep 60", securityContext=user))
+    await beside(tmp_path, play, shell("sleep 60", securityContext=user))
 
 
-def test_a_terminal_loses_nothing_when_the_command_ends(tmp_path: Path) -> None:
+async def test_a_terminal_loses_nothing_when_the_command_ends(tmp_path: Path) -> None:
     caller = Caller()
-    assert run(tmp_path, caller, "seq", "20000", tty=True, stderr=False) == 0
+    assert await run(tmp_path, caller, "seq", "20000", tty=True, stderr=False) == 0
     assert caller.stdout.split() == [str(number).encode() for number in range(1, 20001)]
 
 
-def test_a_session_ends_with_its_command_though_a_daemon_holds_its_output(tmp_path: Path) -> None:
+async def test_a_session_ends_with_its_command_though_a_daemon_holds_its_output(
+    tmp_path: Path,
+) -> None:
     caller = Caller()
     script = "setsid sleep 60 & echo $!"
-    assert run(tmp_path, caller, "sh", "-c", script) == 0
+    assert await run(tmp_path, caller, "sh", "-c", script) == 0
     assert caller.stdout.strip().isdigit()
 
 
-def test_a_command_has_its_streams_and_no_other_descriptors(tmp_path: Path) -> None:
+async def test_a_command_has_its_streams_and_no_other_descriptors(tmp_path: Path) -> None:
     caller = Caller()
     # The fourth is the descriptor for reading the folder.
-    assert run(tmp_path, caller, "ls", "/proc/self/fd", stdin=True) == 0
+    assert await run(tmp_path, caller, "ls", "/proc/self/fd", stdin=True) == 0
     assert caller.stdout.split() == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_large_environment_reaches_the_command(tmp_path: Path) -> None:
+async def test_a_large_environment_reaches_the_command(tmp_path: Path) -> None:
     variables = [{"name": f"V{number}", "value": "x" * 100_000} for number in range(8)]
 
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -258,10 +257,10 @@ def test_a_large_environment_reaches_the_command(tmp_path: Path) -> None:
         assert await sessions.exec(request("sh", "-c", "echo ${#V0} ${#V7}"), caller) == 0
         assert caller.stdout == b"100000 100000\n"
 
-    beside(tmp_path, play, shell("sleep 60", env=variables))
+    await beside(tmp_path, play, shell("sleep 60", env=variables))
 
 
-def test_when_the_caller_goes_away_the_command_and_its_children_end(tmp_path: Path) -> None:
+async def test_when_the_caller_goes_away_the_command_and_its_children_end(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         for tty in (False, True):
             caller = Caller()
@@ -275,10 +274,10 @@ def test_when_the_caller_goes_away_the_command_and_its_children_end(tmp_path: Pa
             for pid in pids:
                 await until_dead(pid)
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_a_command_ends_with_its_container(tmp_path: Path) -> None:
+async def test_a_command_ends_with_its_container(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller()
         command = request("sh", "-c", "echo ready; sleep 60")
@@ -289,10 +288,10 @@ def test_a_command_ends_with_its_container(tmp_path: Path) -> None:
         await node.finished("p")
 
     script = f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"
-    beside(tmp_path, play, shell(script))
+    await beside(tmp_path, play, shell(script))
 
 
-def test_no_descriptor_stays_open_after_a_session(tmp_path: Path) -> None:
+async def test_no_descriptor_stays_open_after_a_session(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         await sessions.exec(request("true", stdin=True), Caller())
         before = len(os.listdir("/proc/self/fd"))
@@ -303,19 +302,19 @@ def test_no_descriptor_stays_open_after_a_session(tmp_path: Path) -> None:
         # The loop closes the supervisor's connection in its next turn.
         await until_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
-        run(tmp_path, Caller(), "no-such-program")
+        await run(tmp_path, Caller(), "no-such-program")
     assert str(refused.value.message) == (
         'cannot run the command in container "c": exec: "no-such-program": '
         "executable file not found in $PATH"
     )
 
 
-def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
+async def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
     tmp_path: Path,
 ) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -331,10 +330,10 @@ def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
         assert caller.stdout == b"after\n"
 
     script = f"echo before; until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo after; exit 3"
-    beside(tmp_path, play, shell(script))
+    await beside(tmp_path, play, shell(script))
 
 
-def test_attach_types_to_a_container_that_listens_once(tmp_path: Path) -> None:
+async def test_attach_types_to_a_container_that_listens_once(tmp_path: Path) -> None:
     data = os.urandom(300_000).hex().encode() + b"\n"
 
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -343,10 +342,12 @@ def test_attach_types_to_a_container_that_listens_once(tmp_path: Path) -> None:
         assert caller.stdout == data + b"over\n"
 
     pod = shell("cat; echo over", stdin=True, stdinOnce=True)
-    beside(tmp_path, play, pod)
+    await beside(tmp_path, play, pod)
 
 
-def test_a_container_that_listens_for_ever_hears_one_caller_after_another(tmp_path: Path) -> None:
+async def test_a_container_that_listens_for_ever_hears_one_caller_after_another(
+    tmp_path: Path,
+) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         for word in (b"one\n", b"two\n"):
             caller = Caller(deque([word]))
@@ -357,10 +358,10 @@ def test_a_container_that_listens_for_ever_hears_one_caller_after_another(tmp_pa
         assert (await node.pod("p"))["status"]["phase"] == "Running"
 
     script = "while read -r word; do echo heard $word; done"
-    beside(tmp_path, play, shell(script, stdin=True, volumeMounts=[]))
+    await beside(tmp_path, play, shell(script, stdin=True, volumeMounts=[]))
 
 
-def test_stdin_that_was_had_once_is_not_had_again(tmp_path: Path) -> None:
+async def test_stdin_that_was_had_once_is_not_had_again(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         first = asyncio.create_task(sessions.exec(request(stdin=True), Caller()))
         await until_true(lambda: (tmp_path / "ended").exists())
@@ -370,18 +371,18 @@ def test_stdin_that_was_had_once_is_not_had_again(tmp_path: Path) -> None:
         await asyncio.wait([first])
 
     script = f"cat; touch {tmp_path}/ended; sleep 60"
-    beside(tmp_path, play, shell(script, stdin=True, stdinOnce=True))
+    await beside(tmp_path, play, shell(script, stdin=True, stdinOnce=True))
 
 
-def test_attach_does_not_pretend_that_a_container_listens(tmp_path: Path) -> None:
+async def test_attach_does_not_pretend_that_a_container_listens(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         with pytest.raises(BadRequest, match='container "c" was started without stdin: true'):
             await sessions.exec(request(stdin=True), Caller())
 
-    beside(tmp_path, play, shell("sleep 60"))
+    await beside(tmp_path, play, shell("sleep 60"))
 
 
-def test_a_container_has_a_terminal_to_type_at_whose_size_changes(tmp_path: Path) -> None:
+async def test_a_container_has_a_terminal_to_type_at_whose_size_changes(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         # Twice, although `stdinOnce` was requested: input at a terminal has no end.
         for word in (b"one", b"two"):
@@ -401,55 +402,46 @@ def test_a_container_has_a_terminal_to_type_at_whose_size_changes(tmp_path: Path
         await asyncio.wait([session])
         assert "heard one by xterm\r\n" in await node.output("p")
 
-    beside(tmp_path, play, a_pod(*AT_TERMINAL, stdin=True, stdinOnce=True, tty=True))
+    await beside(tmp_path, play, a_pod(*AT_TERMINAL, stdin=True, stdinOnce=True, tty=True))
 
 
-def test_a_container_with_a_terminal_ends_like_any_other(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            ended = await node.run(shell("echo out; echo err >&2; exit 3", tty=True))
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 3
-            assert await node.output("p") == "out\r\nerr\r\n"
-
-    asyncio.run(main())
+async def test_a_container_with_a_terminal_ends_like_any_other(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        ended = await node.run(shell("echo out; echo err >&2; exit 3", tty=True))
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 3
+        assert await node.output("p") == "out\r\nerr\r\n"
 
 
-def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
+async def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         for command in ((), ("true",)):
             with pytest.raises(BadRequest, match='container "c" in pod "p" is not running'):
                 await sessions.exec(request(*command), Caller())
 
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            first = {"name": "first", "image": "i", "command": ["sleep", "60"]}
-            await node.create(with_spec(shell("sleep 60"), initContainers=[first]))
-            await node.until("p", lambda p: p["status"].get("initContainerStatuses"))
-            await play(node, PodSessions(node.agent, node.client))
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        first = {"name": "first", "image": "i", "command": ["sleep", "60"]}
+        await node.create(with_spec(shell("sleep 60"), initContainers=[first]))
+        await node.until("p", lambda p: p["status"].get("initContainerStatuses"))
+        await play(node, PodSessions(node.agent, node.client))
 
 
-def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            an_api(tmp_path) as client,
-            a_node(client, SimulatedRuntime(SystemClock())) as node,
-        ):
-            pod = a_pod()
-            pod["metadata"]["annotations"] = {DURATION: "60"}
-            await node.create(pod)
-            await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            sessions = PodSessions(node.agent, node.client)
-            with pytest.raises(BadRequest, match="simulated runtime runs no commands"):
-                await sessions.exec(request("true"), Caller())
-            with pytest.raises(BadRequest, match="simulated runtime write nothing"):
-                await sessions.exec(request(), Caller())
-
-    asyncio.run(main())
+async def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> None:
+    async with (
+        an_api(tmp_path) as client,
+        a_node(client, SimulatedRuntime(SystemClock())) as node,
+    ):
+        pod = a_pod()
+        pod["metadata"]["annotations"] = {DURATION: "60"}
+        await node.create(pod)
+        await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        sessions = PodSessions(node.agent, node.client)
+        with pytest.raises(BadRequest, match="simulated runtime runs no commands"):
+            await sessions.exec(request("true"), Caller())
+        with pytest.raises(BadRequest, match="simulated runtime write nothing"):
+            await sessions.exec(request(), Caller())
 
 
-def test_a_session_that_is_given_up_while_it_begins_leaves_no_connection_open(
+async def test_a_session_that_is_given_up_while_it_begins_leaves_no_connection_open(
     tmp_path: Path,
 ) -> None:
     """Resources left open cause a warning, and every warning is an error."""
@@ -463,4 +455,4 @@ def test_a_session_that_is_given_up_while_it_begins_leaves_no_connection_open(
             await asyncio.wait([session])
         gc.collect()
 
-    beside(tmp_path, play)
+    await beside(tmp_path, play)

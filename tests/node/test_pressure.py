@@ -24,14 +24,11 @@ from tests.node.support import (
 )
 
 
-def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with faulty_supervisors(tmp_path / "faults") as faults:
-            (tmp_path / "node").mkdir()
-            async with a_process_node(tmp_path / "node") as node:
-                await scene(node, faults)
-
-    asyncio.run(main())
+async def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]]) -> None:
+    with faulty_supervisors(tmp_path / "faults") as faults:
+        (tmp_path / "node").mkdir()
+        async with a_process_node(tmp_path / "node") as node:
+            await scene(node, faults)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -73,7 +70,7 @@ FORKED["spec"]["containers"][0]["tty"] = True
         ("execve", errno.ENOMEM, "MemoryPressure", FORKED),
     ],
 )
-def test_a_pod_waits_until_what_it_needs_is_there(
+async def test_a_pod_waits_until_what_it_needs_is_there(
     tmp_path: Path, call: str, number: int, pressure: str, pod: dict[str, object]
 ) -> None:
     async def scene(node: Node, faults: Faults) -> None:
@@ -87,10 +84,12 @@ def test_a_pod_waits_until_what_it_needs_is_there(
         assert ended["status"]["phase"] == "Succeeded"
         assert the_container(ended)["restartCount"] == 0
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_on_a_full_disk_what_runs_ends_as_it_does_and_what_is_new_waits(tmp_path: Path) -> None:
+async def test_on_a_full_disk_what_runs_ends_as_it_does_and_what_is_new_waits(
+    tmp_path: Path,
+) -> None:
     def filler(number: int) -> dict[str, Any]:
         pod = shell(f"while [[ ! -e {tmp_path}/go ]]; do sleep 0.05; done", name=f"p{number}")
         # A long record, so that few of them fill the preallocated space.
@@ -119,10 +118,10 @@ def test_on_a_full_disk_what_runs_ends_as_it_does_and_what_is_new_waits(tmp_path
         faults.mend("fsync")
         assert (await node.finished(name))["status"]["phase"] == "Succeeded"
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_knows_all(
+async def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_knows_all(
     tmp_path: Path,
 ) -> None:
     async def scene(node: Node, faults: Faults) -> None:
@@ -138,10 +137,10 @@ def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_knows_a
         ended = await node.finished("next")
         assert the_container(ended)["state"]["terminated"]["exitCode"] == 3
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: Path) -> None:
+async def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: Path) -> None:
     async def scene(node: Node, faults: Faults) -> None:
         pod = shell("while [[ ! -e go ]]; do sleep 0.05; done", name="p")
         container = pod["spec"]["containers"][0]
@@ -160,29 +159,28 @@ def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: 
         assert ended["status"]["phase"] == "Succeeded"
         assert the_container(ended)["restartCount"] == 0
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_server_calls_again_until_the_supervisor_can_say_what_the_machine_can_do(
+async def test_a_server_calls_again_until_the_supervisor_can_say_what_the_machine_can_do(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        with faulty_supervisors(tmp_path / "faults") as faults:
-            faults.fail("fork", errno.EAGAIN)
-            (tmp_path / "node").mkdir()
-            client = SupervisorClient(
-                tmp_path / "node", owner=True, on_events=lambda _: None, on_lost=lambda: None
-            )
-            greeted = asyncio.create_task(client.connect())
-            await until(lambda: faults.happened("fork") >= 2)
-            faults.mend("fork")
-            assert (await greeted).isolates == can_isolate()
-            await client.close(end=True)
-
-    asyncio.run(main())
+    with faulty_supervisors(tmp_path / "faults") as faults:
+        faults.fail("fork", errno.EAGAIN)
+        (tmp_path / "node").mkdir()
+        client = SupervisorClient(
+            tmp_path / "node", owner=True, on_events=lambda _: None, on_lost=lambda: None
+        )
+        greeted = asyncio.create_task(client.connect())
+        await until(lambda: faults.happened("fork") >= 2)
+        faults.mend("fork")
+        assert (await greeted).isolates == can_isolate()
+        await client.close(end=True)
 
 
-def test_ends_are_all_noticed_by_a_supervisor_without_free_descriptors(tmp_path: Path) -> None:
+async def test_ends_are_all_noticed_by_a_supervisor_without_free_descriptors(
+    tmp_path: Path,
+) -> None:
     async def scene(node: Node, faults: Faults) -> None:
         names = [f"p{number}" for number in range(4)]
         for name in names:
@@ -198,4 +196,4 @@ def test_ends_are_all_noticed_by_a_supervisor_without_free_descriptors(tmp_path:
             assert (await node.finished(name))["status"]["phase"] == "Succeeded"
         faults.mend("listdir")
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)

@@ -34,65 +34,53 @@ def a_web_server(port: int, **container: Any) -> Document:
 
 
 @pytest.mark.parametrize("by", ["number", "name"])
-def test_a_container_is_ready_when_it_answers_over_http(tmp_path: Path, by: str) -> None:
-    async def main() -> None:
-        port = a_free_port()
-        async with a_process_node(tmp_path) as node:
-            get = {
-                "path": "/ok",
-                "port": port if by == "number" else "web",
-                "httpHeaders": [{"name": "X-Probe", "value": "yes"}],
-            }
-            probe = {"httpGet": get, "periodSeconds": 1}
-            await node.create(a_web_server(port, readinessProbe=probe))
-            await node.until("p", _is_ready)
-
-    asyncio.run(main())
+async def test_a_container_is_ready_when_it_answers_over_http(tmp_path: Path, by: str) -> None:
+    port = a_free_port()
+    async with a_process_node(tmp_path) as node:
+        get = {
+            "path": "/ok",
+            "port": port if by == "number" else "web",
+            "httpHeaders": [{"name": "X-Probe", "value": "yes"}],
+        }
+        probe = {"httpGet": get, "periodSeconds": 1}
+        await node.create(a_web_server(port, readinessProbe=probe))
+        await node.until("p", _is_ready)
 
 
-def test_an_answer_that_is_an_error_is_no_readiness(tmp_path: Path) -> None:
-    async def main() -> None:
-        port = a_free_port()
-        async with a_process_node(tmp_path) as node:
-            probe = {"httpGet": {"path": "/broken", "port": port}, "periodSeconds": 1}
-            await node.create(a_web_server(port, readinessProbe=probe))
-            await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-            async with asyncio.timeout(20):
-                while not any("503" in message for _, message in await node.events("p")):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-            assert not the_container(await node.pod("p"))["ready"]
-
-    asyncio.run(main())
+async def test_an_answer_that_is_an_error_is_no_readiness(tmp_path: Path) -> None:
+    port = a_free_port()
+    async with a_process_node(tmp_path) as node:
+        probe = {"httpGet": {"path": "/broken", "port": port}, "periodSeconds": 1}
+        await node.create(a_web_server(port, readinessProbe=probe))
+        await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+        async with asyncio.timeout(20):
+            while not any("503" in message for _, message in await node.events("p")):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert not the_container(await node.pod("p"))["ready"]
 
 
-def test_a_container_is_ready_when_its_port_accepts(tmp_path: Path) -> None:
-    async def main() -> None:
-        port = a_free_port()
-        async with a_process_node(tmp_path) as node:
-            probe = {"tcpSocket": {"port": port}, "periodSeconds": 1}
-            await node.create(a_web_server(port, readinessProbe=probe))
-            await node.until("p", _is_ready)
-            await node.create(shell("sleep 60", name="q", readinessProbe=_tcp(a_free_port())))
-            await node.until("q", lambda pod: pod["status"].get("phase") == "Running")
-            assert "Unhealthy" in {reason for reason, _ in await node.until_told("q")}
-            assert not the_container(await node.pod("q"))["ready"]
-
-    asyncio.run(main())
+async def test_a_container_is_ready_when_its_port_accepts(tmp_path: Path) -> None:
+    port = a_free_port()
+    async with a_process_node(tmp_path) as node:
+        probe = {"tcpSocket": {"port": port}, "periodSeconds": 1}
+        await node.create(a_web_server(port, readinessProbe=probe))
+        await node.until("p", _is_ready)
+        await node.create(shell("sleep 60", name="q", readinessProbe=_tcp(a_free_port())))
+        await node.until("q", lambda pod: pod["status"].get("phase") == "Running")
+        assert "Unhealthy" in {reason for reason, _ in await node.until_told("q")}
+        assert not the_container(await node.pod("q"))["ready"]
 
 
-def test_a_container_that_fails_its_liveness_probe_is_restarted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            probe = {**_tcp(a_free_port()), "failureThreshold": 1}
-            pod = shell("exec sleep 60", policy="Always", livenessProbe=probe)
-            pod["spec"]["terminationGracePeriodSeconds"] = 1
-            await node.create(pod)
-            restarted = await node.until(
-                "p", lambda p: _has(p) and the_container(p)["restartCount"] == 1
-            )
-            assert the_container(restarted)["lastState"]["terminated"]["exitCode"] == 143
-
-    asyncio.run(main())
+async def test_a_container_that_fails_its_liveness_probe_is_restarted(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path) as node:
+        probe = {**_tcp(a_free_port()), "failureThreshold": 1}
+        pod = shell("exec sleep 60", policy="Always", livenessProbe=probe)
+        pod["spec"]["terminationGracePeriodSeconds"] = 1
+        await node.create(pod)
+        restarted = await node.until(
+            "p", lambda p: _has(p) and the_container(p)["restartCount"] == 1
+        )
+        assert the_container(restarted)["lastState"]["terminated"]["exitCode"] == 143
 
 
 def _tcp(port: int) -> Document:
@@ -107,15 +95,12 @@ def _is_ready(pod: Document) -> bool:
     return _has(pod) and bool(the_container(pod)["ready"])
 
 
-def test_a_client_of_an_engine_that_cannot_be_started_says_nothing_about_the_container(
+async def test_a_client_of_an_engine_that_cannot_be_started_says_nothing_about_the_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def no_process(*_: object, **__: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    async def main() -> None:
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", no_process)
-        answer = await Engine(("podman",), tmp_path / "lock", "label=x").execute("c", ["true"])
-        assert (answer.code, answer.pressure) == (CLIENT_FAILED, PROCESSES)
-
-    asyncio.run(main())
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_process)
+    answer = await Engine(("podman",), tmp_path / "lock", "label=x").execute("c", ["true"])
+    assert (answer.code, answer.pressure) == (CLIENT_FAILED, PROCESSES)

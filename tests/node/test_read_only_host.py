@@ -55,26 +55,25 @@ def submount(outside: Path) -> Iterator[Path]:
         subprocess.run(["umount", path], check=True)
 
 
-def output_of(data: Path, pod: Document, **settings: object) -> str:
-    async def main() -> str:
-        async with a_process_node(data, host_read_only=True, **settings) as node:
-            await node.run(pod)
-            return await node.output("p")
-
-    return asyncio.run(main())
+async def output_of(data: Path, pod: Document, **settings: object) -> str:
+    async with a_process_node(data, host_read_only=True, **settings) as node:
+        await node.run(pod)
+        return await node.output("p")
 
 
-def attempts(data: Path, *scripts: str, pod: Document | None = None, **settings: object) -> str:
+async def attempts(
+    data: Path, *scripts: str, pod: Document | None = None, **settings: object
+) -> str:
     """Run each script in a container; return a letter for each: y if it succeeds, else n."""
     tried = "".join(f"if ( {script} ); then r=${{r}}y; else r=${{r}}n; fi; " for script in scripts)
     given = pod or shell("")
     given["spec"]["containers"][0]["command"] = ["sh", "-c", f"{tried}echo; echo tried $r"]
-    said = output_of(data, given, **settings)
+    said = await output_of(data, given, **settings)
     assert "\ntried " in said, said
     return said.rpartition("\ntried ")[2].strip()
 
 
-def test_files_can_be_read_and_not_changed(data: Path, outside: Path) -> None:
+async def test_files_can_be_read_and_not_changed(data: Path, outside: Path) -> None:
     name = f"onejob-test-{uuid4()}"
     scripts = [
         f"cat {outside}/file",
@@ -88,35 +87,39 @@ def test_files_can_be_read_and_not_changed(data: Path, outside: Path) -> None:
         "echo x > /dev/null",
         "echo x > here && cat here",
     ]
-    assert attempts(data, *scripts) == "ynnnnnnnyy"
+    assert await attempts(data, *scripts) == "ynnnnnnnyy"
     assert sorted(os.listdir(outside)) == ["file"]
     assert (outside / "file").read_text() == "as it was\n"
 
 
 @needs_root
-def test_what_is_mounted_below_is_read_only_too(data: Path, submount: Path) -> None:
-    assert attempts(data, f"ls {submount}", f"echo x > {submount}/new") == "yn"
+async def test_what_is_mounted_below_is_read_only_too(data: Path, submount: Path) -> None:
+    assert await attempts(data, f"ls {submount}", f"echo x > {submount}/new") == "yn"
     assert os.listdir(submount) == []
 
 
-def test_the_folder_that_containers_start_in_is_read_only_too(data: Path, outside: Path) -> None:
-    assert attempts(data, "cat file", "echo x > new", working_dir=outside) == "yn"
+async def test_the_folder_that_containers_start_in_is_read_only_too(
+    data: Path, outside: Path
+) -> None:
+    assert await attempts(data, "cat file", "echo x > new", working_dir=outside) == "yn"
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-def test_a_working_dir_that_a_container_names_is_read_only_too(data: Path, outside: Path) -> None:
+async def test_a_working_dir_that_a_container_names_is_read_only_too(
+    data: Path, outside: Path
+) -> None:
     pod = shell("", workingDir=str(outside))
-    assert attempts(data, "cat file", "echo x > new", pod=pod) == "yn"
+    assert await attempts(data, "cat file", "echo x > new", pod=pod) == "yn"
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-def test_shared_memory_is_the_containers_own(data: Path) -> None:
+async def test_shared_memory_is_the_containers_own(data: Path) -> None:
     name = f"onejob-test-{uuid4()}"
-    assert attempts(data, f"echo x > /dev/shm/{name}") == "y"
+    assert await attempts(data, f"echo x > /dev/shm/{name}") == "y"
     assert not Path("/dev/shm", name).exists()
 
 
-def test_the_data_dir_and_the_supervisor_are_out_of_reach(data: Path) -> None:
+async def test_the_data_dir_and_the_supervisor_are_out_of_reach(data: Path) -> None:
     scripts = [
         f"[ -e {data}/supervisor ]",
         f"[ -e {data}/db ]",
@@ -125,60 +128,59 @@ def test_the_data_dir_and_the_supervisor_are_out_of_reach(data: Path) -> None:
     ]
     pod = shell("", volumeMounts=[{"name": "host", "mountPath": "/host"}])
     pod = with_spec(pod, volumes=[{"name": "host", "hostPath": {"path": "/"}}])
-    assert attempts(data, *scripts, pod=pod) == "nnny"
+    assert await attempts(data, *scripts, pod=pod) == "nnny"
 
 
-def test_host_paths_are_read_only(data: Path, outside: Path) -> None:
+async def test_host_paths_are_read_only(data: Path, outside: Path) -> None:
     pod = shell("", volumeMounts=[{"name": "v", "mountPath": "/data"}])
     pod = with_spec(pod, volumes=[{"name": "v", "hostPath": {"path": str(outside)}}])
-    assert attempts(data, "cat /data/file", "echo x > /data/new", pod=pod) == "yn"
+    assert await attempts(data, "cat /data/file", "echo x > /data/new", pod=pod) == "yn"
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-def test_host_paths_are_never_made(data: Path, outside: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(data, host_read_only=True) as node:
-            pod = shell("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
-            absent = {"path": str(outside / "absent"), "type": "DirectoryOrCreate"}
-            await node.create(with_spec(pod, volumes=[{"name": "v", "hostPath": absent}]))
-            ((reason, message),) = await node.until_told("p")
-            assert reason == "FailedMount"
-            assert "does not exist, and --host-fs ro has nothing created" in message
-
-    asyncio.run(main())
+async def test_host_paths_are_never_made(data: Path, outside: Path) -> None:
+    async with a_process_node(data, host_read_only=True) as node:
+        pod = shell("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+        absent = {"path": str(outside / "absent"), "type": "DirectoryOrCreate"}
+        await node.create(with_spec(pod, volumes=[{"name": "v", "hostPath": absent}]))
+        ((reason, message),) = await node.until_told("p")
+        assert reason == "FailedMount"
+        assert "does not exist, and --host-fs ro has nothing created" in message
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-def test_volumes_of_the_pods_own_stay_writable(data: Path) -> None:
+async def test_volumes_of_the_pods_own_stay_writable(data: Path) -> None:
     mounts = [{"name": "v", "mountPath": "/data"}, {"name": "v", "mountPath": "/mnt"}]
     pod = with_spec(shell("", volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
-    assert attempts(data, "echo x > /data/new", "cat /mnt/new", pod=pod) == "yy"
+    assert await attempts(data, "echo x > /data/new", "cat /mnt/new", pod=pod) == "yy"
 
 
-def test_what_is_named_writable_is(data: Path, outside: Path) -> None:
+async def test_what_is_named_writable_is(data: Path, outside: Path) -> None:
     scripts = [f"echo x > {outside}/new", f"echo x > {outside.parent}/new"]
-    assert attempts(data, *scripts, writable=(str(outside),)) == "yn"
+    assert await attempts(data, *scripts, writable=(str(outside),)) == "yn"
     assert sorted(os.listdir(outside)) == ["file", "new"]
 
 
 @needs_root
-def test_even_what_is_made_anew_can_be_excepted(data: Path) -> None:
+async def test_even_what_is_made_anew_can_be_excepted(data: Path) -> None:
     folder = Path(f"/dev/shm/onejob-test-{uuid4()}")
     folder.mkdir()
     try:
-        assert attempts(data, f"echo x > {folder}/new", writable=(str(folder),)) == "y"
+        assert await attempts(data, f"echo x > {folder}/new", writable=(str(folder),)) == "y"
         assert os.listdir(folder) == ["new"]
     finally:
         shutil.rmtree(folder)
 
 
-def test_containers_that_share_processes_are_kept_from_it_too(data: Path, outside: Path) -> None:
+async def test_containers_that_share_processes_are_kept_from_it_too(
+    data: Path, outside: Path
+) -> None:
     pod = with_spec(shell(""), shareProcessNamespace=True)
     scripts = [f"cat {outside}/file", f"echo x > {outside}/new", "mount -o remount,rw,bind /"]
-    assert attempts(data, *scripts, pod=pod) == "ynn"
+    assert await attempts(data, *scripts, pod=pod) == "ynn"
 
 
-def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
+async def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
     pid = os.getpid()
     scripts = [
         "mount -o remount,rw,bind /",
@@ -195,44 +197,36 @@ def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
         "ls /dev/vda /dev/sda /dev/mem",
         "grep -q 'NoNewPrivs:.*1' /proc/self/status",
     ]
-    assert attempts(data, *scripts) == "n" * (len(scripts) - 1) + "y"
+    assert await attempts(data, *scripts) == "n" * (len(scripts) - 1) + "y"
 
 
 @needs_root
-def test_sockets_of_the_hosts_daemons_are_not_there(data: Path) -> None:
+async def test_sockets_of_the_hosts_daemons_are_not_there(data: Path) -> None:
     marker = Path(f"/run/onejob-test-{uuid4()}")
     marker.touch()
     try:
-        assert attempts(data, f"[ -e {marker} ]", "[ -d /run ]") == "ny"
+        assert await attempts(data, f"[ -e {marker} ]", "[ -d /run ]") == "ny"
     finally:
         marker.unlink()
 
 
-def test_commands_run_beside_it_have_no_more_rights(data: Path, outside: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(data, host_read_only=True) as node:
-            await node.create(shell("sleep 60"))
-            await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            script = (
-                f"(echo x > {outside}/new || mount -o remount,rw,bind / || unshare -m true) 2>&1"
-            )
-            session = await node.agent.open_session(
-                "default", "p", "c", ["sh", "-c", script], stdin=False, tty=False
-            )
-            assert (await session.finished()).code != 0
-            await session.close()
-
-    asyncio.run(main())
+async def test_commands_run_beside_it_have_no_more_rights(data: Path, outside: Path) -> None:
+    async with a_process_node(data, host_read_only=True) as node:
+        await node.create(shell("sleep 60"))
+        await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        script = f"(echo x > {outside}/new || mount -o remount,rw,bind / || unshare -m true) 2>&1"
+        session = await node.agent.open_session(
+            "default", "p", "c", ["sh", "-c", script], stdin=False, tty=False
+        )
+        assert (await session.finished()).code != 0
+        await session.close()
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-def test_a_message_file_and_a_terminal_work(data: Path) -> None:
-    async def main() -> None:
-        async with a_process_node(data, host_read_only=True) as node:
-            pod = await node.run(shell("test -t 0 && echo told > /dev/termination-log", tty=True))
-            assert the_container(pod)["state"]["terminated"]["message"] == "told\n"
-
-    asyncio.run(main())
+async def test_a_message_file_and_a_terminal_work(data: Path) -> None:
+    async with a_process_node(data, host_read_only=True) as node:
+        pod = await node.run(shell("test -t 0 && echo told > /dev/termination-log", tty=True))
+        assert the_container(pod)["state"]["terminated"]["message"] == "told\n"
 
 
 @pytest.mark.parametrize(
@@ -247,17 +241,14 @@ def test_a_message_file_and_a_terminal_work(data: Path) -> None:
         ),
     ],
 )
-def test_rights_that_would_undo_it_are_refused(
+async def test_rights_that_would_undo_it_are_refused(
     data: Path, spec: Document, context: Document, why: str
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(data, host_read_only=True) as node:
-            await node.create(with_spec(shell("true", securityContext=context), **spec))
-            pod = await node.until("p", lambda p: p["status"].get("containerStatuses"))
-            waiting = the_container(pod)["state"]["waiting"]
-            assert (waiting["reason"], waiting["message"]) == ("CreateContainerConfigError", why)
-
-    asyncio.run(main())
+    async with a_process_node(data, host_read_only=True) as node:
+        await node.create(with_spec(shell("true", securityContext=context), **spec))
+        pod = await node.until("p", lambda p: p["status"].get("containerStatuses"))
+        waiting = the_container(pod)["state"]["waiting"]
+        assert (waiting["reason"], waiting["message"]) == ("CreateContainerConfigError", why)
 
 
 def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
@@ -312,24 +303,22 @@ def keys_of_the_host() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_sealed_container_reads_no_keyrings_of_the_host(
+async def test_sealed_container_reads_no_keyrings_of_the_host(
     data: Path, keys_of_the_host: tuple[int, int], sealed: bool
 ) -> None:
     """Also shows that other containers can, or the test would prove nothing."""
     number = keyrings._CALLS[os.uname().machine][0][1][2]
     program = READ_KEYS.replace("{keyctl}", str(number))
     pod = a_pod(sys.executable, "-c", program, *map(str, keys_of_the_host))
-
-    async def main() -> str:
-        async with a_process_node(data, host_read_only=sealed) as node:
-            await node.run(pod)
-            return await node.output("p")
-
     read = [b"", b""] if sealed else [b"secret", b"secret"]
-    assert asyncio.run(main()) == f"read {read}\n"
+    async with a_process_node(data, host_read_only=sealed) as node:
+        await node.run(pod)
+        assert await node.output("p") == f"read {read}\n"
 
 
-def test_hidden_files_do_not_show_even_if_they_are_replaced(data: Path, outside: Path) -> None:
+async def test_hidden_files_do_not_show_even_if_they_are_replaced(
+    data: Path, outside: Path
+) -> None:
     keys = outside / "keys"
     keys.mkdir()
     (keys / "key").write_text("secret\n")
@@ -355,14 +344,11 @@ def test_hidden_files_do_not_show_even_if_they_are_replaced(data: Path, outside:
         (keys / "audit-2.log").write_text("secret\n")
         (begun / "replaced").touch()
 
-    async def main() -> str:
-        async with a_process_node(
-            data, host_read_only=True, hidden_files=hidden, writable=(str(begun),)
-        ) as node:
-            await asyncio.gather(node.run(pod), replace_key())
-            return await node.output("p")
-
-    said = asyncio.run(main())
+    async with a_process_node(
+        data, host_read_only=True, hidden_files=hidden, writable=(str(begun),)
+    ) as node:
+        await asyncio.gather(node.run(pod), replace_key())
+        said = await node.output("p")
     assert "secret" not in said
     assert "key\n" not in said
     assert "audit-" not in said
@@ -370,15 +356,15 @@ def test_hidden_files_do_not_show_even_if_they_are_replaced(data: Path, outside:
     assert not (keys / "new").exists()
 
 
-def test_hidden_file_beside_the_data_dir_does_not_show(data: Path) -> None:
+async def test_hidden_file_beside_the_data_dir_does_not_show(data: Path) -> None:
     (data.parent / "key").write_text("secret\n")
     scripts = [f"[ -e {data.parent}/key ]", f"[ -e {data}/supervisor ]", "echo x > here"]
-    assert attempts(data, *scripts, hidden_files=(f"{data.parent}/key",)) == "nny"
+    assert await attempts(data, *scripts, hidden_files=(f"{data.parent}/key",)) == "nny"
 
 
-def test_hidden_file_in_a_writable_folder_cannot_be_read(data: Path, outside: Path) -> None:
+async def test_hidden_file_in_a_writable_folder_cannot_be_read(data: Path, outside: Path) -> None:
     (outside / "key").write_text("secret\n")
     scripts = [f"grep secret {outside}/key", f"echo x > {outside}/new"]
     hidden = (f"{outside}/key",)
-    assert attempts(data, *scripts, writable=(str(outside),), hidden_files=hidden) == "ny"
+    assert await attempts(data, *scripts, writable=(str(outside),), hidden_files=hidden) == "ny"
     assert (outside / "new").exists()

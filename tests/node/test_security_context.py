@@ -26,31 +26,28 @@ def a_secured(script: str, **context: Any) -> Document:
     return shell(script, securityContext=context)
 
 
-def said(path: Path, pod: Document, **settings: Any) -> str:
-    async def main() -> str:
-        async with a_process_node(path, **settings) as node:
-            await node.run(pod)
-            return await node.output("p")
-
-    return asyncio.run(main())
+async def said(path: Path, pod: Document, **settings: Any) -> str:
+    async with a_process_node(path, **settings) as node:
+        await node.run(pod)
+        return await node.output("p")
 
 
-def waiting(path: Path, pod: Document) -> tuple[str, str, list[tuple[str, str]]]:
+async def waiting(path: Path, pod: Document) -> tuple[str, str, list[tuple[str, str]]]:
     """Return reason and message of a container that is not started, and the events of its Pod."""
-
-    async def main() -> tuple[str, str, list[tuple[str, str]]]:
-        async with a_process_node(path) as node:
-            created = await node.create(pod)
-            seen = await node.until("p", lambda p: p["status"].get("containerStatuses"))
-            state = the_container(seen)["state"]["waiting"]
-            message = state["message"].replace(created["metadata"]["uid"], "UID")
-            return state["reason"], message, await node.until_told("p")
-
-    return asyncio.run(main())
+    async with a_process_node(path) as node:
+        created = await node.create(pod)
+        seen = await node.until("p", lambda p: p["status"].get("containerStatuses"))
+        state = the_container(seen)["state"]["waiting"]
+        message = state["message"].replace(created["metadata"]["uid"], "UID")
+        return state["reason"], message, await node.until_told("p")
 
 
-def test_a_container_that_must_not_be_root_is_refused_as_the_kubelet_does(tmp_path: Path) -> None:
-    reason, message, events = waiting(tmp_path, a_secured("id", runAsNonRoot=True, runAsUser=0))
+async def test_a_container_that_must_not_be_root_is_refused_as_the_kubelet_does(
+    tmp_path: Path,
+) -> None:
+    reason, message, events = await waiting(
+        tmp_path, a_secured("id", runAsNonRoot=True, runAsUser=0)
+    )
     assert reason == "CreateContainerConfigError"
     where = '(pod: "p_default(UID)", container: c)'
     assert message == f"container's runAsUser breaks non-root policy {where}"
@@ -58,74 +55,72 @@ def test_a_container_that_must_not_be_root_is_refused_as_the_kubelet_does(tmp_pa
 
 
 @needs_root
-def test_so_is_one_that_would_be_root_because_the_server_is(tmp_path: Path) -> None:
+async def test_so_is_one_that_would_be_root_because_the_server_is(tmp_path: Path) -> None:
     pod = with_spec(shell("id"), securityContext={"runAsNonRoot": True})
-    reason, message, _ = waiting(tmp_path, pod)
+    reason, message, _ = await waiting(tmp_path, pod)
     assert reason == "CreateContainerConfigError"
     where = '(pod: "p_default(UID)", container: c)'
     assert message == f"container has runAsNonRoot and image will run as root {where}"
 
 
 @needs_root
-def test_as_another_user_it_runs(tmp_path: Path) -> None:
+async def test_as_another_user_it_runs(tmp_path: Path) -> None:
     pod = with_spec(shell("id -u"), securityContext={"runAsNonRoot": True, "runAsUser": 1234})
-    assert said(tmp_path, pod) == "1234\n"
+    assert await said(tmp_path, pod) == "1234\n"
 
 
 @needs_root
 @pytest.mark.parametrize("pids", ["on", "off"])
-def test_capabilities_are_those_asked_for(tmp_path: Path, pids: str) -> None:
+async def test_capabilities_are_those_asked_for(tmp_path: Path, pids: str) -> None:
     asked = {"drop": ["ALL"], "add": ["NET_BIND_SERVICE", "CHOWN"]}
-    text = said(tmp_path, a_secured(RIGHTS, capabilities=asked), pid_namespace=pids)
+    text = await said(tmp_path, a_secured(RIGHTS, capabilities=asked), pid_namespace=pids)
     bits = f"{1 << 10 | 1 << 0:016x}"
     assert text.splitlines() == [f"CapEff: {bits}", f"CapBnd: {bits}", "NoNewPrivs: 0"]
 
 
 @needs_root
-def test_a_capability_that_is_dropped_is_not_there(tmp_path: Path) -> None:
+async def test_a_capability_that_is_dropped_is_not_there(tmp_path: Path) -> None:
     pod = a_secured("chown 1:1 .; chown 1:1 . || echo refused", capabilities={"drop": ["CHOWN"]})
-    assert said(tmp_path, pod).splitlines()[-1] == "refused"
+    assert (await said(tmp_path, pod)).splitlines()[-1] == "refused"
 
 
 @needs_root
-def test_without_a_word_on_rights_they_are_the_servers(tmp_path: Path) -> None:
+async def test_without_a_word_on_rights_they_are_the_servers(tmp_path: Path) -> None:
     own = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines()
            if line.startswith("CapBnd")]  # fmt: skip
     for number, context in enumerate(({}, {"privileged": True})):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert f"CapBnd: {own[0]}" in said(folder, a_secured(RIGHTS, **context))
+        assert f"CapBnd: {own[0]}" in await said(folder, a_secured(RIGHTS, **context))
 
 
-def test_an_unknown_capability_is_refused(tmp_path: Path) -> None:
-    reason, message, _ = waiting(tmp_path, a_secured("id", capabilities={"add": ["MAGIC"]}))
+async def test_an_unknown_capability_is_refused(tmp_path: Path) -> None:
+    reason, message, _ = await waiting(tmp_path, a_secured("id", capabilities={"add": ["MAGIC"]}))
     assert (reason, message) == ("CreateContainerError", 'unknown capability "CAP_MAGIC"')
 
 
 @pytest.mark.parametrize(("allowed", "bit"), [(False, "1"), (True, "0")])
-def test_privileges_cannot_be_gained_unless_allowed(
+async def test_privileges_cannot_be_gained_unless_allowed(
     tmp_path: Path, allowed: bool, bit: str
 ) -> None:
-    text = said(tmp_path, a_secured(RIGHTS, allowPrivilegeEscalation=allowed))
+    text = await said(tmp_path, a_secured(RIGHTS, allowPrivilegeEscalation=allowed))
     assert text.splitlines()[-1] == f"NoNewPrivs: {bit}"
 
 
 @needs_root
 @pytest.mark.parametrize("pids", ["on", "off"])
-def test_pods_of_different_users_do_not_see_each_others_folders(tmp_path: Path, pids: str) -> None:
+async def test_pods_of_different_users_do_not_see_each_others_folders(
+    tmp_path: Path, pids: str
+) -> None:
     """They start in sibling folders, below one that only root may enter."""
-
-    async def main() -> str:
-        async with a_process_node(tmp_path, pid_namespace=pids) as node:
-            writes = shell("echo treasure > letter; echo written; sleep 60", name="q")
-            await node.create(with_spec(writes, securityContext={"runAsUser": 65533}))
-            await node.until("q", lambda pod: pod["status"]["phase"] == "Running")
-            await node.until_output("q", "written")
-            reads = shell("cat ../*/letter ../1/letter ../2/letter 2>/dev/null; ls .. 2>&1; id -u")
-            await node.run(with_spec(reads, securityContext={"runAsUser": 65534}))
-            return await node.output("p")
-
-    text = asyncio.run(main())
+    async with a_process_node(tmp_path, pid_namespace=pids) as node:
+        writes = shell("echo treasure > letter; echo written; sleep 60", name="q")
+        await node.create(with_spec(writes, securityContext={"runAsUser": 65533}))
+        await node.until("q", lambda pod: pod["status"]["phase"] == "Running")
+        await node.until_output("q", "written")
+        reads = shell("cat ../*/letter ../1/letter ../2/letter 2>/dev/null; ls .. 2>&1; id -u")
+        await node.run(with_spec(reads, securityContext={"runAsUser": 65534}))
+        text = await node.output("p")
     assert "treasure" not in text
     assert "Permission denied" in text
     assert text.endswith("65534\n")
@@ -147,7 +142,7 @@ for what in auth account session; do echo $what sufficient pam_permit.so; done >
 @pytest.mark.skipif(not Path("/etc/pam.d/su").exists(), reason="there is no su that asks PAM")
 @pytest.mark.parametrize("privileged", [False, True])
 @pytest.mark.parametrize("placed", PLACED)
-def test_files_of_a_pod_do_not_make_its_user_root(
+async def test_files_of_a_pod_do_not_make_its_user_root(
     tmp_path: Path, placed: str, privileged: bool
 ) -> None:
     container = {**PLACED[placed], "securityContext": {"privileged": privileged}}
@@ -156,13 +151,13 @@ def test_files_of_a_pod_do_not_make_its_user_root(
         securityContext={"runAsUser": 65534},
         volumes=[{"name": "v", "emptyDir": {}}],
     )
-    assert said(tmp_path, pod) == "refused\n"
+    assert await said(tmp_path, pod) == "refused\n"
 
 
 @needs_root
 @needs_namespaces
 @pytest.mark.skipif(not Path("/etc/pam.d/su").exists(), reason="there is no su that asks PAM")
-def test_nor_do_they_for_commands_beside_it(tmp_path: Path) -> None:
+async def test_nor_do_they_for_commands_beside_it(tmp_path: Path) -> None:
     probe = {"exec": {"command": ["sh", "-c", f"({SU}) > found 2>&1"]}, "periodSeconds": 1}
     script = "while ! grep -qE '^(root|refused)$' found; do sleep 0.1; done; tail -n 1 found"
     pod = with_spec(
@@ -170,12 +165,12 @@ def test_nor_do_they_for_commands_beside_it(tmp_path: Path) -> None:
         securityContext={"runAsUser": 65534},
         volumes=[{"name": "v", "emptyDir": {}}],
     )
-    assert said(tmp_path, pod).splitlines()[-1] == "refused"
+    assert (await said(tmp_path, pod)).splitlines()[-1] == "refused"
 
 
 @needs_namespaces
 @pytest.mark.parametrize("message_path", ["/dev/termination-log", "/onejob/absent/log"])
-def test_a_read_only_root_leaves_volumes_and_devices_writable(
+async def test_a_read_only_root_leaves_volumes_and_devices_writable(
     tmp_path: Path, message_path: str
 ) -> None:
     outside = tmp_path / "outside"
@@ -198,52 +193,46 @@ def test_a_read_only_root_leaves_volumes_and_devices_writable(
     )
     pod = with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
     (tmp_path / "node").mkdir()
-    assert said(tmp_path / "node", pod).split() == ["volume", "null", "shm", "message"]
+    assert (await said(tmp_path / "node", pod)).split() == ["volume", "null", "shm", "message"]
     assert os.listdir(outside) == []
 
 
 @needs_root
-def test_a_read_only_root_cannot_be_made_writable_again(tmp_path: Path) -> None:
+async def test_a_read_only_root_cannot_be_made_writable_again(tmp_path: Path) -> None:
     pod = a_secured("mount -o remount,rw,bind / || echo no", readOnlyRootFilesystem=True)
-    assert said(tmp_path, pod).splitlines()[-1] == "no"
+    assert (await said(tmp_path, pod)).splitlines()[-1] == "no"
 
 
-def test_what_is_not_enforced_is_said_once(tmp_path: Path) -> None:
+async def test_what_is_not_enforced_is_said_once(tmp_path: Path) -> None:
     context = {"seccompProfile": {"type": "RuntimeDefault"}}
     pod = with_spec(
         shell("true", securityContext={"seLinuxOptions": {"level": "s0"}}),
         securityContext={**context, "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "0"}]},
     )
     pod["spec"]["containers"].append({"name": "d", "image": "example", "command": ["true"]})
-
-    async def main() -> list[tuple[str, str]]:
-        async with a_process_node(tmp_path) as node:
-            await node.run(pod)
-            return await node.until_told("p")
-
-    assert asyncio.run(main()) == [
-        (
-            "NotAsAsked",
-            "the process runtime does not enforce: securityContext.seccompProfile, "
-            "securityContext.sysctls, containers[0].securityContext.seLinuxOptions",
-        )
-    ]
+    async with a_process_node(tmp_path) as node:
+        await node.run(pod)
+        assert await node.until_told("p") == [
+            (
+                "NotAsAsked",
+                "the process runtime does not enforce: securityContext.seccompProfile, "
+                "securityContext.sysctls, containers[0].securityContext.seLinuxOptions",
+            )
+        ]
 
 
 @needs_root
-def test_the_supervisor_listens_to_nobody_but_its_user(tmp_path: Path) -> None:
-    async def main() -> tuple[bytes, bytes]:
-        async with a_process_node(tmp_path):
-            address = str(tmp_path / "supervisor" / "socket")
-            # Modes that a careless administrator may have set.
-            for folder in (tmp_path, tmp_path / "supervisor"):
-                folder.chmod(0o777)
-            os.chmod(address, 0o777)
-            return await asyncio.to_thread(_answer, address, 0), await asyncio.to_thread(
-                _answer, address, 1234
-            )
-
-    ours, theirs = asyncio.run(main())
+async def test_the_supervisor_listens_to_nobody_but_its_user(tmp_path: Path) -> None:
+    async with a_process_node(tmp_path):
+        address = str(tmp_path / "supervisor" / "socket")
+        # Modes that a careless administrator may have set.
+        for folder in (tmp_path, tmp_path / "supervisor"):
+            folder.chmod(0o777)
+        os.chmod(address, 0o777)
+        ours, theirs = (
+            await asyncio.to_thread(_answer, address, 0),
+            await asyncio.to_thread(_answer, address, 1234),
+        )
     assert b'"known"' in ours
     assert theirs == b""
 

@@ -11,7 +11,7 @@ import pytest
 from onejob.client.base import Delete, Selection
 from onejob.node.simulated import DURATION, EXIT_CODE, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from tests.node.support import (
     Document,
     Node,
@@ -21,17 +21,16 @@ from tests.node.support import (
     the_container,
 )
 
+pytestmark = pytest.mark.virtual_time
 
-def simulate(path: Path, play: Callable[[Node], Awaitable[None]], **settings: Any) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        async with (
-            an_api(path, clock, in_this_thread=True) as client,
-            a_node(client, SimulatedRuntime(clock), clock=clock, **settings) as node,
-        ):
-            await play(node)
 
-    run_virtual(main())
+async def simulate(path: Path, play: Callable[[Node], Awaitable[None]], **settings: Any) -> None:
+    clock = virtual_clock()
+    async with (
+        an_api(path, clock, in_this_thread=True) as client,
+        a_node(client, SimulatedRuntime(clock), clock=clock, **settings) as node,
+    ):
+        await play(node)
 
 
 def pretending(name: str = "p", policy: str = "Never", **annotations: str) -> Document:
@@ -42,7 +41,7 @@ def pretending(name: str = "p", policy: str = "Never", **annotations: str) -> Do
 
 
 @pytest.mark.parametrize(("duration", "running"), [("0", 0), ("5", 1)])
-def test_that_a_pod_runs_is_written_only_if_it_takes_time(
+async def test_that_a_pod_runs_is_written_only_if_it_takes_time(
     tmp_path: Path, duration: str, running: int
 ) -> None:
     async def play(node: Node) -> None:
@@ -62,13 +61,13 @@ def test_that_a_pod_runs_is_written_only_if_it_takes_time(
             ("here", "Succeeded"),
         ]
 
-    simulate(tmp_path, play)
+    await simulate(tmp_path, play)
 
 
 @pytest.mark.parametrize(
     ("code", "phase"), [("0", "Succeeded"), ("3", "Failed"), ("nonsense", "Succeeded")]
 )
-def test_a_pod_runs_for_its_duration_and_ends_with_its_code(
+async def test_a_pod_runs_for_its_duration_and_ends_with_its_code(
     tmp_path: Path, code: str, phase: str
 ) -> None:
     async def play(node: Node) -> None:
@@ -79,10 +78,10 @@ def test_a_pod_runs_for_its_duration_and_ends_with_its_code(
         await asyncio.sleep(3)
         assert (await node.pod("p"))["status"]["phase"] == phase
 
-    simulate(tmp_path, play)
+    await simulate(tmp_path, play)
 
 
-def test_exit_codes_can_differ_per_attempt(tmp_path: Path) -> None:
+async def test_exit_codes_can_differ_per_attempt(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await node.create(pretending(policy="OnFailure", code="1,2,0"))
         await asyncio.sleep(60)
@@ -92,10 +91,10 @@ def test_exit_codes_can_differ_per_attempt(tmp_path: Path) -> None:
         assert status["restartCount"] == 2
         assert status["lastState"]["terminated"]["exitCode"] == 2
 
-    simulate(tmp_path, play)
+    await simulate(tmp_path, play)
 
 
-def test_a_deleted_pod_ends_and_goes(tmp_path: Path) -> None:
+async def test_a_deleted_pod_ends_and_goes(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await node.create(pretending(duration="3600"))
         await node.until("p", lambda p: p["status"]["phase"] == "Running")
@@ -103,10 +102,10 @@ def test_a_deleted_pod_ends_and_goes(tmp_path: Path) -> None:
         await node.gone("p")
         assert not node.agent.busy_pods
 
-    simulate(tmp_path, play)
+    await simulate(tmp_path, play)
 
 
-def test_room_is_given_back_so_many_pods_pass_through_a_small_node(tmp_path: Path) -> None:
+async def test_room_is_given_back_so_many_pods_pass_through_a_small_node(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         for number in range(20):
             await node.create(pretending(f"p{number}", duration="10"))
@@ -117,31 +116,25 @@ def test_room_is_given_back_so_many_pods_pass_through_a_small_node(tmp_path: Pat
         for number in range(20):
             assert (await node.pod(f"p{number}"))["status"]["phase"] == "Succeeded"
 
-    simulate(tmp_path, play, capacity={"cpu": 1000, "memory": 1000, "pods": 3})
+    await simulate(tmp_path, play, capacity={"cpu": 1000, "memory": 1000, "pods": 3})
 
 
-def test_a_node_that_leaves_takes_simulated_pods_along(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
-                await node.create(pretending(duration="3600"))
-                await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            ended = await node.pod("p")
-            assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", "Terminated")
-
-    run_virtual(main())
+async def test_a_node_that_leaves_takes_simulated_pods_along(tmp_path: Path) -> None:
+    clock = virtual_clock()
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+            await node.create(pretending(duration="3600"))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        ended = await node.pod("p")
+        assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", "Terminated")
 
 
-def test_a_restarted_node_runs_its_simulated_pods_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            async with a_node(client, SimulatedRuntime(clock), clock=clock, end_pods=False) as node:
-                await node.create(pretending(duration="3600"))
-                await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
-                await asyncio.sleep(3700)
-                assert (await node.pod("p"))["status"]["phase"] == "Succeeded"
-
-    run_virtual(main())
+async def test_a_restarted_node_runs_its_simulated_pods_again(tmp_path: Path) -> None:
+    clock = virtual_clock()
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        async with a_node(client, SimulatedRuntime(clock), clock=clock, end_pods=False) as node:
+            await node.create(pretending(duration="3600"))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+            await asyncio.sleep(3700)
+            assert (await node.pod("p"))["status"]["phase"] == "Succeeded"

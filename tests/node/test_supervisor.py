@@ -28,7 +28,7 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
     assert not loaded & {"asyncio", "subprocess", "threading", "logging"}
 
 
-def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
+async def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
     """The old server is dead, and the next one has got the list of attempts.
 
     A request read after that would run a Pod again that has run and was released by then.
@@ -42,71 +42,60 @@ def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
         "grace": 0,
         "log": "log",
     }
+    heard: list[Any] = []
+    news = asyncio.Event()
 
-    async def main() -> None:
-        heard: list[Any] = []
-        news = asyncio.Event()
+    def hear(events: Any) -> None:
+        heard.extend(events)
+        news.set()
 
-        def hear(events: Any) -> None:
-            heard.extend(events)
-            news.set()
-
-        new = SupervisorClient(tmp_path / "node", owner=False, on_events=hear, on_lost=lambda: None)
-        (tmp_path / "node").mkdir()
-        await new.connect()
-        await new.close(end=False)
-        reader, old = await asyncio.open_unix_connection(tmp_path / "node" / "socket")
-        old.write(b'{"do":"hello"}\n')
-        await reader.readline()
-        line = json.dumps({"do": "spawn", "items": [request]}).encode()
-        old.write(line)
+    new = SupervisorClient(tmp_path / "node", owner=False, on_events=hear, on_lost=lambda: None)
+    (tmp_path / "node").mkdir()
+    await new.connect()
+    await new.close(end=False)
+    reader, old = await asyncio.open_unix_connection(tmp_path / "node" / "socket")
+    old.write(b'{"do":"hello"}\n')
+    await reader.readline()
+    line = json.dumps({"do": "spawn", "items": [request]}).encode()
+    old.write(line)
+    await old.drain()
+    assert (await new.connect()).known == []
+    with contextlib.suppress(ConnectionError):
+        old.write(b"\n")
         await old.drain()
-        assert (await new.connect()).known == []
-        with contextlib.suppress(ConnectionError):
-            old.write(b"\n")
-            await old.drain()
-        new.send(
-            {
-                "do": "spawn",
-                "items": [request | {"claim": ["other", "c", 0], "argv": ["/bin/true"]}],
-            }
-        )
-        while not any(event[0] == "exited" for event in heard):
-            news.clear()
-            await news.wait()
-        assert {event[1] for event in heard} == {"other"}
-        old.close()
-        await new.close(end=True)
-
-    asyncio.run(main())
+    new.send(
+        {
+            "do": "spawn",
+            "items": [request | {"claim": ["other", "c", 0], "argv": ["/bin/true"]}],
+        }
+    )
+    while not any(event[0] == "exited" for event in heard):
+        news.clear()
+        await news.wait()
+    assert {event[1] for event in heard} == {"other"}
+    old.close()
+    await new.close(end=True)
     assert not ran.exists()
 
 
-def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
+async def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
     """The server processes them meanwhile."""
     count = 100
     request = {"argv": ["/bin/true"], "env": {}, "cwd": str(tmp_path), "grace": 0, "log": "log"}
     requests = [request | {"claim": [str(number), "c", 0]} for number in range(count)]
+    told: list[list[str]] = []
+    news = asyncio.Event()
 
-    async def main() -> list[list[str]]:
-        told: list[list[str]] = []
-        news = asyncio.Event()
+    def hear(events: Any) -> None:
+        told.append([event[1] for event in events if event[0] == "exited"])
+        news.set()
 
-        def hear(events: Any) -> None:
-            told.append([event[1] for event in events if event[0] == "exited"])
-            news.set()
-
-        client = SupervisorClient(
-            tmp_path / "node", owner=True, on_events=hear, on_lost=lambda: None
-        )
-        await client.connect()
-        client.send({"do": "spawn", "items": requests})
-        while sum(map(len, told)) < count:
-            news.clear()
-            await news.wait()
-        await client.close(end=True)
-        return told
-
-    told = asyncio.run(main())
+    client = SupervisorClient(tmp_path / "node", owner=True, on_events=hear, on_lost=lambda: None)
+    await client.connect()
+    client.send({"do": "spawn", "items": requests})
+    while sum(map(len, told)) < count:
+        news.clear()
+        await news.wait()
+    await client.close(end=True)
     assert MIN_BATCH <= len(told[0]) < count
     assert sorted(uid for some in told for uid in some) == sorted(str(n) for n in range(count))

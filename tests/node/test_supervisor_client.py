@@ -75,70 +75,57 @@ def lines(*messages: object) -> bytes:
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
 
 
-def test_events_are_heard_in_order_and_only_after_the_greeting(tmp_path: Path) -> None:
-    async def main() -> None:
-        said = lines(GREETING, {"events": [["a"], ["b"]]}, {"events": [["c"]]})
-        impostor = Impostor(tmp_path, said)
+async def test_events_are_heard_in_order_and_only_after_the_greeting(tmp_path: Path) -> None:
+    said = lines(GREETING, {"events": [["a"], ["b"]]}, {"events": [["c"]]})
+    impostor = Impostor(tmp_path, said)
 
-        async def scene(client: SupervisorClient) -> None:
-            while len(impostor.heard) < 3:
-                impostor.news.clear()
-                await impostor.news.wait()
-            await client.close(end=False)
+    async def scene(client: SupervisorClient) -> None:
+        while len(impostor.heard) < 3:
+            impostor.news.clear()
+            await impostor.news.wait()
+        await client.close(end=False)
 
-        await impostor.meet(scene)
-        assert impostor.heard == [["a"], ["b"], ["c"]]
-        assert impostor.asked == ["hello"]
-
-    asyncio.run(main())
+    await impostor.meet(scene)
+    assert impostor.heard == [["a"], ["b"], ["c"]]
+    assert impostor.asked == ["hello"]
 
 
-def test_a_supervisor_that_does_not_end_is_left_in_the_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        impostor = Impostor(tmp_path, lines(GREETING))
+async def test_a_supervisor_that_does_not_end_is_left_in_the_end(tmp_path: Path) -> None:
+    impostor = Impostor(tmp_path, lines(GREETING))
 
-        async def scene(client: SupervisorClient) -> None:
-            await client.close(end=True, patience_seconds=0.05)
+    async def scene(client: SupervisorClient) -> None:
+        await client.close(end=True, patience_seconds=0.05)
 
-        await impostor.meet(scene)
-        assert impostor.asked == ["hello", "end"]
-
-    asyncio.run(main())
+    await impostor.meet(scene)
+    assert impostor.asked == ["hello", "end"]
 
 
-def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not_know(
+async def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not_know(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        impostor = Impostor(tmp_path, lines(GREETING))
+    impostor = Impostor(tmp_path, lines(GREETING))
 
-        async def scene(client: SupervisorClient) -> None:
-            assert client.pid_namespace_problem == OUTDATED_SUPERVISOR_MESSAGE
-            assert not client.limits_rights
-            await client.close(end=False)
+    async def scene(client: SupervisorClient) -> None:
+        assert client.pid_namespace_problem == OUTDATED_SUPERVISOR_MESSAGE
+        assert not client.limits_rights
+        await client.close(end=False)
 
-        await impostor.meet(scene)
-
-    asyncio.run(main())
+    await impostor.meet(scene)
 
 
-def test_an_attempt_that_is_being_made_is_reported_to_the_next_server(tmp_path: Path) -> None:
+async def test_an_attempt_that_is_being_made_is_reported_to_the_next_server(tmp_path: Path) -> None:
     """A server without this information would use the next number, and run two attempts at once."""
-
-    async def main() -> None:
-        folder = tmp_path / "supervisor"
-        folder.mkdir()
-        known = [["started", "u", "c", 0, 5.0], ["started", "u", "c", 1, 0.0]]
-        impostor = Impostor(folder, lines(GREETING | {"known": known}))
-        runtime = process_runtime(tmp_path, pods_end_with_server=False)
-        async with impostor.there():
-            inherited = await runtime.start(lambda _: None, no_settings)
-            assert [type(event) for event in inherited.attempts] == [Started, Starting]
-            assert inherited.attempts[1].ref == ("u", "c", 1)
-            assert runtime.running(inherited.attempts[1].ref)
-            await runtime.close(end_pods=False)
-
-    asyncio.run(main())
+    folder = tmp_path / "supervisor"
+    folder.mkdir()
+    known = [["started", "u", "c", 0, 5.0], ["started", "u", "c", 1, 0.0]]
+    impostor = Impostor(folder, lines(GREETING | {"known": known}))
+    runtime = process_runtime(tmp_path, pods_end_with_server=False)
+    async with impostor.there():
+        inherited = await runtime.start(lambda _: None, no_settings)
+        assert [type(event) for event in inherited.attempts] == [Started, Starting]
+        assert inherited.attempts[1].ref == ("u", "c", 1)
+        assert runtime.running(inherited.attempts[1].ref)
+        await runtime.close(end_pods=False)
 
 
 async def no_settings(key: Key) -> bytes:
@@ -170,41 +157,33 @@ def client_of(folder: Path, telephone: Telephone) -> SupervisorClient:
     )
 
 
-def test_a_supervisor_that_was_reached_early_is_the_one_that_is_greeted(tmp_path: Path) -> None:
-    async def main() -> None:
-        telephone = Telephone()
-        client = client_of(tmp_path / "supervisor", telephone)
-        client.reach_early()
-        await telephone.reached.wait()
-        assert (await client.connect()).known == []
-        await client.close(end=True)
-        assert telephone.tries == 1
-
-    asyncio.run(main())
-
-
-def test_one_that_could_not_be_reached_early_is_tried_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        telephone = Telephone(failures=1)
-        client = client_of(tmp_path / "supervisor", telephone)
-        client.reach_early()
-        assert (await client.connect()).known == []
-        await client.close(end=True)
-        assert telephone.tries == 2
-
-    asyncio.run(main())
+async def test_a_supervisor_that_was_reached_early_is_the_one_that_is_greeted(
+    tmp_path: Path,
+) -> None:
+    telephone = Telephone()
+    client = client_of(tmp_path / "supervisor", telephone)
+    client.reach_early()
+    await telephone.reached.wait()
+    assert (await client.connect()).known == []
+    await client.close(end=True)
+    assert telephone.tries == 1
 
 
-def test_one_that_was_reached_early_and_never_greeted_is_hung_up_on(tmp_path: Path) -> None:
+async def test_one_that_could_not_be_reached_early_is_tried_again(tmp_path: Path) -> None:
+    telephone = Telephone(failures=1)
+    client = client_of(tmp_path / "supervisor", telephone)
+    client.reach_early()
+    assert (await client.connect()).known == []
+    await client.close(end=True)
+    assert telephone.tries == 2
+
+
+async def test_one_that_was_reached_early_and_never_greeted_is_hung_up_on(tmp_path: Path) -> None:
     """Otherwise it would stay connected forever."""
-
-    async def main() -> None:
-        telephone = Telephone()
-        client = client_of(tmp_path / "supervisor", telephone)
-        client.reach_early()
-        # At this very moment, so that there is no conversation yet.
-        await client.close(end=True)
-        await telephone.reached.wait()
-        await telephone.conversations[0].ended
-
-    asyncio.run(main())
+    telephone = Telephone()
+    client = client_of(tmp_path / "supervisor", telephone)
+    client.reach_early()
+    # At this very moment, so that there is no conversation yet.
+    await client.close(end=True)
+    await telephone.reached.wait()
+    await telephone.conversations[0].ended

@@ -32,7 +32,7 @@ WAITS = COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done; exit 5"
 
 
 @pytest.mark.parametrize("removed", [["socket"], ["lock"], ["socket", "lock", "output"]])
-def test_a_server_finds_its_supervisor_though_files_of_it_were_removed(
+async def test_a_server_finds_its_supervisor_though_files_of_it_were_removed(
     tmp_path: Path, removed: list[str]
 ) -> None:
     with a_doomed_server(tmp_path, shell(WAITS)) as server:
@@ -41,16 +41,12 @@ def test_a_server_finds_its_supervisor_though_files_of_it_were_removed(
         server.wait()
     for name in removed:
         (tmp_path / "supervisor" / name).unlink()
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            assert alive(pid)
-            (tmp_path / "go").touch()
-            ended = await node.finished("p")
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        assert alive(pid)
+        (tmp_path / "go").touch()
+        ended = await node.finished("p")
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
     assert starts(tmp_path) == 1
 
 
@@ -77,7 +73,7 @@ def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
+async def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
     tmp_path: Path, damaged: bool
 ) -> None:
     journal = Journal(str(tmp_path / "claims"), identity_of(str(tmp_path)))
@@ -86,17 +82,11 @@ def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
     if damaged:
         data = (tmp_path / "claims").read_bytes()
         (tmp_path / "claims").write_bytes(data.replace(b'"u0"', b'"??"'))
-
-    async def main() -> None:
-        client = SupervisorClient(
-            tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
-        )
-        handshake = await client.connect()
-        assert handshake.rebooted == damaged
-        assert len(handshake.known) == (1 if damaged else 2)
-        await client.close(end=True)
-
-    asyncio.run(main())
+    client = SupervisorClient(tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None)
+    handshake = await client.connect()
+    assert handshake.rebooted == damaged
+    assert len(handshake.known) == (1 if damaged else 2)
+    await client.close(end=True)
 
 
 def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_path: Path) -> None:
@@ -142,7 +132,9 @@ def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_pa
         asyncio.run(asyncio.wait_for(main(faults), 30))
 
 
-def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_path: Path) -> None:
+async def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(
+    tmp_path: Path,
+) -> None:
     original, moved = tmp_path / "original", tmp_path / "moved"
     original.mkdir()
     pod = shell(f"echo $$$$ >> {tmp_path}/starts; while [[ ! -e {tmp_path}/go ]]; do :; done")
@@ -151,30 +143,22 @@ def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_pa
         server.kill()
         server.wait()
     original.rename(moved)
-
-    async def main() -> None:
-        async with a_process_node(moved) as node:
-            await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            assert alive(pid)
-            (tmp_path / "go").touch()
-            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    async with a_process_node(moved) as node:
+        await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        assert alive(pid)
+        (tmp_path / "go").touch()
+        assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
 
 
-def test_a_supervisor_starts_where_its_own_output_cannot_be_written(tmp_path: Path) -> None:
+async def test_a_supervisor_starts_where_its_own_output_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "supervisor").mkdir(mode=0o700)
     # As for a file for which the disk has no space.
     (tmp_path / "supervisor" / "output").symlink_to("/dev/full")
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
 
 
-def test_where_folders_cannot_be_locked_a_file_has_to_do(
+async def test_where_folders_cannot_be_locked_a_file_has_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock = fcntl.flock
@@ -185,27 +169,20 @@ def test_where_folders_cannot_be_locked_a_file_has_to_do(
         flock(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", files_only)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
-            assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
+        assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
 
 
-def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
+async def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_process(*_: object, **__: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            monkeypatch.setattr("onejob.node.process.supervisor_client._PATIENCE_SECONDS", (0.0,))
-            monkeypatch.setattr("subprocess.Popen", no_process)
-            with pytest.raises(RuntimeUnavailable, match=r"no supervisor in .*temporarily"):
-                async with a_node(client, process_runtime(tmp_path)):
-                    raise AssertionError("it started")
-
-    asyncio.run(main())
+    async with an_api(tmp_path) as client:
+        monkeypatch.setattr("onejob.node.process.supervisor_client._PATIENCE_SECONDS", (0.0,))
+        monkeypatch.setattr("subprocess.Popen", no_process)
+        with pytest.raises(RuntimeUnavailable, match=r"no supervisor in .*temporarily"):
+            async with a_node(client, process_runtime(tmp_path)):
+                raise AssertionError("it started")

@@ -22,24 +22,20 @@ from tests.node.support import (
 from tests.node.survival_support import COUNTED, a_doomed_server, starts, wait_for
 
 
-def test_a_workload_outlives_a_killed_server_and_is_adopted(tmp_path: Path) -> None:
+async def test_a_workload_outlives_a_killed_server_and_is_adopted(tmp_path: Path) -> None:
     pod = shell(COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done; echo done; exit 5")
     with a_doomed_server(tmp_path, pod) as server:
         pid = wait_for(tmp_path / "starts")
         server.kill()
         server.wait()
     assert alive(pid)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            running = await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            assert the_container(running)["restartCount"] == 0
-            (tmp_path / "go").touch()
-            ended = await node.finished("p")
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
-            assert await node.output("p") == "done\n"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        running = await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        assert the_container(running)["restartCount"] == 0
+        (tmp_path / "go").touch()
+        ended = await node.finished("p")
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
+        assert await node.output("p") == "done\n"
     assert starts(tmp_path) == 1
 
 
@@ -124,7 +120,7 @@ def test_after_both_were_killed_the_next_server_ends_survivors_and_fails_them(
 
 
 @pytest.mark.parametrize("journal_survives", [True, False])
-def test_after_a_reboot_what_ran_is_failed_and_never_run_again(
+async def test_after_a_reboot_what_ran_is_failed_and_never_run_again(
     tmp_path: Path, journal_survives: bool
 ) -> None:
     pod = shell(COUNTED + "while :; do sleep 0.02; done", policy="Always")
@@ -141,41 +137,31 @@ def test_after_a_reboot_what_ran_is_failed_and_never_run_again(
     if not journal_survives:
         claims.unlink()
     Journal(str(claims), another)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            ended = await node.finished("p")
-            assert ended["status"]["phase"] == "Failed"
-            assert condition(ended, "DisruptionTarget") is not None
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        ended = await node.finished("p")
+        assert ended["status"]["phase"] == "Failed"
+        assert condition(ended, "DisruptionTarget") is not None
     assert starts(tmp_path) == 1
 
 
-def test_a_node_that_leaves_with_its_pods_ends_and_reports_them(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            async with a_node(client, process_runtime(tmp_path), end_pods=True) as node:
-                await node.create(shell("trap 'exit 0' TERM; while :; do sleep 0.02; done"))
-                await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            ended = await node.pod("p")
-            assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", "Terminated")
-            assert condition(ended, "DisruptionTarget") is not None
-
-    asyncio.run(main())
+async def test_a_node_that_leaves_with_its_pods_ends_and_reports_them(tmp_path: Path) -> None:
+    async with an_api(tmp_path) as client:
+        async with a_node(client, process_runtime(tmp_path), end_pods=True) as node:
+            await node.create(shell("trap 'exit 0' TERM; while :; do sleep 0.02; done"))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        ended = await node.pod("p")
+        assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", "Terminated")
+        assert condition(ended, "DisruptionTarget") is not None
 
 
-def test_a_node_that_leaves_without_its_pods_finds_them_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            runtime = process_runtime(tmp_path, working_dir=tmp_path)
-            async with a_node(client, runtime, end_pods=False) as node:
-                await node.create(shell(COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done"))
-                await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            runtime = process_runtime(tmp_path, working_dir=tmp_path)
-            async with a_node(client, runtime) as node:
-                (tmp_path / "go").touch()
-                assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+async def test_a_node_that_leaves_without_its_pods_finds_them_again(tmp_path: Path) -> None:
+    async with an_api(tmp_path) as client:
+        runtime = process_runtime(tmp_path, working_dir=tmp_path)
+        async with a_node(client, runtime, end_pods=False) as node:
+            await node.create(shell(COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done"))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        runtime = process_runtime(tmp_path, working_dir=tmp_path)
+        async with a_node(client, runtime) as node:
+            (tmp_path / "go").touch()
+            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
     assert starts(tmp_path) == 1

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from onejob.client.base import Bind, Create, Op, Patch, Result
 from onejob.client.local import LocalClient
@@ -13,7 +14,7 @@ from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, RecoveredStat
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.planning.pod.lifecycle import Exit
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Forbidden
 from tests.node.support import NODE, a_node, a_pod, an_api
 
@@ -40,23 +41,20 @@ class HeirlessRuntime(SimulatedRuntime):
         self.discarded.append(uid)
 
 
-def test_logs_of_a_pod_whose_end_was_written_outlive_the_server(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            runtime = HeirlessRuntime([])
-            async with a_node(client, runtime, end_pods=False) as node:
-                created = await node.create(a_pod("true"))
-            uid = created["metadata"]["uid"]
-            key = Key(PODS, "default", "p")
-            await client.write_many([Bind(key, NODE)])
-            body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
-            await client.write(Patch(key, body, "strategic", "status"))
-            runtime = HeirlessRuntime([uid, "of a Pod that is gone"])
-            async with a_node(client, runtime, end_pods=False):
-                assert runtime.released == [uid]
-                assert runtime.discarded == ["of a Pod that is gone"]
-
-    asyncio.run(main())
+async def test_logs_of_a_pod_whose_end_was_written_outlive_the_server(tmp_path: Path) -> None:
+    async with an_api(tmp_path) as client:
+        runtime = HeirlessRuntime([])
+        async with a_node(client, runtime, end_pods=False) as node:
+            created = await node.create(a_pod("true"))
+        uid = created["metadata"]["uid"]
+        key = Key(PODS, "default", "p")
+        await client.write_many([Bind(key, NODE)])
+        body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
+        await client.write(Patch(key, body, "strategic", "status"))
+        runtime = HeirlessRuntime([uid, "of a Pod that is gone"])
+        async with a_node(client, runtime, end_pods=False):
+            assert runtime.released == [uid]
+            assert runtime.discarded == ["of a Pod that is gone"]
 
 
 class Rebooted(SimulatedRuntime):
@@ -87,21 +85,18 @@ class RefusesStatus(LocalClient):
         return await super().write_many(ops)
 
 
-def test_a_reboot_is_remembered_until_what_it_took_is_on_record(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_a_reboot_is_remembered_until_what_it_took_is_on_record(tmp_path: Path) -> None:
     """Otherwise the next agent would start it a second time."""
-
-    async def main() -> None:
-        clock = virtual_clock()
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            await client.write(Create(PODS, "default", msgspec.json.encode(a_pod("true"))))
-            await client.write_many([Bind(Key(PODS, "default", "p"), NODE)])
-            refusing, runtime = RefusesStatus(client._service), Rebooted(clock)
-            async with a_node(refusing, runtime, clock=clock, end_pods=False) as node:
-                await asyncio.sleep(60)
-                assert not runtime.is_settled
-                refusing.refusing = False
-                await asyncio.sleep(60)
-                assert (await node.pod("p"))["status"]["phase"] == "Failed"
-                assert runtime.is_settled
-
-    run_virtual(main())
+    clock = virtual_clock()
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        await client.write(Create(PODS, "default", msgspec.json.encode(a_pod("true"))))
+        await client.write_many([Bind(Key(PODS, "default", "p"), NODE)])
+        refusing, runtime = RefusesStatus(client._service), Rebooted(clock)
+        async with a_node(refusing, runtime, clock=clock, end_pods=False) as node:
+            await asyncio.sleep(60)
+            assert not runtime.is_settled
+            refusing.refusing = False
+            await asyncio.sleep(60)
+            assert (await node.pod("p"))["status"]["phase"] == "Failed"
+            assert runtime.is_settled

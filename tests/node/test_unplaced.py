@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import uvloop
 
 from onejob.client.base import Delete, Op, Patch, Result, Selection
@@ -13,8 +14,10 @@ from onejob.clock import SystemClock
 from onejob.node.agent.unplaced import MOST_AT_ONCE
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import NODES, PODS, Key
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from tests.node.support import NODE, Document, Node, a_node, an_api, condition
+
+pytestmark = pytest.mark.virtual_time
 
 ROOM = {"cpu": 2000, "memory": 2**30, "pods": 3}
 
@@ -51,21 +54,18 @@ def a_pod(name: str, *, seconds: float = 1e6, owner: str = "", **requests: str) 
     }
 
 
-def play(
+async def play(
     folder: Path,
     scene: Callable[[Node, Counting], Awaitable[None]],
     capacity: dict[str, int] = ROOM,
 ) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        async with an_api(folder, clock, in_this_thread=True) as client:
-            counting = Counting(client)
-            runtime = SimulatedRuntime(clock)
-            seen = cast("LocalClient", counting)
-            async with a_node(seen, runtime, clock=clock, capacity=capacity) as node:
-                await scene(node, counting)
-
-    run_virtual(main())
+    clock = virtual_clock()
+    async with an_api(folder, clock, in_this_thread=True) as client:
+        counting = Counting(client)
+        runtime = SimulatedRuntime(clock)
+        seen = cast("LocalClient", counting)
+        async with a_node(seen, runtime, clock=clock, capacity=capacity) as node:
+            await scene(node, counting)
 
 
 async def scheduled(node: Node, name: str) -> tuple[str, str, str]:
@@ -77,7 +77,7 @@ async def end(node: Node, name: str) -> None:
     await node.client.write(Delete(Key(PODS, "default", name), grace_seconds=0))
 
 
-def test_a_pod_that_waits_for_room_says_what_is_short(tmp_path: Path) -> None:
+async def test_a_pod_that_waits_for_room_says_what_is_short(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         await node.create(a_pod("big", cpu="1500m"))
         await node.create(a_pod("late", cpu="1"))
@@ -95,10 +95,10 @@ def test_a_pod_that_waits_for_room_says_what_is_short(tmp_path: Path) -> None:
         assert kinds.count("PodScheduled") == 1
         assert await scheduled(node, "late") == ("True", "", "")
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_all_that_is_short_is_named(tmp_path: Path) -> None:
+async def test_all_that_is_short_is_named(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         for name in ("a", "b", "c"):
             await node.create(a_pod(name, cpu="600m", memory="300Mi"))
@@ -108,10 +108,10 @@ def test_all_that_is_short_is_named(tmp_path: Path) -> None:
             "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods."
         )
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_reason_is_told_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
+async def test_a_reason_is_told_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         await node.create(a_pod("first", cpu="1500m"))
         await node.create(a_pod("late", cpu="1", memory="600Mi"))
@@ -123,10 +123,10 @@ def test_a_reason_is_told_once_and_again_only_when_it_changes(tmp_path: Path) ->
         assert counting.told == ["late", "late"]
         assert "1 Insufficient memory." in (await scheduled(node, "late"))[2]
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_pod_that_does_not_fit_is_told_at_once_and_again_when_the_node_changes(
+async def test_a_pod_that_does_not_fit_is_told_at_once_and_again_when_the_node_changes(
     tmp_path: Path,
 ) -> None:
     async def cordon(node: Node, value: bytes) -> None:
@@ -145,20 +145,20 @@ def test_a_pod_that_does_not_fit_is_told_at_once_and_again_when_the_node_changes
         assert "Insufficient cpu" in (await scheduled(node, "huge"))[2]
         assert counting.told == ["huge"] * 3
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_pods_that_soon_find_room_are_not_written_to(tmp_path: Path) -> None:
+async def test_pods_that_soon_find_room_are_not_written_to(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         for number in range(200):
             await node.create(a_pod(f"p{number}", seconds=0.01))
         await asyncio.sleep(5)
         assert counting.told == []
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> None:
+async def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         for number in range(3):
             await node.create(a_pod(f"running{number}"))
@@ -173,31 +173,26 @@ def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> None:
         await asyncio.sleep(310)
         assert sorted(counting.told) == sorted([*(f"p{n}" for n in range(200)), "other"])
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
-def test_a_restarted_node_does_not_repeat_what_its_pods_were_told(tmp_path: Path) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        async with an_api(tmp_path, clock, in_this_thread=True) as client:
-            for expected in (["late"], []):
-                counting = Counting(client)
-                runtime = SimulatedRuntime(clock)
-                seen = cast("LocalClient", counting)
-                async with a_node(
-                    seen, runtime, clock=clock, capacity=ROOM, end_pods=False
-                ) as node:
-                    if expected:
-                        await node.create(a_pod("big", cpu="1500m"))
-                        await node.create(a_pod("late", cpu="1"))
-                    await asyncio.sleep(310)
-                    assert counting.told == expected
-            assert len((await client.list(Selection(PODS))).documents) == 2
-
-    run_virtual(main())
+async def test_a_restarted_node_does_not_repeat_what_its_pods_were_told(tmp_path: Path) -> None:
+    clock = virtual_clock()
+    async with an_api(tmp_path, clock, in_this_thread=True) as client:
+        for expected in (["late"], []):
+            counting = Counting(client)
+            runtime = SimulatedRuntime(clock)
+            seen = cast("LocalClient", counting)
+            async with a_node(seen, runtime, clock=clock, capacity=ROOM, end_pods=False) as node:
+                if expected:
+                    await node.create(a_pod("big", cpu="1500m"))
+                    await node.create(a_pod("late", cpu="1"))
+                await asyncio.sleep(310)
+                assert counting.told == expected
+        assert len((await client.list(Selection(PODS))).documents) == 2
 
 
-def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None:
+async def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         await node.create(a_pod("big", cpu="1500m"))
         await node.create(a_pod("late", cpu="1"))
@@ -206,7 +201,7 @@ def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None
         await asyncio.sleep(310)
         assert counting.told == []
 
-    play(tmp_path, scene)
+    await play(tmp_path, scene)
 
 
 def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: Path) -> None:

@@ -60,26 +60,22 @@ def test_shared_memory_counts_once() -> None:
     assert usage.memory_bytes == 36 * MB
 
 
-def test_a_running_pod_is_measured_by_its_processes(tmp_path: Path) -> None:
+async def test_a_running_pod_is_measured_by_its_processes(tmp_path: Path) -> None:
     program = "import time; kept = bytearray(40 << 20); print(1, flush=True); time.sleep(60)"
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            created = await node.create(shell(f"python3 -c '{program}' | cat"))
-            uid = created["metadata"]["uid"]
-            await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-            async with asyncio.timeout(20):
-                assert await node.output("p", follow=True, limit_bytes=2) == "1\n"
-            meter = UsageMeter(node.agent.runtime, NODE, SystemClock())
-            measured = (await meter.pods())[uid]
-            [(_, usage)] = measured.usage.items()
-            assert usage.memory_bytes > 40 * MB
-            assert await meter.pods() == {uid: measured}, "who asks again at once gets the same"
-            machine = await meter.node()
-            assert machine is not None
-            assert machine.usage[NODE].memory_bytes > usage.memory_bytes
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        created = await node.create(shell(f"python3 -c '{program}' | cat"))
+        uid = created["metadata"]["uid"]
+        await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+        async with asyncio.timeout(20):
+            assert await node.output("p", follow=True, limit_bytes=2) == "1\n"
+        meter = UsageMeter(node.agent.runtime, NODE, SystemClock())
+        measured = (await meter.pods())[uid]
+        [(_, usage)] = measured.usage.items()
+        assert usage.memory_bytes > 40 * MB
+        assert await meter.pods() == {uid: measured}, "who asks again at once gets the same"
+        machine = await meter.node()
+        assert machine is not None
+        assert machine.usage[NODE].memory_bytes > usage.memory_bytes
 
 
 class NothingRuns(SimulatedRuntime):
@@ -87,11 +83,8 @@ class NothingRuns(SimulatedRuntime):
         return {AttemptRef("u", "c", 0): 2**22 + 1}
 
 
-def test_processes_that_are_gone_and_runtimes_without_any_have_no_measurement() -> None:
-    async def main() -> None:
-        clock: Any = SystemClock()
-        assert await UsageMeter(NothingRuns(clock), NODE, clock).pods() == {}
-        meter = UsageMeter(SimulatedRuntime(clock), NODE, clock)
-        assert (await meter.pods(), await meter.node()) == ({}, None)
-
-    asyncio.run(main())
+async def test_processes_that_are_gone_and_runtimes_without_any_have_no_measurement() -> None:
+    clock: Any = SystemClock()
+    assert await UsageMeter(NothingRuns(clock), NODE, clock).pods() == {}
+    meter = UsageMeter(SimulatedRuntime(clock), NODE, clock)
+    assert (await meter.pods(), await meter.node()) == ({}, None)

@@ -66,33 +66,29 @@ def test_a_service_without_an_address_is_where_the_node_is_and_a_headless_one_no
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to(
+async def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to(
     tmp_path: Path, wanted: bool
 ) -> None:
     pod = a_pod("env", env=[{"name": "URL", "value": "http://$(HERE_SERVICE_HOST)/"}])
     pod = with_spec(pod, enableServiceLinks=wanted)
-
-    async def main() -> str:
-        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(pods_end_with_server=True)))
-        try:
-            client = plane.client
-            for namespace, name in (("default", "here"), ("kube-system", "there")):
-                body = msgspec.json.encode(a_service(name, {"port": 80}))
-                written = await client.write(Create(SERVICES, namespace, body))
-                await plane.informers.services.reached(written.revision)
-            await client.write(Create(PODS, "default", msgspec.json.encode(pod)))
-            async with asyncio.timeout(20):
-                while True:
-                    found = msgspec.json.decode(await client.get(Key(PODS, "default", "p")))
-                    if found["status"]["phase"] == "Succeeded":
-                        break
-                    await asyncio.sleep(0.01)
-            chunks = plane.node.logs("default", "p", "", LogOptions())
-            return b"".join([chunk async for chunk in chunks]).decode()
-        finally:
-            await plane.stop()
-
-    lines = asyncio.run(main()).splitlines()
+    plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(pods_end_with_server=True)))
+    try:
+        client = plane.client
+        for namespace, name in (("default", "here"), ("kube-system", "there")):
+            body = msgspec.json.encode(a_service(name, {"port": 80}))
+            written = await client.write(Create(SERVICES, namespace, body))
+            await plane.informers.services.reached(written.revision)
+        await client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+        async with asyncio.timeout(20):
+            while True:
+                found = msgspec.json.decode(await client.get(Key(PODS, "default", "p")))
+                if found["status"]["phase"] == "Succeeded":
+                    break
+                await asyncio.sleep(0.01)
+        chunks = plane.node.logs("default", "p", "", LogOptions())
+        lines = b"".join([chunk async for chunk in chunks]).decode().splitlines()
+    finally:
+        await plane.stop()
     assert ("HERE_SERVICE_PORT=80" in lines) is wanted
     assert ("URL=http://127.0.0.1/" in lines) is wanted
     assert not any("THERE" in line for line in lines)
@@ -102,28 +98,27 @@ def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to
 ODD = [{"name": "data-1", "value": "one"}, {"name": "2.x", "value": "two"}]
 
 
-def told(path: Path, *command: str, **container: Any) -> set[str]:
-    async def main() -> str:
-        async with a_process_node(path) as node:
-            pod = a_pod(*command, env=ODD, **container)
-            await node.run(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
-            return await node.output("p")
-
-    return set(asyncio.run(main()).splitlines())
+async def told(path: Path, *command: str, **container: Any) -> set[str]:
+    async with a_process_node(path) as node:
+        pod = a_pod(*command, env=ODD, **container)
+        await node.run(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
+        return set((await node.output("p")).splitlines())
 
 
 @pytest.mark.parametrize("shell", ["sh", "/bin/sh"])
-def test_a_shell_hands_on_variables_whose_names_it_cannot_use(tmp_path: Path, shell: str) -> None:
-    assert told(tmp_path, shell, "-c", "env") >= {"data-1=one", "2.x=two"}
+async def test_a_shell_hands_on_variables_whose_names_it_cannot_use(
+    tmp_path: Path, shell: str
+) -> None:
+    assert await told(tmp_path, shell, "-c", "env") >= {"data-1=one", "2.x=two"}
 
 
 @needs_namespaces
-def test_so_does_the_shell_of_a_script(tmp_path: Path) -> None:
+async def test_so_does_the_shell_of_a_script(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nenv\n")
     script.chmod(0o755)
     mount = [{"name": "v", "mountPath": "/data"}]
-    assert told(tmp_path, str(script), volumeMounts=mount) >= {"data-1=one", "2.x=two"}
+    assert await told(tmp_path, str(script), volumeMounts=mount) >= {"data-1=one", "2.x=two"}
 
 
 def test_another_shell_is_taken_only_for_such_names() -> None:

@@ -160,25 +160,22 @@ def test_fetch_settings_refuses_documents_beyond_bound(monkeypatch: pytest.Monke
     assert fetched == 11
 
 
-def test_fetch_settings_yields_to_event_loop() -> None:
+async def test_fetch_settings_yields_to_event_loop() -> None:
     async def fetch(key: Key) -> bytes:
         return b"{}"
 
-    async def main() -> int:
-        turns = 0
+    turns = 0
 
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        counting = asyncio.create_task(count_turns())
-        await fetch_settings(fetch, [Key("configmaps", "default", f"{n}") for n in range(1000)])
-        counting.cancel()
-        return turns
-
-    assert asyncio.run(main()) >= 9
+    counting = asyncio.create_task(count_turns())
+    await fetch_settings(fetch, [Key("configmaps", "default", f"{n}") for n in range(1000)])
+    counting.cancel()
+    assert turns >= 9
 
 
 # --- threads ------------------------------------------------------------------------------------

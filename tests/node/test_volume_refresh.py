@@ -1,6 +1,5 @@
 """Refresh of files from ConfigMaps, Secrets and Pod fields while the Pod runs."""
 
-import asyncio
 import base64
 import os
 from collections.abc import Callable
@@ -63,29 +62,26 @@ async def ends(node: Node, pod: Document, act: Callable[[Node], Any]) -> str:
     return (await node.output("p")).removeprefix("ready\n")
 
 
-def refreshed(
+async def refreshed(
     path: Path, pod: Document, *objects: Document, act: Callable[[Node], Any], **settings: Any
 ) -> str:
-    async def main() -> str:
-        async with a_process_node(path, **settings) as node:
-            for document in objects:
-                await node.create(document)
-            return await ends(node, pod, act)
-
-    return asyncio.run(main())
+    async with a_process_node(path, **settings) as node:
+        for document in objects:
+            await node.create(document)
+        return await ends(node, pod, act)
 
 
-def test_a_config_map_changes_in_a_running_pod(tmp_path: Path) -> None:
+async def test_a_config_map_changes_in_a_running_pod(tmp_path: Path) -> None:
     pod = waiting_for('[ "$(cat b)" = new ]', {"configMap": {"name": "c"}})
 
     async def act(node: Node) -> None:
         await change(node, CONFIG, {"data": {"a": None, "b": "new", "d": "more"}})
 
     # A removed key is gone, a new one is present.
-    assert refreshed(tmp_path, pod, config_map(a="1", b="2"), act=act) == "b\nd\n"
+    assert await refreshed(tmp_path, pod, config_map(a="1", b="2"), act=act) == "b\nd\n"
 
 
-def test_a_secret_in_a_projected_volume_changes_beside_what_stays(tmp_path: Path) -> None:
+async def test_a_secret_in_a_projected_volume_changes_beside_what_stays(tmp_path: Path) -> None:
     sources = [
         {"configMap": {"name": "c", "items": [{"key": "a", "path": "deep/a"}]}},
         {"secret": {"name": "s"}},
@@ -96,10 +92,10 @@ def test_a_secret_in_a_projected_volume_changes_beside_what_stays(tmp_path: Path
         await change(node, SECRET, {"data": {"k": base64.b64encode(b"new").decode()}})
 
     documents = config_map(a="1"), secret(k="old")
-    assert refreshed(tmp_path, pod, *documents, act=act) == "deep\nk\n"
+    assert await refreshed(tmp_path, pod, *documents, act=act) == "deep\nk\n"
 
 
-def test_labels_and_annotations_change_in_a_running_pod(tmp_path: Path) -> None:
+async def test_labels_and_annotations_change_in_a_running_pod(tmp_path: Path) -> None:
     items = [
         {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
         {"path": "note", "fieldRef": {"fieldPath": "metadata.annotations['note']"}},
@@ -114,10 +110,10 @@ def test_labels_and_annotations_change_in_a_running_pod(tmp_path: Path) -> None:
         body = {"metadata": {"labels": {"a": "2"}, "annotations": {"note": "hello"}}}
         await change(node, Key(PODS, "default", "p"), body)
 
-    assert refreshed(tmp_path, pod, act=act) == "labels\nnote\n"
+    assert await refreshed(tmp_path, pod, act=act) == "labels\nnote\n"
 
 
-def test_an_optional_source_appears_when_it_is_created_and_goes_when_it_is_deleted(
+async def test_an_optional_source_appears_when_it_is_created_and_goes_when_it_is_deleted(
     tmp_path: Path,
 ) -> None:
     pod = waiting_for("[ -e a ]", {"configMap": {"name": "c", "optional": True}})
@@ -128,10 +124,10 @@ def test_an_optional_source_appears_when_it_is_created_and_goes_when_it_is_delet
         await node.until_output("p", "a\n")
         await node.client.write(Delete(CONFIG))
 
-    assert refreshed(tmp_path, pod, act=act) == "a\n"
+    assert await refreshed(tmp_path, pod, act=act) == "a\n"
 
 
-def test_a_source_that_is_gone_leaves_the_files_and_is_told(tmp_path: Path) -> None:
+async def test_a_source_that_is_gone_leaves_the_files_and_is_told(tmp_path: Path) -> None:
     pod = waiting_for(f"[ -e {tmp_path}/go ]", {"configMap": {"name": "c"}})
 
     async def act(node: Node) -> None:
@@ -142,11 +138,11 @@ def test_a_source_that_is_gone_leaves_the_files_and_is_told(tmp_path: Path) -> N
         assert message == expected
         (tmp_path / "go").touch()
 
-    assert refreshed(tmp_path, pod, config_map(a="1"), act=act) == "a\n"
+    assert await refreshed(tmp_path, pod, config_map(a="1"), act=act) == "a\n"
 
 
 @needs_namespaces
-def test_a_part_of_a_volume_stays_as_it_was(tmp_path: Path) -> None:
+async def test_a_part_of_a_volume_stays_as_it_was(tmp_path: Path) -> None:
     """As in Kubernetes: `subPath` is mounted once."""
     mounts = [
         {"name": "v", "mountPath": "/data"},
@@ -159,69 +155,59 @@ def test_a_part_of_a_volume_stays_as_it_was(tmp_path: Path) -> None:
     async def act(node: Node) -> None:
         await change(node, CONFIG, {"data": {"a": "2"}})
 
-    assert refreshed(tmp_path, pod, config_map(a="1"), act=act) == "1"
+    assert await refreshed(tmp_path, pod, config_map(a="1"), act=act) == "1"
 
 
 @needs_namespaces
-def test_the_container_cannot_write_where_the_node_writes(tmp_path: Path) -> None:
+async def test_the_container_cannot_write_where_the_node_writes(tmp_path: Path) -> None:
     pod = shell("touch /data/x", volumeMounts=[{"name": "v", "mountPath": "/data"}])
     pod = with_spec(pod, volumes=[{"name": "v", "configMap": {"name": "c"}}])
-
-    async def main() -> None:
-        async with a_process_node(tmp_path) as node:
-            await node.create(config_map(a="1"))
-            assert (await node.run(pod))["status"]["phase"] == "Failed"
-            assert "Read-only file system" in await node.output("p")
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path) as node:
+        await node.create(config_map(a="1"))
+        assert (await node.run(pod))["status"]["phase"] == "Failed"
+        assert "Read-only file system" in await node.output("p")
 
 
-def test_objects_that_no_pod_uses_are_not_even_fetched(tmp_path: Path) -> None:
+async def test_objects_that_no_pod_uses_are_not_even_fetched(tmp_path: Path) -> None:
     pod = waiting_for('[ "$(cat a)" = 2 ]', {"configMap": {"name": "c"}})
     fetched: list[Key] = []
+    async with an_api(tmp_path) as client:
+        runtime = process_runtime(tmp_path)
+        async with a_node(client, runtime) as node:
+            inner = runtime._fetch
 
-    async def main() -> None:
-        async with an_api(tmp_path) as client:
-            runtime = process_runtime(tmp_path)
-            async with a_node(client, runtime) as node:
-                inner = runtime._fetch
+            async def fetch(key: Key) -> bytes:
+                fetched.append(key)
+                return await inner(key)
 
-                async def fetch(key: Key) -> bytes:
-                    fetched.append(key)
-                    return await inner(key)
-
-                runtime._fetch = fetch
-                other = config_map(a="1")
-                other["metadata"] = {"name": "other"}
-                await node.create(other)
-                await node.create(config_map(a="1"))
-                await node.create(pod)
-                await until_ready(node)
-                for value in "23":
-                    key = Key("configmaps", "default", "other")
-                    await change(node, key, {"data": {"a": value}})
-                await change(node, CONFIG, {"data": {"a": "2"}})
-                await node.finished("p")
-
-    asyncio.run(main())
+            runtime._fetch = fetch
+            other = config_map(a="1")
+            other["metadata"] = {"name": "other"}
+            await node.create(other)
+            await node.create(config_map(a="1"))
+            await node.create(pod)
+            await until_ready(node)
+            for value in "23":
+                key = Key("configmaps", "default", "other")
+                await change(node, key, {"data": {"a": value}})
+            await change(node, CONFIG, {"data": {"a": "2"}})
+            await node.finished("p")
     assert fetched == [CONFIG, CONFIG]
 
 
-def test_what_changed_while_no_server_ran_is_seen_by_the_pods_that_ran_on(tmp_path: Path) -> None:
+async def test_what_changed_while_no_server_ran_is_seen_by_the_pods_that_ran_on(
+    tmp_path: Path,
+) -> None:
     pod = waiting_for('[ "$(cat a)" = 2 ]', {"configMap": {"name": "c"}})
-
-    async def main() -> str:
-        async with an_api(tmp_path) as client:
-            async with a_node(client, process_runtime(tmp_path), end_pods=False) as node:
-                await node.create(config_map(a="1"))
-                await node.create(pod)
-                await until_ready(node)
-            await change(node, CONFIG, {"data": {"a": "2"}})
-            async with a_node(client, process_runtime(tmp_path)) as node:
-                await node.finished("p")
-                return await node.output("p")
-
-    assert asyncio.run(main()) == "ready\na\n"
+    async with an_api(tmp_path) as client:
+        async with a_node(client, process_runtime(tmp_path), end_pods=False) as node:
+            await node.create(config_map(a="1"))
+            await node.create(pod)
+            await until_ready(node)
+        await change(node, CONFIG, {"data": {"a": "2"}})
+        async with a_node(client, process_runtime(tmp_path)) as node:
+            await node.finished("p")
+            assert await node.output("p") == "ready\na\n"
 
 
 # --- atomic replacement of files -------------------------------------------------------------
@@ -307,20 +293,16 @@ def test_what_a_crash_left_half_done_is_done_again(tmp_path: Path, folder: int) 
     ],
 )
 @pytest.mark.parametrize("user", [None, 1234])
-def test_an_fs_group_can_read_the_files_of_a_volume(
+async def test_an_fs_group_can_read_the_files_of_a_volume(
     tmp_path: Path, volume: Document, user: int | None
 ) -> None:
     script = "cd /data; cat k > /dev/null && stat -Lc '%a %g' k; stat -Lc '%a %g' ..data; id -G"
     pod = shell(script, volumeMounts=[{"name": "v", "mountPath": "/data"}])
     context = {"fsGroup": 4321} | ({} if user is None else {"runAsUser": user})
     pod = with_spec(pod, volumes=[{"name": "v", **volume}], securityContext=context)
-
-    async def main() -> str:
-        async with a_process_node(tmp_path) as node:
-            await node.create(config_map(k="1"))
-            await node.create(secret(k="1"))
-            await node.run(pod)
-            return await node.output("p")
-
     own = 0 if user is None else user
-    assert asyncio.run(main()) == f"440 4321\n2755 4321\n{own} 4321\n"
+    async with a_process_node(tmp_path) as node:
+        await node.create(config_map(k="1"))
+        await node.create(secret(k="1"))
+        await node.run(pod)
+        assert await node.output("p") == f"440 4321\n2755 4321\n{own} 4321\n"

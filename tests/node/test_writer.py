@@ -12,6 +12,8 @@ from onejob.objects.meta import PODS, Key, Meta, OwnerReference
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, Forbidden, InternalError, TooManyRequests
 
+pytestmark = pytest.mark.virtual_time
+
 
 class SlowApi:
     """API that records the names in each batch, and fails a given number of times."""
@@ -92,21 +94,20 @@ class ForgetfulApi:
         return [Written(len(self.texts), b"") for _ in ops]
 
 
-def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_again() -> None:
-    async def main() -> None:
-        api = ForgetfulApi()
-        writer = Writer(cast("Client", api))
-        answers: list[Result] = []
-        for name, text in (("a", b"begins"), ("b", b"other"), ("a", b"ends")):
-            patch = Patch(Key(PODS, "default", name), text)
-            writer.submit(patch, answers.append, Meta(name=name, uid=name))
-        running = asyncio.create_task(writer.run())
-        await writer.settled()
-        running.cancel()
-        assert api.texts == [b"begins", b"ends", b"other", b"ends", b"other"]
-        assert answers == [Written(5, b"")] * 3
-
-    run_virtual(main())
+async def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_again() -> (
+    None
+):
+    api = ForgetfulApi()
+    writer = Writer(cast("Client", api))
+    answers: list[Result] = []
+    for name, text in (("a", b"begins"), ("b", b"other"), ("a", b"ends")):
+        patch = Patch(Key(PODS, "default", name), text)
+        writer.submit(patch, answers.append, Meta(name=name, uid=name))
+    running = asyncio.create_task(writer.run())
+    await writer.settled()
+    running.cancel()
+    assert api.texts == [b"begins", b"ends", b"other", b"ends", b"other"]
+    assert answers == [Written(5, b"")] * 3
 
 
 class RefusingApi:
@@ -125,17 +126,13 @@ class RefusingApi:
     "refusal",
     [InternalError("not this one"), Forbidden("a right is missing"), TooManyRequests("later")],
 )
-def test_the_last_deletion_of_a_pod_is_asked_for_until_it_is_done(refusal: ApiError) -> None:
+async def test_the_last_deletion_of_a_pod_is_asked_for_until_it_is_done(refusal: ApiError) -> None:
     """No other component would repeat it."""
-
-    async def main() -> list[Result]:
-        answers: list[Result] = []
-        writer = Writer(cast("Client", RefusingApi(refusal, refusal)))
-        running = asyncio.create_task(writer.run())
-        deletion = Delete(Key(PODS, "default", "pod"), grace_seconds=0)
-        writer.submit(deletion, answers.append, Meta(name="pod", uid="pod"))
-        await asyncio.sleep(60)
-        running.cancel()
-        return answers
-
-    assert run_virtual(main()) == [Written(1, b"")]
+    answers: list[Result] = []
+    writer = Writer(cast("Client", RefusingApi(refusal, refusal)))
+    running = asyncio.create_task(writer.run())
+    deletion = Delete(Key(PODS, "default", "pod"), grace_seconds=0)
+    writer.submit(deletion, answers.append, Meta(name="pod", uid="pod"))
+    await asyncio.sleep(60)
+    running.cancel()
+    assert answers == [Written(1, b"")]

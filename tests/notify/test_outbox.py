@@ -12,7 +12,7 @@ from onejob.planning.notify.record import ENDED, Change
 from onejob.virtual_time import NOON
 
 
-def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
+async def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The committing thread goes on although no task waits for it any more."""
@@ -44,17 +44,13 @@ def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
     monkeypatch.setattr(OutboxFile, "_write", write_slowly)
     monkeypatch.setattr(OutboxFile, "close", note_closing)
     monkeypatch.setattr(OutboxFile, "commit", note_end)
-
-    async def main() -> None:
-        outbox = Outbox(open_outbox(tmp_path / FILE, NOON))
-        running = asyncio.create_task(outbox.run())
-        outbox.write(Change({"uid": ENDED}))
-        await asyncio.to_thread(begun.wait, 30)
-        running.cancel()
-        await asyncio.wait((running,))
-        await outbox.close()
-
-    asyncio.run(main())
+    outbox = Outbox(open_outbox(tmp_path / FILE, NOON))
+    running = asyncio.create_task(outbox.run())
+    outbox.write(Change({"uid": ENDED}))
+    await asyncio.to_thread(begun.wait, 30)
+    running.cancel()
+    await asyncio.wait((running,))
+    await outbox.close()
     assert ended == [None, None]
     found = OutboxFile(tmp_path / FILE, NOON)
     assert found.record.seen == {"uid": ENDED}

@@ -8,8 +8,10 @@ import pytest
 from onejob.controllers.notify.sending import Sender
 from onejob.metrics import Metrics
 from onejob.planning.notify.messages import Message, to_give_up
-from onejob.virtual_time import NOON, run_virtual, virtual_clock
+from onejob.virtual_time import NOON, virtual_clock
 from tests.notify.support import Inbox
+
+pytestmark = pytest.mark.virtual_time
 
 
 def a_message(namespace: str, number: int, target: str = "ops") -> Message:
@@ -34,32 +36,27 @@ def test_whoever_has_most_makes_room(waiting: str, new: str, given_up: str) -> N
     assert to_give_up(messages, a_message(new, len(waiting))).id == given_up
 
 
-def test_a_flood_of_one_namespace_costs_others_no_message() -> None:
+async def test_a_flood_of_one_namespace_costs_others_no_message() -> None:
     removed: list[str] = []
     lost: list[str] = []
-
-    async def main() -> Inbox:
-        inbox = Inbox()
-        sender = Sender(
-            {"ops": inbox, "mail": inbox},
-            remove=removed.append,
-            gave_up=lambda message, why: lost.append(message.id),
-            give_up_after=timedelta(days=1),
-            limit=100,
-            clock=virtual_clock(),
-            metrics=Metrics(),
-        )
-        for number in range(1000):
-            sender.add(a_message("mallory", number))
-        for number in range(20):
-            sender.add(a_message("alice", number, "mail"))
-        task = asyncio.create_task(sender.run())
-        await asyncio.sleep(10)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return inbox
-
-    inbox = run_virtual(main())
+    inbox = Inbox()
+    sender = Sender(
+        {"ops": inbox, "mail": inbox},
+        remove=removed.append,
+        gave_up=lambda message, why: lost.append(message.id),
+        give_up_after=timedelta(days=1),
+        limit=100,
+        clock=virtual_clock(),
+        metrics=Metrics(),
+    )
+    for number in range(1000):
+        sender.add(a_message("mallory", number))
+    for number in range(20):
+        sender.add(a_message("alice", number, "mail"))
+    task = asyncio.create_task(sender.run())
+    await asyncio.sleep(10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     delivered = {message.id for message in inbox.messages}
     assert {f"alice-{number}" for number in range(20)} <= delivered
     assert len(delivered) == 100

@@ -35,6 +35,8 @@ from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.store.support import no_room_for
 
+pytestmark = pytest.mark.virtual_time
+
 #: Most of the history is compacted: rows are spread over pages with free space.
 LIMITS = Limits(history_changes=30)
 OBJECTS = 40
@@ -601,27 +603,23 @@ def test_a_migration_that_fails_is_not_called_damage(tmp_path: Path) -> None:
     assert "it is unchanged" in str(refused.value)
 
 
-def test_history_that_is_damaged_sends_watchers_back_to_a_list(tmp_path: Path) -> None:
+async def test_history_that_is_damaged_sends_watchers_back_to_a_list(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        store = await opened(path)
-        key = Key("configmaps", "default", "a")
-        for text in ("first", "second"):
-            stage(store, key, text)
-            await store.durable(store.staged_revision)
-        await store.close()
-        connection = apsw.Connection(str(path))
-        connection.execute(
-            "UPDATE log SET value = CAST(replace(value, 'first', 'thirst') AS BLOB)"
-            " WHERE revision = (SELECT min(revision) FROM log)"
-        )
-        connection.close()
-        store = await opened(path)
-        assert not store.damaged
-        watch = store.watch("configmaps", after=1)
-        with pytest.raises(TooFarBehind, match="history of configmaps/default/a is damaged"):
-            await anext(watch)
-        await store.close()
-
-    run_virtual(main())
+    store = await opened(path)
+    key = Key("configmaps", "default", "a")
+    for text in ("first", "second"):
+        stage(store, key, text)
+        await store.durable(store.staged_revision)
+    await store.close()
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "UPDATE log SET value = CAST(replace(value, 'first', 'thirst') AS BLOB)"
+        " WHERE revision = (SELECT min(revision) FROM log)"
+    )
+    connection.close()
+    store = await opened(path)
+    assert not store.damaged
+    watch = store.watch("configmaps", after=1)
+    with pytest.raises(TooFarBehind, match="history of configmaps/default/a is damaged"):
+        await anext(watch)
+    await store.close()

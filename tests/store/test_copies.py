@@ -17,44 +17,37 @@ from onejob.store.limits import Limits
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, delete, names, no_room_for, pod, write
 
-
-def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "store.db") as store:
-            for number in range(50):
-                await write(store, pod(f"p{number}"), "x" * 500)
-            revision = copy_database(tmp_path / "store.db", tmp_path / "copy.db")
-            assert revision == store.revision
-            await write(store, pod("later"), "x")
-        assert problems_of(tmp_path / "copy.db") == []
-        async with a_store(tmp_path / "copy.db") as copy:
-            assert copy.revision == revision
-            assert len(names(copy)) == 50
-
-    run_virtual(main())
+pytestmark = pytest.mark.virtual_time
 
 
-def test_a_copy_replaces_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "store.db") as store:
-            await write(store, pod("p"), "x")
-            (tmp_path / "copy.db").write_text("mine")
-            with pytest.raises(FileExistsError):
-                copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+async def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "store.db") as store:
+        for number in range(50):
+            await write(store, pod(f"p{number}"), "x" * 500)
+        revision = copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+        assert revision == store.revision
+        await write(store, pod("later"), "x")
+    assert problems_of(tmp_path / "copy.db") == []
+    async with a_store(tmp_path / "copy.db") as copy:
+        assert copy.revision == revision
+        assert len(names(copy)) == 50
 
-    run_virtual(main())
+
+async def test_a_copy_replaces_nothing(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "store.db") as store:
+        await write(store, pod("p"), "x")
+        (tmp_path / "copy.db").write_text("mine")
+        with pytest.raises(FileExistsError):
+            copy_database(tmp_path / "store.db", tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "mine"
 
 
-def test_there_is_no_room_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "store.db") as store:
-            await write(store, pod("p"), "x" * 50_000)
-            monkeypatch.setattr(apsw, "connection_hooks", [no_room_for("copy.db", pages=2)])
-            with pytest.raises(CannotOpen, match="there is no room for a copy"):
-                copy_database(tmp_path / "store.db", tmp_path / "copy.db")
-
-    run_virtual(main())
+async def test_there_is_no_room_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_store(tmp_path / "store.db") as store:
+        await write(store, pod("p"), "x" * 50_000)
+        monkeypatch.setattr(apsw, "connection_hooks", [no_room_for("copy.db", pages=2)])
+        with pytest.raises(CannotOpen, match="there is no room for a copy"):
+            copy_database(tmp_path / "store.db", tmp_path / "copy.db")
 
 
 def test_there_is_nothing_to_copy(tmp_path: Path) -> None:
@@ -63,14 +56,11 @@ def test_there_is_nothing_to_copy(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_pages_are_found(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "store.db") as store:
-            for number in range(100):
-                await write(store, pod(f"p{number}"), "x" * 500)
-        shutil.copy(tmp_path / "store.db", tmp_path / "damaged.db")
-
-    run_virtual(main())
+async def test_damaged_pages_are_found(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "store.db") as store:
+        for number in range(100):
+            await write(store, pod(f"p{number}"), "x" * 500)
+    shutil.copy(tmp_path / "store.db", tmp_path / "damaged.db")
     data = bytearray((tmp_path / "damaged.db").read_bytes())
     middle = len(data) // 2 // 8192 * 8192
     data[middle : middle + 8192] = bytes([0xA5]) * 8192
@@ -80,16 +70,12 @@ def test_damaged_pages_are_found(tmp_path: Path) -> None:
         require_whole(tmp_path / "damaged.db")
 
 
-def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
+async def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
     """SQLite would remove it, and with it all recoverable data."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
-
-    async def main() -> None:
-        async with a_store(path) as store:
-            await write(store, pod("p"), "x")
-            shutil.copy(log, tmp_path / "log")
-
-    run_virtual(main())
+    async with a_store(path) as store:
+        await write(store, pod("p"), "x")
+        shutil.copy(log, tmp_path / "log")
     path.write_bytes(b"")
     shutil.move(tmp_path / "log", log)
     (tmp_path / "store.db.lock").unlink()
@@ -101,18 +87,15 @@ def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
     assert log.read_bytes() == before
 
 
-def test_the_revision_of_a_copy_counts_what_was_compacted(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "store.db", limits=Limits(history_changes=1)) as store:
-            await write(store, pod("p"), "x")
-            await delete(store, pod("p"))
-            await write(store, pod("p"), "x")
-            await delete(store, pod("p"))
-            await asyncio.sleep(3_600)
-            assert store.compacted == store.revision
-            assert copy_database(tmp_path / "store.db", tmp_path / "copy.db") == store.revision
-
-    run_virtual(main())
+async def test_the_revision_of_a_copy_counts_what_was_compacted(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "store.db", limits=Limits(history_changes=1)) as store:
+        await write(store, pod("p"), "x")
+        await delete(store, pod("p"))
+        await write(store, pod("p"), "x")
+        await delete(store, pod("p"))
+        await asyncio.sleep(3_600)
+        assert store.compacted == store.revision
+        assert copy_database(tmp_path / "store.db", tmp_path / "copy.db") == store.revision
 
 
 def test_a_torn_copy_is_refused(tmp_path: Path) -> None:

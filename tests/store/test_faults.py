@@ -127,15 +127,13 @@ def test_a_sync_comes_between_each_write_and_its_acknowledgement(tmp_path: Path)
     assert any(entry.what == "sync" and entry.name == "db" for entry in journal), "checkpoints"
 
 
-def test_the_check_for_syncs_finds_a_store_that_does_not_sync(tmp_path: Path) -> None:
-    async def main() -> list[Entry]:
-        with FaultyDisk() as disk:
-            async with a_store(tmp_path / "db", vfs=disk.name) as store:
-                store._database.writer.pragma("synchronous", "normal")
-                await _work(store, disk, 2)
-            return disk.journal
-
-    assert _told_before_synced(run_virtual(main())) != []
+@pytest.mark.virtual_time
+async def test_the_check_for_syncs_finds_a_store_that_does_not_sync(tmp_path: Path) -> None:
+    with FaultyDisk() as disk:
+        async with a_store(tmp_path / "db", vfs=disk.name) as store:
+            store._database.writer.pragma("synchronous", "normal")
+            await _work(store, disk, 2)
+        assert _told_before_synced(disk.journal) != []
 
 
 def _told_before_synced(journal: list[Entry]) -> list[str]:
@@ -238,106 +236,100 @@ def _fail_on(what: str, error: type[apsw.Error]) -> Callable[[Entry], None]:
     return before
 
 
-def test_a_full_disk_fails_everything_staged_behind_it_and_nothing_else(tmp_path: Path) -> None:
-    async def main() -> None:
-        with FaultyDisk() as disk:
-            limits = Limits(commit_changes=2)
-            async with a_store(tmp_path / "db", vfs=disk.name, limits=limits) as store:
-                await write(store, pod("a"), "1")
-                watch = store.watch("pods", after=store.revision)
-                disk.before = _fail_on("write", apsw.FullError)
-                put(store, pod("a"), "2")
-                put(store, pod("b"), "1")
-                last = put(store, pod("a"), "3")
-                waiters = [asyncio.ensure_future(store.durable(r)) for r in (3, 4, last)]
-                for outcome in await asyncio.gather(*waiters, return_exceptions=True):
-                    assert isinstance(outcome, CommitFailed)
-                disk.before = lambda _: None
+@pytest.mark.virtual_time
+async def test_a_full_disk_fails_everything_staged_behind_it_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    with FaultyDisk() as disk:
+        limits = Limits(commit_changes=2)
+        async with a_store(tmp_path / "db", vfs=disk.name, limits=limits) as store:
+            await write(store, pod("a"), "1")
+            watch = store.watch("pods", after=store.revision)
+            disk.before = _fail_on("write", apsw.FullError)
+            put(store, pod("a"), "2")
+            put(store, pod("b"), "1")
+            last = put(store, pod("a"), "3")
+            waiters = [asyncio.ensure_future(store.durable(r)) for r in (3, 4, last)]
+            for outcome in await asyncio.gather(*waiters, return_exceptions=True):
+                assert isinstance(outcome, CommitFailed)
+            disk.before = lambda _: None
 
-                newest = store.newest(pod("a"))
-                assert newest is not None
-                assert newest.value == b"1"
-                assert newest == store.get(pod("a"))
-                assert store.newest(pod("b")) is None
-                assert store.revision == 2
-                for failed in (3, 4, 5):
-                    with pytest.raises(CommitFailed):
-                        await store.durable(failed)
-                assert not store.failed.done()
-
-                assert await write(store, pod("b"), "again") == 6, "no revision is used twice"
+            newest = store.newest(pod("a"))
+            assert newest is not None
+            assert newest.value == b"1"
+            assert newest == store.get(pod("a"))
+            assert store.newest(pod("b")) is None
+            assert store.revision == 2
+            for failed in (3, 4, 5):
                 with pytest.raises(CommitFailed):
-                    await store.durable(5)
-                assert [change.revision for change in await anext(watch)] == [6]
-                assert names(store) == ["a", "b"]
+                    await store.durable(failed)
+            assert not store.failed.done()
 
-    run_virtual(main())
+            assert await write(store, pod("b"), "again") == 6, "no revision is used twice"
+            with pytest.raises(CommitFailed):
+                await store.durable(5)
+            assert [change.revision for change in await anext(watch)] == [6]
+            assert names(store) == ["a", "b"]
 
 
 @pytest.mark.parametrize("what", ["write", "sync"])
-def test_an_error_of_unknown_outcome_stops_the_store(tmp_path: Path, what: str) -> None:
-    async def main() -> None:
-        with FaultyDisk() as disk:
-            async with a_store(tmp_path / "db", vfs=disk.name) as store:
-                await write(store, pod("a"), "1")
-                watch = store.watch("pods", after=store.revision)
-                disk.before = _fail_on(what, apsw.IOError)
-                revision = put(store, pod("a"), "2")
-                with pytest.raises(StoreFailed, match="unknown whether written"):
-                    await store.durable(revision)
-                failure = await store.failed
-                with pytest.raises(StoreFailed):
-                    await store.durable(revision)
-                with pytest.raises(StoreFailed):
-                    await anext(watch)
-                with pytest.raises(StoreFailed):
-                    put(store, pod("c"), "")
-                with pytest.raises(StoreFailed) as raised:
-                    store.watch("pods", after=1)
-                assert raised.value is failure
-                stored = store.get(pod("a"))
-                assert stored is not None
-                assert stored.value == b"1"
-                disk.before = lambda _: None
-            before = (tmp_path / "db-wal").exists()
-            assert before, "a failed store leaves its log for the next start"
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_an_error_of_unknown_outcome_stops_the_store(tmp_path: Path, what: str) -> None:
+    with FaultyDisk() as disk:
+        async with a_store(tmp_path / "db", vfs=disk.name) as store:
+            await write(store, pod("a"), "1")
+            watch = store.watch("pods", after=store.revision)
+            disk.before = _fail_on(what, apsw.IOError)
+            revision = put(store, pod("a"), "2")
+            with pytest.raises(StoreFailed, match="unknown whether written"):
+                await store.durable(revision)
+            failure = await store.failed
+            with pytest.raises(StoreFailed):
+                await store.durable(revision)
+            with pytest.raises(StoreFailed):
+                await anext(watch)
+            with pytest.raises(StoreFailed):
+                put(store, pod("c"), "")
+            with pytest.raises(StoreFailed) as raised:
+                store.watch("pods", after=1)
+            assert raised.value is failure
+            stored = store.get(pod("a"))
+            assert stored is not None
+            assert stored.value == b"1"
+            disk.before = lambda _: None
+        before = (tmp_path / "db-wal").exists()
+        assert before, "a failed store leaves its log for the next start"
 
 
-def test_the_writing_thread_reports_a_failed_sync_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        with FaultyDisk() as disk:
-            store = await LogStore.open(tmp_path / "db", clock=SystemClock(), vfs=disk.name)
-            disk.before = _fail_on("sync", apsw.IOError)
-            results = await asyncio.gather(
-                *(write(store, Key("pods", "default", f"{n}"), "") for n in range(10)),
-                return_exceptions=True,
-            )
-            assert all(isinstance(result, StoreFailed) for result in results)
-            assert isinstance(await store.failed, StoreFailed)
-            await store.close()
-
-    asyncio.run(main())
+async def test_the_writing_thread_reports_a_failed_sync_too(tmp_path: Path) -> None:
+    with FaultyDisk() as disk:
+        store = await LogStore.open(tmp_path / "db", clock=SystemClock(), vfs=disk.name)
+        disk.before = _fail_on("sync", apsw.IOError)
+        results = await asyncio.gather(
+            *(write(store, Key("pods", "default", f"{n}"), "") for n in range(10)),
+            return_exceptions=True,
+        )
+        assert all(isinstance(result, StoreFailed) for result in results)
+        assert isinstance(await store.failed, StoreFailed)
+        await store.close()
 
 
-def test_an_object_that_cannot_be_read_back_is_an_error_of_the_store(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await write(store, pod("a"), "x", cold=True)
-            store._reader._connection.set_authorizer(lambda *_: apsw.SQLITE_DENY)
-            with pytest.raises(StoreFailed, match="cannot be read"):
-                store.get(pod("a"))
-            with pytest.raises(StoreFailed, match="cannot be read"):
-                store.list("pods")
-            assert not store.failed.done(), "what was written is still safe"
-            store._reader._connection.set_authorizer(None)
-            assert store.get(pod("a")) is not None
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_an_object_that_cannot_be_read_back_is_an_error_of_the_store(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await write(store, pod("a"), "x", cold=True)
+        store._reader._connection.set_authorizer(lambda *_: apsw.SQLITE_DENY)
+        with pytest.raises(StoreFailed, match="cannot be read"):
+            store.get(pod("a"))
+        with pytest.raises(StoreFailed, match="cannot be read"):
+            store.list("pods")
+        assert not store.failed.done(), "what was written is still safe"
+        store._reader._connection.set_authorizer(None)
+        assert store.get(pod("a")) is not None
 
 
-def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(
+@pytest.mark.virtual_time
+async def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(
     tmp_path: Path,
 ) -> None:
     def database_only(error: type[apsw.Error]) -> Callable[[Entry], None]:
@@ -347,51 +339,46 @@ def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(
 
         return before
 
-    async def main() -> None:
-        limits = Limits(checkpoint_bytes=1)
-        with FaultyDisk() as disk:
-            async with a_store(tmp_path / "db", vfs=disk.name, limits=limits) as store:
-                disk.before = database_only(apsw.FullError)
-                await write(store, pod("a"), "1")
-                await settle()
-                await write(store, pod("b"), "1")
-                await settle()
-                assert not store.failed.done()
-                disk.before = database_only(apsw.IOError)
-                await write(store, pod("c"), "1")
-                await settle()
-                assert "checkpoint" in str(await store.failed)
-                disk.before = lambda _: None
-        async with a_store(tmp_path / "db") as store:
-            assert names(store) == ["a", "b", "c"]
-
-    run_virtual(main())
+    limits = Limits(checkpoint_bytes=1)
+    with FaultyDisk() as disk:
+        async with a_store(tmp_path / "db", vfs=disk.name, limits=limits) as store:
+            disk.before = database_only(apsw.FullError)
+            await write(store, pod("a"), "1")
+            await settle()
+            await write(store, pod("b"), "1")
+            await settle()
+            assert not store.failed.done()
+            disk.before = database_only(apsw.IOError)
+            await write(store, pod("c"), "1")
+            await settle()
+            assert "checkpoint" in str(await store.failed)
+            disk.before = lambda _: None
+    async with a_store(tmp_path / "db") as store:
+        assert names(store) == ["a", "b", "c"]
 
 
-def test_a_failing_checkpoint_leaves_no_writer_waiting(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_a_failing_checkpoint_leaves_no_writer_waiting(tmp_path: Path) -> None:
     """A commit in progress ends with its own result; later staged writes fail."""
 
     def broken_database(entry: Entry) -> None:
         if entry.name == "db":
             raise apsw.IOError("injected")
 
-    async def main() -> None:
-        limits = Limits(checkpoint_bytes=1)
-        with FaultyDisk() as disk:
-            async with a_store(
-                tmp_path / "db", vfs=disk.name, limits=limits, latency_seconds=1
-            ) as store:
-                disk.before = broken_database
-                writes = []
-                for name in ("committed", "under way", "staged"):
-                    writes.append(asyncio.ensure_future(write(store, pod(name), "")))
-                    await asyncio.sleep(0.6)
-                first, second, third = await asyncio.gather(*writes, return_exceptions=True)
-                assert (first, second) == (2, 3)
-                assert isinstance(third, StoreFailed)
-                assert store.newest(pod("staged")) is None
-                disk.before = lambda _: None
-        async with a_store(tmp_path / "db") as store:
-            assert names(store) == ["committed", "under way"]
-
-    run_virtual(main())
+    limits = Limits(checkpoint_bytes=1)
+    with FaultyDisk() as disk:
+        async with a_store(
+            tmp_path / "db", vfs=disk.name, limits=limits, latency_seconds=1
+        ) as store:
+            disk.before = broken_database
+            writes = []
+            for name in ("committed", "under way", "staged"):
+                writes.append(asyncio.ensure_future(write(store, pod(name), "")))
+                await asyncio.sleep(0.6)
+            first, second, third = await asyncio.gather(*writes, return_exceptions=True)
+            assert (first, second) == (2, 3)
+            assert isinstance(third, StoreFailed)
+            assert store.newest(pod("staged")) is None
+            disk.before = lambda _: None
+    async with a_store(tmp_path / "db") as store:
+        assert names(store) == ["committed", "under way"]

@@ -11,6 +11,8 @@ from onejob.store.log import LogStore
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, delete, names, pod, put, write
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def _fill(store: LogStore, *, cold: bool = False) -> None:
     for namespace in ("b", "a", "c"):
@@ -35,44 +37,33 @@ def _walk(
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_lists_are_in_key_order(tmp_path: Path, cold: bool) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store, cold=cold)
-            page = store.list("pods")
-            assert [s.key for s in page.items] == [pod(n, s) for s in "abc" for n in "123"]
-            assert [s.value for s in page.items] == [
-                f"{s}{n}".encode() for s in "abc" for n in "123"
-            ]
-            assert (page.revision, page.next_after, page.remaining) == (11, None, 0)
-            assert names(store, namespace="b") == ["1", "2", "3"]
-            assert names(store, namespace="nowhere") == []
-
-    run_virtual(main())
+async def test_lists_are_in_key_order(tmp_path: Path, cold: bool) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store, cold=cold)
+        page = store.list("pods")
+        assert [s.key for s in page.items] == [pod(n, s) for s in "abc" for n in "123"]
+        assert [s.value for s in page.items] == [f"{s}{n}".encode() for s in "abc" for n in "123"]
+        assert (page.revision, page.next_after, page.remaining) == (11, None, 0)
+        assert names(store, namespace="b") == ["1", "2", "3"]
+        assert names(store, namespace="nowhere") == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9, 10])
-def test_pages_join_to_the_whole_list(tmp_path: Path, limit: int) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store)
-            whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
-            assert _walk(store, limit) == whole
-            assert _walk(store, limit, namespace="b") == whole[3:6]
-
-    run_virtual(main())
+async def test_pages_join_to_the_whole_list(tmp_path: Path, limit: int) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store)
+        whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
+        assert _walk(store, limit) == whole
+        assert _walk(store, limit, namespace="b") == whole[3:6]
 
 
-def test_a_page_says_how_many_follow(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store)
-            page = store.list("pods", limit=4)
-            assert page.remaining == 5
-            assert page.next_after == pod("1", "b")
-            assert store.list("pods", "b", limit=2).remaining == 1
-
-    run_virtual(main())
+async def test_a_page_says_how_many_follow(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store)
+        page = store.list("pods", limit=4)
+        assert page.remaining == 5
+        assert page.next_after == pod("1", "b")
+        assert store.list("pods", "b", limit=2).remaining == 1
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["followed", "rebuilt from the log"])
@@ -109,78 +100,62 @@ def test_later_pages_show_the_moment_of_the_first(
     run_virtual(main())
 
 
-def test_more_paged_lists_than_are_followed_still_show_their_moments(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store)
-            begun = []
-            for turn in range(12):
-                whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
-                begun.append((store.list("pods", limit=1), whole))
-                await write(store, pod("2", "a"), f"turn {turn}")
-            for first, whole in begun:
-                assert _walk(store, 3, after=first.next_after, at=first.revision) == whole[1:]
-
-    run_virtual(main())
+async def test_more_paged_lists_than_are_followed_still_show_their_moments(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store)
+        begun = []
+        for turn in range(12):
+            whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
+            begun.append((store.list("pods", limit=1), whole))
+            await write(store, pod("2", "a"), f"turn {turn}")
+        for first, whole in begun:
+            assert _walk(store, 3, after=first.next_after, at=first.revision) == whole[1:]
 
 
-def test_a_snapshot_too_different_to_follow_is_rebuilt(
+async def test_a_snapshot_too_different_to_follow_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onejob.store.snapshots.MOST_DIFFERENCES", 3)
-
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store)
-            whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
-            first = store.list("pods", limit=1)
-            for place in "abc":
-                await delete(store, pod("2", place))
-                await write(store, pod("3", place), "changed")
-            assert not store._listing.snapshots
-            assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
-
-    run_virtual(main())
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store)
+        whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
+        first = store.list("pods", limit=1)
+        for place in "abc":
+            await delete(store, pod("2", place))
+            await write(store, pod("3", place), "changed")
+        assert not store._listing.snapshots
+        assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
 
 
-def test_a_snapshot_that_is_compacted_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db", limits=Limits(history_changes=32)) as store:
-            await _fill(store)
-            first = store.list("pods", limit=1)
-            for turn in range(100):
-                await write(store, pod("1", "a"), f"{turn}")
-            assert store.compacted > first.revision
-            with pytest.raises(Compacted) as gone:
-                store.list("pods", limit=1, after=first.next_after, at=first.revision)
-            assert (gone.value.revision, gone.value.oldest) == (first.revision, store.compacted)
-            assert len(store.list("pods", at=store.compacted).items) == 9
-
-    run_virtual(main())
+async def test_a_snapshot_that_is_compacted_is_refused(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db", limits=Limits(history_changes=32)) as store:
+        await _fill(store)
+        first = store.list("pods", limit=1)
+        for turn in range(100):
+            await write(store, pod("1", "a"), f"{turn}")
+        assert store.compacted > first.revision
+        with pytest.raises(Compacted) as gone:
+            store.list("pods", limit=1, after=first.next_after, at=first.revision)
+        assert (gone.value.revision, gone.value.oldest) == (first.revision, store.compacted)
+        assert len(store.list("pods", at=store.compacted).items) == 9
 
 
-def test_a_snapshot_of_the_future_is_an_error(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            with pytest.raises(ValueError, match="future"):
-                store.list("pods", at=2)
-
-    run_virtual(main())
+async def test_a_snapshot_of_the_future_is_an_error(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db") as store:
+        with pytest.raises(ValueError, match="future"):
+            store.list("pods", at=2)
 
 
-def test_pages_of_a_long_list_let_writers_in_and_stay_consistent(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            await _fill(store)
-            whole = list(store.list("pods").items)
-            found: list[Stored] = []
-            async for page in store.pages("pods", size=2):
-                assert page.revision == 11
-                found += page.items
-                await write(store, pod("3", "b"), "changed")
-                if page.remaining == 7:
-                    await delete(store, pod("2", "c"))
-            assert found == whole
-            assert store.count("pods") == 8
-
-    run_virtual(main())
+async def test_pages_of_a_long_list_let_writers_in_and_stay_consistent(tmp_path: Path) -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store)
+        whole = list(store.list("pods").items)
+        found: list[Stored] = []
+        async for page in store.pages("pods", size=2):
+            assert page.revision == 11
+            found += page.items
+            await write(store, pod("3", "b"), "changed")
+            if page.remaining == 7:
+                await delete(store, pod("2", "c"))
+        assert found == whole
+        assert store.count("pods") == 8

@@ -18,6 +18,8 @@ from onejob.store.migrations import APPLICATION_ID, STEPS
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.store.support import a_store, delete, names, pod, write
 
+pytestmark = pytest.mark.virtual_time
+
 
 def _open(path: Path) -> None:
     async def main() -> None:
@@ -191,12 +193,9 @@ def test_all_refusals_are_of_one_kind(kind: type[CannotOpen]) -> None:
     assert issubclass(kind, CannotOpen)
 
 
-def test_a_directory_is_refused_by_the_operating_system(tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(OSError, match="directory"):
-            await LogStore.open(tmp_path / "absent" / "db", clock=virtual_clock())
-
-    run_virtual(main())
+async def test_a_directory_is_refused_by_the_operating_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="directory"):
+        await LogStore.open(tmp_path / "absent" / "db", clock=virtual_clock())
 
 
 def test_only_documents_that_are_needed_are_read_at_the_start(

@@ -15,6 +15,8 @@ from onejob.store.log import LogStore
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, names, no_room_for, put
 
+pytestmark = pytest.mark.virtual_time
+
 _TEXT = "c2VjcmV0LXRleHQ-"
 _LONG = _TEXT * 2000
 _LIMITS = Limits(history_seconds=10)
@@ -74,18 +76,14 @@ def test_a_deleted_secret_is_gone_from_the_files(
     assert _TEXT.encode() not in _files(path)
 
 
-def test_what_a_secret_was_before_is_gone_as_well(tmp_path: Path) -> None:
+async def test_what_a_secret_was_before_is_gone_as_well(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        async with a_store(path, limits=_LIMITS) as store:
-            await _write(store, _secret(), _TEXT)
-            await _write(store, _secret(), "other")
-            await asyncio.sleep(20)
-            assert _TEXT.encode() not in _files(path)
-            assert b"other" in _files(path)
-
-    run_virtual(main())
+    async with a_store(path, limits=_LIMITS) as store:
+        await _write(store, _secret(), _TEXT)
+        await _write(store, _secret(), "other")
+        await asyncio.sleep(20)
+        assert _TEXT.encode() not in _files(path)
+        assert b"other" in _files(path)
 
 
 # --- encryption ---------------------------------------------------------------------------
@@ -106,53 +104,45 @@ def _cipher(folder: Path, *lines: str) -> Cipher:
     return read_key_file(_keys(folder, *lines))
 
 
-def test_secrets_are_encrypted_on_disk_and_nowhere_else(tmp_path: Path) -> None:
+async def test_secrets_are_encrypted_on_disk_and_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "db"
     cipher = _cipher(tmp_path, "# ours", _key("k1", 1))
-
-    async def main() -> None:
-        async with a_store(path, cipher=cipher) as store:
-            watch = store.watch("secrets", after=store.revision)
-            await _write(store, _secret(), _TEXT)
-            await _write(store, _secret(), "second-" + _TEXT)
-            await _write(store, Key("configmaps", "default", "c"), "in-the-clear")
-            assert _TEXT.encode() not in _files(path)
-            assert b"in-the-clear" in _files(path)
-            stored = store.get(_secret())
-            assert stored is not None
-            assert stored.value == f'{{"data":"second-{_TEXT}"}}'.encode()
-            (change,) = await anext(watch)
-            assert change.value is not None
-            assert _TEXT.encode() in change.value
-        async with a_store(path, cipher=cipher) as store:
-            assert names(store, "secrets") == ["s"]
-            stored = store.get(_secret())
-            assert stored is not None
-            assert _TEXT.encode() in stored.value
-            # History comes from disk now.
-            changes = await anext(store.watch("secrets", after=1))
-            assert [_TEXT.encode() in (change.value or b"") for change in changes] == [True, True]
-            past = store.list("secrets", at=2).items
-            assert past[0].value == f'{{"data":"{_TEXT}"}}'.encode()
-
-    run_virtual(main())
+    async with a_store(path, cipher=cipher) as store:
+        watch = store.watch("secrets", after=store.revision)
+        await _write(store, _secret(), _TEXT)
+        await _write(store, _secret(), "second-" + _TEXT)
+        await _write(store, Key("configmaps", "default", "c"), "in-the-clear")
+        assert _TEXT.encode() not in _files(path)
+        assert b"in-the-clear" in _files(path)
+        stored = store.get(_secret())
+        assert stored is not None
+        assert stored.value == f'{{"data":"second-{_TEXT}"}}'.encode()
+        (change,) = await anext(watch)
+        assert change.value is not None
+        assert _TEXT.encode() in change.value
+    async with a_store(path, cipher=cipher) as store:
+        assert names(store, "secrets") == ["s"]
+        stored = store.get(_secret())
+        assert stored is not None
+        assert _TEXT.encode() in stored.value
+        # History comes from disk now.
+        changes = await anext(store.watch("secrets", after=1))
+        assert [_TEXT.encode() in (change.value or b"") for change in changes] == [True, True]
+        past = store.list("secrets", at=2).items
+        assert past[0].value == f'{{"data":"{_TEXT}"}}'.encode()
 
 
-def test_a_first_key_rewrites_what_was_in_the_clear(tmp_path: Path) -> None:
+async def test_a_first_key_rewrites_what_was_in_the_clear(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        async with a_store(path) as store:
-            await _write(store, _secret(), _TEXT)
-            revision = store.revision
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            assert _TEXT.encode() not in _files(path)
-            assert store.revision == revision
-            stored = store.get(_secret())
-            assert stored is not None
-            assert _TEXT.encode() in stored.value
-
-    run_virtual(main())
+    async with a_store(path) as store:
+        await _write(store, _secret(), _TEXT)
+        revision = store.revision
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        assert _TEXT.encode() not in _files(path)
+        assert store.revision == revision
+        stored = store.get(_secret())
+        assert stored is not None
+        assert _TEXT.encode() in stored.value
 
 
 def test_a_full_disk_while_secrets_are_rewritten_is_not_called_damage(
@@ -183,66 +173,54 @@ def test_a_full_disk_while_secrets_are_rewritten_is_not_called_damage(
     run_virtual(encrypted())
 
 
-def test_a_new_first_key_lets_the_old_one_go(tmp_path: Path) -> None:
+async def test_a_new_first_key_lets_the_old_one_go(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            await _write(store, _secret(), _TEXT)
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2), _key("k1", 1))):
-            pass
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2))) as store:
-            stored = store.get(_secret())
-            assert stored is not None
-            assert _TEXT.encode() in stored.value
-        async with a_store(path, cipher=_cipher(tmp_path, "none", _key("k2", 2))) as store:
-            assert _TEXT.encode() in _files(path)
-        async with a_store(path) as store:
-            assert names(store, "secrets") == ["s"]
-
-    run_virtual(main())
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        await _write(store, _secret(), _TEXT)
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2), _key("k1", 1))):
+        pass
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2))) as store:
+        stored = store.get(_secret())
+        assert stored is not None
+        assert _TEXT.encode() in stored.value
+    async with a_store(path, cipher=_cipher(tmp_path, "none", _key("k2", 2))) as store:
+        assert _TEXT.encode() in _files(path)
+    async with a_store(path) as store:
+        assert names(store, "secrets") == ["s"]
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_lost_key_is_one_clear_line(tmp_path: Path, given: bool) -> None:
+async def test_a_lost_key_is_one_clear_line(tmp_path: Path, given: bool) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            await _write(store, _secret(), _TEXT)
-        before = path.read_bytes()
-        other = _cipher(tmp_path, _key("k2", 2)) if given else None
-        with pytest.raises(MissingKey) as caught:
-            async with a_store(path, cipher=other):
-                pass
-        assert str(caught.value) == (
-            "the Secret default/s is encrypted with the key 'k1', which is not given: add it to "
-            "the file of --encryption-key-file"
-        )
-        assert path.read_bytes() == before
-        # Nothing is left behind that prevents the next start.
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            assert names(store, "secrets") == ["s"]
-
-    run_virtual(main())
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        await _write(store, _secret(), _TEXT)
+    before = path.read_bytes()
+    other = _cipher(tmp_path, _key("k2", 2)) if given else None
+    with pytest.raises(MissingKey) as caught:
+        async with a_store(path, cipher=other):
+            pass
+    assert str(caught.value) == (
+        "the Secret default/s is encrypted with the key 'k1', which is not given: add it to "
+        "the file of --encryption-key-file"
+    )
+    assert path.read_bytes() == before
+    # Nothing is left behind that prevents the next start.
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        assert names(store, "secrets") == ["s"]
 
 
-def test_a_key_of_the_same_name_that_is_another_one_damages_nothing(tmp_path: Path) -> None:
+async def test_a_key_of_the_same_name_that_is_another_one_damages_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def main() -> None:
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            await _write(store, _secret(), _TEXT)
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 9))) as store:
-            stored = store.get(_secret())
-            assert stored is not None
-            assert _TEXT.encode() not in stored.value
-        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
-            stored = store.get(_secret())
-            assert stored is not None
-            assert _TEXT.encode() in stored.value
-
-    run_virtual(main())
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        await _write(store, _secret(), _TEXT)
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 9))) as store:
+        stored = store.get(_secret())
+        assert stored is not None
+        assert _TEXT.encode() not in stored.value
+    async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+        stored = store.get(_secret())
+        assert stored is not None
+        assert _TEXT.encode() in stored.value
 
 
 @pytest.mark.parametrize(

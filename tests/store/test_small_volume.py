@@ -14,6 +14,8 @@ from onejob.virtual_time import run_virtual, virtual_clock
 from sim.faulty_disk import Entry, FaultyDisk
 from tests.store.support import pod, put
 
+pytestmark = pytest.mark.virtual_time
+
 KIB = 1024
 LIMITS = Limits(recent_changes=100)
 
@@ -58,21 +60,17 @@ async def _churn(store: LogStore, changes: int) -> None:
         await store.durable(store.staged_revision)
 
 
-def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
+async def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
     """20 versions of 2 kB are all that must be kept; 3 MB are written, and 40 MB in pages."""
     volume = Volume(tmp_path, 4_000 * KIB)
-
-    async def main() -> None:
-        with volume.disk:
-            store = await volume.open()
-            await _churn(store, 1_500)
-            assert store.rollbacks == 0
-            await store.close()
-
-    run_virtual(main())
+    with volume.disk:
+        store = await volume.open()
+        await _churn(store, 1_500)
+        assert store.rollbacks == 0
+        await store.close()
 
 
-def test_where_there_is_room_it_is_rarely_asked_how_much(tmp_path: Path) -> None:
+async def test_where_there_is_room_it_is_rarely_asked_how_much(tmp_path: Path) -> None:
     """Each query costs about as much as a commit when the loop is busy."""
     asked = 0
 
@@ -81,32 +79,25 @@ def test_where_there_is_room_it_is_rarely_asked_how_much(tmp_path: Path) -> None
         asked += 1
         return 10**12
 
-    async def main() -> None:
-        store = await LogStore.open(
-            tmp_path / "db", clock=virtual_clock(), committer=LoopCommitter(), free_bytes=free_bytes
-        )
-        await _churn(store, 1_000)
-        await store.close()
-
-    run_virtual(main())
+    store = await LogStore.open(
+        tmp_path / "db", clock=virtual_clock(), committer=LoopCommitter(), free_bytes=free_bytes
+    )
+    await _churn(store, 1_000)
+    await store.close()
     assert asked < 30
 
 
-def test_writes_go_on_as_soon_as_there_is_room(tmp_path: Path) -> None:
+async def test_writes_go_on_as_soon_as_there_is_room(tmp_path: Path) -> None:
     volume = Volume(tmp_path, 4_000 * KIB)
-
-    async def main() -> None:
-        with volume.disk:
-            store = await volume.open()
-            await _churn(store, 50)
-            volume.others = volume.room
-            with pytest.raises(CommitFailed):
-                await _churn(store, 400)
-            volume.others = 0
+    with volume.disk:
+        store = await volume.open()
+        await _churn(store, 50)
+        volume.others = volume.room
+        with pytest.raises(CommitFailed):
             await _churn(store, 400)
-            await store.close()
-
-    run_virtual(main())
+        volume.others = 0
+        await _churn(store, 400)
+        await store.close()
 
 
 def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path) -> None:

@@ -92,24 +92,18 @@ def test_a_newer_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == data
 
 
-def test_a_server_starts_no_supervisor_on_a_newer_journal(tmp_path: Path) -> None:
+async def test_a_server_starts_no_supervisor_on_a_newer_journal(tmp_path: Path) -> None:
     data = a_newer_journal(tmp_path)
-
-    async def main() -> None:
-        client = SupervisorClient(
-            tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
-        )
-        with pytest.raises(SupervisorRefused) as refused:
-            await client.connect()
-        assert f"(version {JOURNAL + 1}, this one knows {JOURNAL})" in str(refused.value)
-        assert "\n" not in str(refused.value)
-
-    asyncio.run(main())
+    client = SupervisorClient(tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None)
+    with pytest.raises(SupervisorRefused) as refused:
+        await client.connect()
+    assert f"(version {JOURNAL + 1}, this one knows {JOURNAL})" in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert (tmp_path / NAME).read_bytes() == data
     assert not (tmp_path / "socket").exists()
 
 
-def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
+async def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
     asked: list[str] = []
     left = asyncio.Event()
 
@@ -122,20 +116,17 @@ def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
         writer.close()
         left.set()
 
-    async def main() -> None:
-        # The holder of this lock is the supervisor.
-        lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            client = SupervisorClient(
-                tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
-            )
-            async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
-                with pytest.raises(SupervisorRefused, match="is of a newer onejob"):
-                    await client.connect()
-                await left.wait()
-        finally:
-            os.close(lock)
-        assert asked == ["hello"]
-
-    asyncio.run(main())
+    # The holder of this lock is the supervisor.
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        client = SupervisorClient(
+            tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
+        )
+        async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
+            with pytest.raises(SupervisorRefused, match="is of a newer onejob"):
+                await client.connect()
+            await left.wait()
+    finally:
+        os.close(lock)
+    assert asked == ["hello"]

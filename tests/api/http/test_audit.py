@@ -38,27 +38,23 @@ from tests.ui.demo import a_job
 _SECRET = "c2VjcmV0LXRleHQ="
 
 
-def _recorded(
+async def _recorded(
     folder: Path, test: Callable[[Requests], Any], *rules: dict[str, Any], **policy: Any
 ) -> list[dict[str, Any]]:
     """Return the events of the requests of `test`, without the server's own."""
     own = {"level": "None", "users": sorted(_OWN_USERS)}
-    return _all_recorded(folder, test, own, *rules, **policy)
+    return await _all_recorded(folder, test, own, *rules, **policy)
 
 
-def _all_recorded(
+async def _all_recorded(
     folder: Path, test: Callable[[Requests], Any], *rules: dict[str, Any], **policy: Any
 ) -> list[dict[str, Any]]:
     document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **policy}
     (folder / "policy.yaml").write_text(json.dumps(document))
     log = folder / "audit.log"
-
-    async def main() -> None:
-        audit = AuditSettings(str(folder / "policy.yaml"), str(log))
-        async with a_server(folder, audit=audit) as requests, asyncio.timeout(60):
-            await test(requests)
-
-    asyncio.run(main())
+    audit = AuditSettings(str(folder / "policy.yaml"), str(log))
+    async with a_server(folder, audit=audit) as requests, asyncio.timeout(60):
+        await test(requests)
     assert log.stat().st_mode & 0o777 == 0o600
     return [json.loads(line) for line in log.read_text().splitlines()]
 
@@ -77,8 +73,8 @@ async def _make_secret(requests: Requests) -> None:
     await requests.get(f"{_SECRETS}/s")
 
 
-def test_an_event_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
-    received, complete, *_ = _recorded(tmp_path, _make_secret, {"level": "Metadata"})
+async def test_an_event_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
+    received, complete, *_ = await _recorded(tmp_path, _make_secret, {"level": "Metadata"})
     assert received["stage"] == "RequestReceived"
     assert complete["stage"] == "ResponseComplete"
     assert complete["kind"] == "Event"
@@ -102,11 +98,11 @@ def test_an_event_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
     ("level", "request_object", "response_object"),
     [("Metadata", False, False), ("Request", True, False), ("RequestResponse", True, True)],
 )
-def test_levels_say_how_much(
+async def test_levels_say_how_much(
     tmp_path: Path, level: str, request_object: bool, response_object: bool
 ) -> None:
     stages = ["RequestReceived"]
-    made, read = _recorded(tmp_path, _make_secret, {"level": level}, omitStages=stages)
+    made, read = await _recorded(tmp_path, _make_secret, {"level": level}, omitStages=stages)
     assert ("requestObject" in made, "responseObject" in made) == (request_object, response_object)
     assert ("requestObject" in read, "responseObject" in read) == (False, response_object)
     text = (tmp_path / "audit.log").read_text()
@@ -114,7 +110,7 @@ def test_levels_say_how_much(
 
 
 @pytest.mark.parametrize("path", ["/ui/api/codes", "/version"])
-def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> None:
+async def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> None:
     """As Kubernetes does. Moreover a login code is as good as a token until it is used."""
     sent = {"word": _SECRET}
 
@@ -125,7 +121,7 @@ def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> Non
 
     codes: list[str] = []
     stages = ["RequestReceived"]
-    (event,) = _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
+    (event,) = await _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
     assert (event["level"], event["stage"]) == ("RequestResponse", "ResponseComplete")
     assert not {"requestObject", "responseObject"} & event.keys()
     text = (tmp_path / "audit.log").read_text()
@@ -162,7 +158,7 @@ def _reference(event: dict[str, Any]) -> tuple[str, ...]:
         ("mirrors", [("list", "jobs", "", "", ""), ("list", "secrets", "", "", "")]),
     ],
 )
-def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
+async def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
     tmp_path: Path, path: str, reads: list[tuple[str, ...]]
 ) -> None:
     """A policy about logs or Secrets also holds for reads by the dashboard on a user's behalf."""
@@ -176,7 +172,7 @@ def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
             await answer.read()
 
     wanted = {"level": "RequestResponse", "verbs": ["get", "list"]}
-    events = _recorded(tmp_path, test, wanted, {"level": "None"})
+    events = await _recorded(tmp_path, test, wanted, {"level": "None"})
     for stage in stages if "follow" in path else ("RequestReceived", "ResponseComplete"):
         found = [event for event in events if event["stage"] == stage]
         assert [_reference(event) for event in found] == reads
@@ -186,14 +182,16 @@ def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
     assert not any("responseObject" in event for event in events)
 
 
-def test_who_may_not_read_a_log_in_the_dashboard_is_recorded_as_who_tried(tmp_path: Path) -> None:
+async def test_who_may_not_read_a_log_in_the_dashboard_is_recorded_as_who_tried(
+    tmp_path: Path,
+) -> None:
     async def test(requests: Requests) -> None:
         bob = {"Impersonate-User": "bob"}
         code, _ = await requests("GET", "/ui/api/logs/default?log=p/main", headers=bob)
         assert code == 403
 
     stages = ["RequestReceived"]
-    (event,) = _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
+    (event,) = await _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
     assert _reference(event) == ("get", "pods", "log", "default", "p")
     assert event["impersonatedUser"]["username"] == "bob"
     assert event["responseStatus"]["code"] == 403
@@ -201,19 +199,21 @@ def test_who_may_not_read_a_log_in_the_dashboard_is_recorded_as_who_tried(tmp_pa
 
 
 @pytest.mark.parametrize("path", ["/version", "/metrics", "/api", f"{_SECRETS}/absent"])
-def test_a_session_that_is_refused_is_recorded_like_any_request(tmp_path: Path, path: str) -> None:
+async def test_a_session_that_is_refused_is_recorded_like_any_request(
+    tmp_path: Path, path: str
+) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
 
     async def test(requests: Requests) -> None:
         assert (await requests("POST", path, headers=upgrade))[0] == 400
 
     stages = ["RequestReceived"]
-    (event,) = _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
+    (event,) = await _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
     assert (event["requestURI"], event["responseStatus"]["code"]) == (path, 400)
     assert event["sourceIPs"] == ["127.0.0.1"]
 
 
-def test_large_bodies_are_read_by_the_thread_that_writes_the_log(
+async def test_large_bodies_are_read_by_the_thread_that_writes_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the loop, a megabyte of YAML would block all other requests."""
@@ -233,7 +233,7 @@ def test_large_bodies_are_read_by_the_thread_that_writes_the_log(
             await requests.ok("POST", path, made)
 
     stages = ["RequestReceived"]
-    made = _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
+    made = await _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
     assert [event["requestObject"]["data"] for event in made] == [small, large]
     assert [event["responseObject"]["data"] for event in made] == [small, large]
     assert [name for size, name in threads if size > 100_000] == ["audit-log"]
@@ -257,13 +257,13 @@ def test_of_a_body_that_is_too_large_nothing_is_kept(tmp_path: Path) -> None:
     assert "requestObject" not in event
 
 
-def test_rules_leave_out_what_nobody_wants(tmp_path: Path) -> None:
+async def test_rules_leave_out_what_nobody_wants(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         await requests.get("/healthz")
         await _make_secret(requests)
         await requests.get("/api/v1/namespaces/default/pods")
 
-    events = _recorded(
+    events = await _recorded(
         tmp_path,
         test,
         {"level": "None", "nonResourceURLs": ["/healthz*"]},
@@ -275,7 +275,7 @@ def test_rules_leave_out_what_nobody_wants(tmp_path: Path) -> None:
     ]
 
 
-def test_refusals_are_recorded_with_their_reason(tmp_path: Path) -> None:
+async def test_refusals_are_recorded_with_their_reason(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         wrong = {"Authorization": "Bearer nonsense"}
         assert (await requests("GET", "/api/v1/pods", headers=wrong))[0] == 401
@@ -283,7 +283,7 @@ def test_refusals_are_recorded_with_their_reason(tmp_path: Path) -> None:
         assert (await requests("GET", "/api/v1/nodes", headers=other))[0] == 403
         assert (await requests("GET", f"{_SECRETS}/absent"))[0] == 404
 
-    unknown, forbidden, missing = _recorded(
+    unknown, forbidden, missing = await _recorded(
         tmp_path, test, {"level": "Metadata"}, omitStages=["RequestReceived"]
     )
     assert unknown["responseStatus"]["code"] == 401
@@ -294,18 +294,18 @@ def test_refusals_are_recorded_with_their_reason(tmp_path: Path) -> None:
     assert missing["responseStatus"]["reason"] == "NotFound"
 
 
-def test_a_watch_is_recorded_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
+async def test_a_watch_is_recorded_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         made = {"metadata": {"name": "s"}}
         await requests.ok("POST", _SECRETS, made)
         await requests.events(f"{_SECRETS}?timeoutSeconds=1", 1)
 
-    events = _recorded(tmp_path, test, {"level": "RequestResponse", "verbs": ["watch"]})
+    events = await _recorded(tmp_path, test, {"level": "RequestResponse", "verbs": ["watch"]})
     stages = [event["stage"] for event in events]
     assert stages == ["RequestReceived", "ResponseStarted", "ResponseComplete"]
 
 
-def test_violations_of_pod_security_are_noted(tmp_path: Path) -> None:
+async def test_violations_of_pod_security_are_noted(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         labels = {"pod-security.kubernetes.io/audit": "baseline"}
         made = {"metadata": {"name": "n", "labels": labels}}
@@ -315,18 +315,20 @@ def test_violations_of_pod_security_are_noted(tmp_path: Path) -> None:
         await requests.ok("POST", "/api/v1/namespaces/n/pods", pod)
 
     rule = {"level": "Metadata", "resources": [{"resources": ["pods"]}]}
-    (event,) = _recorded(tmp_path, test, rule, omitStages=["RequestReceived"])
+    (event,) = await _recorded(tmp_path, test, rule, omitStages=["RequestReceived"])
     assert event["annotations"]["pod-security.kubernetes.io/audit-violations"] == (
         'would violate PodSecurity "baseline:latest": host namespaces (hostPID=true)'
     )
 
 
-def test_a_request_keeps_the_name_that_its_client_gave_it(tmp_path: Path) -> None:
+async def test_a_request_keeps_the_name_that_its_client_gave_it(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         for given in ("mine-1", "y" * 100):
             await requests("GET", "/api/v1/nodes", headers={"Audit-Id": given})
 
-    mine, other = _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=["RequestReceived"])
+    mine, other = await _recorded(
+        tmp_path, test, {"level": "Metadata"}, omitStages=["RequestReceived"]
+    )
     assert mine["auditID"] == "mine-1"
     assert len(other["auditID"]) == 36
 
@@ -362,9 +364,9 @@ async def _use_all_controllers(requests: Requests) -> None:
     await requests.until(f"{pods}/late", lambda late: late["status"]["phase"] == "Failed")
 
 
-def test_the_servers_own_parts_are_recorded_under_their_names(tmp_path: Path) -> None:
+async def test_the_servers_own_parts_are_recorded_under_their_names(tmp_path: Path) -> None:
     """All their requests are within their roles."""
-    events = _all_recorded(
+    events = await _all_recorded(
         tmp_path, _use_all_controllers, {"level": "RequestResponse"}, omitStages=["RequestReceived"]
     )
     own = [event for event in events if event["user"]["username"] in _OWN_USERS]

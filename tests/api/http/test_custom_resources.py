@@ -381,16 +381,13 @@ def test_a_definition_goes_with_its_objects(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
-def test_a_restarted_server_serves_what_it_served(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_server(tmp_path) as ask:
-            await define(ask, a_definition(a_version(SPEC)))
-            await ask.ok("POST", PATH, widget(spec={"size": 4}))
-        async with a_server(tmp_path) as ask:
-            assert (await ask.get(f"{PATH}/a"))["spec"]["size"] == 4
-            assert (await ask("POST", PATH, widget("b", spec={"size": 0})))[0] == 422
-
-    asyncio.run(main())
+async def test_a_restarted_server_serves_what_it_served(tmp_path: Path) -> None:
+    async with a_server(tmp_path) as ask:
+        await define(ask, a_definition(a_version(SPEC)))
+        await ask.ok("POST", PATH, widget(spec={"size": 4}))
+    async with a_server(tmp_path) as ask:
+        assert (await ask.get(f"{PATH}/a"))["spec"]["size"] == 4
+        assert (await ask("POST", PATH, widget("b", spec={"size": 0})))[0] == 422
 
 
 def test_names_that_are_taken_are_not_served_until_they_are_free(tmp_path: Path) -> None:
@@ -429,51 +426,45 @@ def _of_the_servers_name() -> dict[str, Any]:
     return definition
 
 
-def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: Path) -> None:
+async def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: Path) -> None:
     """As in a data dir from before the server had that kind."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     path = f"{DEFINITIONS}/priorityclasses.scheduling.k8s.io"
+    async with a_server(tmp_path) as ask:
+        await ask.ok("POST", classes, {"metadata": {"name": "high"}, "value": 5})
+        definition = await ask.ok("POST", DEFINITIONS, _of_the_servers_name())
 
-    async def main() -> None:
-        async with a_server(tmp_path) as ask:
-            await ask.ok("POST", classes, {"metadata": {"name": "high"}, "value": 5})
-            definition = await ask.ok("POST", DEFINITIONS, _of_the_servers_name())
+        async def is_refused() -> bool:
+            conditions = (await ask.get(path))["status"]["conditions"]
+            states = {entry["type"]: entry["status"] for entry in conditions}
+            return (states.get("NamesAccepted"), states.get("Established")) == ("False",) * 2
 
-            async def is_refused() -> bool:
-                conditions = (await ask.get(path))["status"]["conditions"]
-                states = {entry["type"]: entry["status"] for entry in conditions}
-                return (states.get("NamesAccepted"), states.get("Established")) == ("False",) * 2
+        await eventually(is_refused, "the names are taken")
+        definition = await ask.get(path)
+        status = {
+            **definition["status"],
+            "acceptedNames": definition["spec"]["names"],
+            "conditions": [
+                {"type": "Established", "status": "True"},
+                {"type": "NamesAccepted", "status": "True"},
+            ],
+        }
+        await ask.ok("PUT", f"{path}/status", {**definition, "status": status})
+        # Also before the controller has synced, and after a restart.
+        assert (await ask.get(f"{classes}/high"))["value"] == 5
+        await eventually(is_refused, "the names are lost")
+    async with a_server(tmp_path) as ask:
+        assert (await ask.get(f"{classes}/high"))["value"] == 5
+        code, _ = await ask("POST", classes, {"metadata": {"name": "a"}, "value": 1_000_000_001})
+        assert code == 422
+        await ask.ok("DELETE", path)
 
-            await eventually(is_refused, "the names are taken")
-            definition = await ask.get(path)
-            status = {
-                **definition["status"],
-                "acceptedNames": definition["spec"]["names"],
-                "conditions": [
-                    {"type": "Established", "status": "True"},
-                    {"type": "NamesAccepted", "status": "True"},
-                ],
-            }
-            await ask.ok("PUT", f"{path}/status", {**definition, "status": status})
-            # Also before the controller has synced, and after a restart.
-            assert (await ask.get(f"{classes}/high"))["value"] == 5
-            await eventually(is_refused, "the names are lost")
-        async with a_server(tmp_path) as ask:
-            assert (await ask.get(f"{classes}/high"))["value"] == 5
-            code, _ = await ask(
-                "POST", classes, {"metadata": {"name": "a"}, "value": 1_000_000_001}
-            )
-            assert code == 422
-            await ask.ok("DELETE", path)
+        async def is_gone() -> bool:
+            return (await ask("GET", path))[0] == 404
 
-            async def is_gone() -> bool:
-                return (await ask("GET", path))[0] == 404
-
-            await eventually(is_gone, "the definition is gone")
-            # Objects of that name are not instances of the definition.
-            assert (await ask.get(f"{classes}/high"))["value"] == 5
-
-    asyncio.run(main())
+        await eventually(is_gone, "the definition is gone")
+        # Objects of that name are not instances of the definition.
+        assert (await ask.get(f"{classes}/high"))["value"] == 5
 
 
 def test_an_old_value_that_is_optional_can_be_missing(tmp_path: Path) -> None:

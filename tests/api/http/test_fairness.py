@@ -13,20 +13,20 @@ from onejob.api.http.fairness import FairQueue
 from onejob.api.yielding import REQUESTER, Worker
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import TooManyRequests
 from tests.api.http.raw_requests import Requests, eventually, with_requests
 
-
-def _seated(test: Callable[[FairQueue], Awaitable[None]], seats: int = 2, queue: int = 3) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        await test(FairQueue(loop.time, seats=seats, queue=queue))
-
-    run_virtual(main())
+pytestmark = pytest.mark.virtual_time
 
 
-def test_who_is_alone_is_never_held_up() -> None:
+async def _seated(
+    test: Callable[[FairQueue], Awaitable[None]], seats: int = 2, queue: int = 3
+) -> None:
+    loop = asyncio.get_running_loop()
+    await test(FairQueue(loop.time, seats=seats, queue=queue))
+
+
+async def test_who_is_alone_is_never_held_up() -> None:
     async def test(seats: FairQueue) -> None:
         for _ in range(100):
             await seats.enter("a")
@@ -35,10 +35,10 @@ def test_who_is_alone_is_never_held_up() -> None:
             seats.leave("a")
         assert len(seats) == 0
 
-    _seated(test)
+    await _seated(test)
 
 
-def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
+async def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
@@ -47,10 +47,10 @@ def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
             await seats.enter("a")
         assert seats.waited == 0
 
-    _seated(test)
+    await _seated(test)
 
 
-def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
+async def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
@@ -75,10 +75,10 @@ def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
         await asyncio.sleep(0.01)
         assert len(seats) == 0
 
-    _seated(test, queue=10)
+    await _seated(test, queue=10)
 
 
-def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind() -> None:
+async def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
@@ -97,10 +97,10 @@ def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind
         await asyncio.sleep(0.01)
         assert len(seats) == 0
 
-    _seated(test)
+    await _seated(test)
 
 
-def test_a_queue_that_is_full_says_when_to_come_back() -> None:
+async def test_a_queue_that_is_full_says_when_to_come_back() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
@@ -116,10 +116,10 @@ def test_a_queue_that_is_full_says_when_to_come_back() -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
         assert seats.waiting == 0
 
-    _seated(test)
+    await _seated(test)
 
 
-def test_when_the_others_are_gone_the_queue_opens() -> None:
+async def test_when_the_others_are_gone_the_queue_opens() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
@@ -130,10 +130,10 @@ def test_when_the_others_are_gone_the_queue_opens() -> None:
         seats.leave("a")
         await asyncio.gather(*waiting)
 
-    _seated(test)
+    await _seated(test)
 
 
-def test_whoever_gives_up_leaves_no_seat_taken() -> None:
+async def test_whoever_gives_up_leaves_no_seat_taken() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
@@ -150,7 +150,7 @@ def test_whoever_gives_up_leaves_no_seat_taken() -> None:
         await asyncio.sleep(0.01)
         assert len(seats) == 0
 
-    _seated(test, seats=1)
+    await _seated(test, seats=1)
 
 
 async def _holds(look: Callable[[], bool]) -> bool:

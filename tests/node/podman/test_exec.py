@@ -14,24 +14,19 @@ pytestmark = NEEDS_PODMAN
 Open = Callable[..., Awaitable[ExecSession]]
 
 
-def in_a_container(place: Path, play: Callable[[Open], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_podman_node(place) as node:
+async def in_a_container(place: Path, play: Callable[[Open], Awaitable[None]]) -> None:
+    async with a_podman_node(place) as node:
 
-            async def open(*command: str, stdin: bool = False, tty: bool = False) -> ExecSession:
-                return await node.agent.open_session(
-                    "default", "p", "", command, stdin=stdin, tty=tty
-                )
+        async def open(*command: str, stdin: bool = False, tty: bool = False) -> ExecSession:
+            return await node.agent.open_session("default", "p", "", command, stdin=stdin, tty=tty)
 
-            pod = script("sleep 60", env=[{"name": "NAME", "value": "value"}])
-            await node.create(with_spec(pod, terminationGracePeriodSeconds=0))
-            await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            await play(open)
-
-    asyncio.run(main())
+        pod = script("sleep 60", env=[{"name": "NAME", "value": "value"}])
+        await node.create(with_spec(pod, terminationGracePeriodSeconds=0))
+        await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        await play(open)
 
 
-def test_streams_and_exit_code_are_those_of_the_command(place: Path) -> None:
+async def test_streams_and_exit_code_are_those_of_the_command(place: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "cat; echo $NAME >&2; exit 3", stdin=True)
         assert session.stdin is not None
@@ -42,10 +37,10 @@ def test_streams_and_exit_code_are_those_of_the_command(place: Path) -> None:
         assert (await session.finished()).code == 3
         await session.close()
 
-    in_a_container(place, play)
+    await in_a_container(place, play)
 
 
-def test_a_terminal_is_one_inside_too_and_knows_its_size(place: Path) -> None:
+async def test_a_terminal_is_one_inside_too_and_knows_its_size(place: Path) -> None:
     async def play(open: Open) -> None:
         wait = 'test -t 0 && until test "$(stty size)" = "33 101"; do sleep 0.05; done; exit 4'
         session = await open("sh", "-c", wait, stdin=True, tty=True)
@@ -56,4 +51,4 @@ def test_a_terminal_is_one_inside_too_and_knows_its_size(place: Path) -> None:
         await output
         await session.close()
 
-    in_a_container(place, play)
+    await in_a_container(place, play)

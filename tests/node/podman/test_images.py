@@ -1,6 +1,5 @@
 """Unavailable images: the Pod waits and reports the reason; it never fails."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -26,26 +25,20 @@ pytestmark = NEEDS_PODMAN
     # Image names contain a pid, and test IDs must be equal in every process.
     ids=["absent", "absent-always", "present-always", "absent-never", "invalid"],
 )
-def test_why_there_is_no_image(
+async def test_why_there_is_no_image(
     place: Path, image: str, policy: str, reason: str, message: str
 ) -> None:
-    async def main() -> None:
-        async with a_podman_node(place) as node:
-            await node.create(in_image("true", image=image, imagePullPolicy=policy))
-            pod = await node.until("p", lambda p: waits_for(p) == reason)
-            assert pod["status"]["phase"] == "Pending"
-            assert message in the_container(pod)["state"]["waiting"]["message"]
-            await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
-            await node.gone("p")
-
-    asyncio.run(main())
+    async with a_podman_node(place) as node:
+        await node.create(in_image("true", image=image, imagePullPolicy=policy))
+        pod = await node.until("p", lambda p: waits_for(p) == reason)
+        assert pod["status"]["phase"] == "Pending"
+        assert message in the_container(pod)["state"]["waiting"]["message"]
+        await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+        await node.gone("p")
 
 
 @pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
-def test_an_image_that_is_there_is_not_pulled(place: Path, policy: str) -> None:
-    async def main() -> None:
-        async with a_podman_node(place) as node:
-            ended = await node.run(in_image("true", imagePullPolicy=policy))
-            assert ended["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+async def test_an_image_that_is_there_is_not_pulled(place: Path, policy: str) -> None:
+    async with a_podman_node(place) as node:
+        ended = await node.run(in_image("true", imagePullPolicy=policy))
+        assert ended["status"]["phase"] == "Succeeded"

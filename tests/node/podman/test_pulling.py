@@ -6,7 +6,9 @@ import pytest
 
 from onejob.node.podman.engine import Answer
 from onejob.node.podman.images import ImageFacts, ImageProblem, Images, back_off_seconds
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
+
+pytestmark = pytest.mark.virtual_time
 
 OK = Answer(0, b'[{"Config":{"User":"app","StopSignal":"SIGINT"}}]', "")
 REFUSED = Answer(125, b"", "Trying to pull x...\nError: no such host\n")
@@ -51,65 +53,51 @@ def images_of(registry: Registry) -> Images:
         ("x@sha256:0", "", True, 0),
     ],
 )
-def test_the_policy_says_when_to_pull(image: str, policy: str, present: bool, pulls: int) -> None:
+async def test_the_policy_says_when_to_pull(
+    image: str, policy: str, present: bool, pulls: int
+) -> None:
     registry = Registry(*([image] if present else []))
-
-    async def main() -> None:
-        facts = await images_of(registry).provide("u", image, policy)
-        assert facts == ImageFacts("app", "SIGINT")
-
-    run_virtual(main())
+    facts = await images_of(registry).provide("u", image, policy)
+    assert facts == ImageFacts("app", "SIGINT")
     assert registry.pulls == pulls
 
 
-def test_many_who_wait_for_an_image_share_one_pull() -> None:
+async def test_many_who_wait_for_an_image_share_one_pull() -> None:
     registry = Registry()
-
-    async def main() -> None:
-        images = images_of(registry)
-        await asyncio.gather(*(images.provide(f"u{n}", "x:1", "Always") for n in range(20)))
-
-    run_virtual(main())
+    images = images_of(registry)
+    await asyncio.gather(*(images.provide(f"u{n}", "x:1", "Always") for n in range(20)))
     assert registry.pulls == 1
 
 
-def test_one_who_gives_up_does_not_end_the_pull_of_others() -> None:
+async def test_one_who_gives_up_does_not_end_the_pull_of_others() -> None:
     registry = Registry()
-
-    async def main() -> None:
-        images = images_of(registry)
-        one = asyncio.create_task(images.provide("u1", "x:1", ""))
-        other = asyncio.create_task(images.provide("u2", "x:1", ""))
-        await asyncio.sleep(0.5)
-        one.cancel()
-        await other
-
-    run_virtual(main())
+    images = images_of(registry)
+    one = asyncio.create_task(images.provide("u1", "x:1", ""))
+    other = asyncio.create_task(images.provide("u2", "x:1", ""))
+    await asyncio.sleep(0.5)
+    one.cancel()
+    await other
     assert registry.pulls == 1
 
 
-def test_after_a_failure_the_pod_backs_off_and_then_tries_again() -> None:
+async def test_after_a_failure_the_pod_backs_off_and_then_tries_again() -> None:
     registry = Registry(reachable=False)
+    images = images_of(registry)
 
-    async def main() -> None:
-        images = images_of(registry)
+    async def reason() -> str:
+        with pytest.raises(ImageProblem) as caught:
+            await images.provide("u", "x:1", "")
+        return f"{caught.value.reason}: {caught.value.message}"
 
-        async def reason() -> str:
-            with pytest.raises(ImageProblem) as caught:
-                await images.provide("u", "x:1", "")
-            return f"{caught.value.reason}: {caught.value.message}"
-
-        assert await reason() == "ErrImagePull: no such host"
-        assert await reason() == 'ImagePullBackOff: Back-off pulling image "x:1"'
-        await asyncio.sleep(10)
-        assert await reason() == "ErrImagePull: no such host"
-        await asyncio.sleep(10)
-        assert (await reason()).startswith("ImagePullBackOff")
-        registry.reachable = True
-        await asyncio.sleep(10)
-        await images.provide("u", "x:1", "")
-
-    run_virtual(main())
+    assert await reason() == "ErrImagePull: no such host"
+    assert await reason() == 'ImagePullBackOff: Back-off pulling image "x:1"'
+    await asyncio.sleep(10)
+    assert await reason() == "ErrImagePull: no such host"
+    await asyncio.sleep(10)
+    assert (await reason()).startswith("ImagePullBackOff")
+    registry.reachable = True
+    await asyncio.sleep(10)
+    await images.provide("u", "x:1", "")
     assert registry.pulls == 3
 
 
@@ -117,38 +105,31 @@ def test_the_back_off_doubles_up_to_five_minutes() -> None:
     assert [back_off_seconds(n) for n in (1, 2, 3, 6, 100)] == [10, 20, 40, 300, 300]
 
 
-def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
+async def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
     registry = Registry("x:1")
-
-    async def main() -> None:
-        images = images_of(registry)
-        await images.provide("u", "x:1", "")
-        registry.present.clear()
-        images.forget_image("x:1")
-        await images.provide("u", "x:1", "")
-
-    run_virtual(main())
+    images = images_of(registry)
+    await images.provide("u", "x:1", "")
+    registry.present.clear()
+    images.forget_image("x:1")
+    await images.provide("u", "x:1", "")
     assert registry.pulls == 1
 
 
 @pytest.mark.parametrize(
     "image", ["-v/:/host", "--privileged", "-", "a b", "a\nb", "a\x1b[2J", "", "@x", "é"]
 )
-def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> None:
+async def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> None:
     class Watchful(Registry):
         async def image(self, name: str) -> Answer:
             raise AssertionError(f"the engine was asked for {name!r}")
 
         pull = image
 
-    async def main() -> None:
-        for policy in ("Always", "IfNotPresent", "Never"):
-            with pytest.raises(ImageProblem) as caught:
-                await images_of(Watchful()).provide("uid", image, policy)
-            assert caught.value.reason == "InvalidImageName"
-            assert "invalid reference format" in caught.value.message
-
-    run_virtual(main())
+    for policy in ("Always", "IfNotPresent", "Never"):
+        with pytest.raises(ImageProblem) as caught:
+            await images_of(Watchful()).provide("uid", image, policy)
+        assert caught.value.reason == "InvalidImageName"
+        assert "invalid reference format" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -156,8 +137,5 @@ def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> Non
     ["busybox", "busybox:1.36", "localhost:5000/a/b_c.d-e:tag", "[::1]:5000/x", "0123abc",
      "registry.example/a@sha256:0123456789abcdef", "docker.io/library/alpine"],
 )  # fmt: skip
-def test_names_of_images_are_passed_on(image: str) -> None:
-    async def main() -> None:
-        await images_of(Registry(image)).provide("uid", image, "IfNotPresent")
-
-    run_virtual(main())
+async def test_names_of_images_are_passed_on(image: str) -> None:
+    await images_of(Registry(image)).provide("uid", image, "IfNotPresent")

@@ -85,54 +85,46 @@ def states_of(place: Path) -> list[str]:
     return engine("inspect", "--format", "{{.State.Status}}", *names).split() if names else []
 
 
-def test_a_container_outlives_a_killed_server_and_is_adopted(place: Path) -> None:
+async def test_a_container_outlives_a_killed_server_and_is_adopted(place: Path) -> None:
     pod = sharing(place, COUNTED + "echo before; " + UNTIL_GO + "echo after; exit 5")
-
-    async def main() -> None:
-        with a_doomed_server(place, pod) as server:
-            await until(lambda: begun(place))
-            server.kill()
-            server.wait()
-        assert states_of(place) == ["running"]
-        async with a_podman_node(place) as node:
-            running = await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            assert the_container(running)["restartCount"] == 0
-            (place / "shared" / "go").touch()
-            ended = await node.finished("p")
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
-            assert await node.output("p") == "before\nafter\n"
-
-    asyncio.run(main())
+    with a_doomed_server(place, pod) as server:
+        await until(lambda: begun(place))
+        server.kill()
+        server.wait()
+    assert states_of(place) == ["running"]
+    async with a_podman_node(place) as node:
+        running = await node.until("p", lambda p: p["status"].get("phase") == "Running")
+        assert the_container(running)["restartCount"] == 0
+        (place / "shared" / "go").touch()
+        ended = await node.finished("p")
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
+        assert await node.output("p") == "before\nafter\n"
     assert starts(place) == 1
 
 
-def test_the_exit_and_the_log_of_a_container_that_ended_unwatched_are_recovered(
+async def test_the_exit_and_the_log_of_a_container_that_ended_unwatched_are_recovered(
     place: Path,
 ) -> None:
     pod = sharing(
         place,
         COUNTED + UNTIL_GO + "echo unheard; echo last words > /dev/termination-log; exit 5",
     )
-
-    async def main() -> None:
-        with a_doomed_server(place, pod) as server:
-            await until(lambda: begun(place))
-            server.kill()
-            server.wait()
-        (place / "shared" / "go").touch()
-        await until(lambda: states_of(place) == ["exited"])
-        async with a_podman_node(place) as node:
-            ended = await node.finished("p")
-            state = the_container(ended)["state"]["terminated"]
-            assert (state["exitCode"], state["message"]) == (5, "last words\n")
-            assert condition(ended, "DisruptionTarget") is None
-            assert await node.output("p") == "unheard\n"
-
-    asyncio.run(main())
+    with a_doomed_server(place, pod) as server:
+        await until(lambda: begun(place))
+        server.kill()
+        server.wait()
+    (place / "shared" / "go").touch()
+    await until(lambda: states_of(place) == ["exited"])
+    async with a_podman_node(place) as node:
+        ended = await node.finished("p")
+        state = the_container(ended)["state"]["terminated"]
+        assert (state["exitCode"], state["message"]) == (5, "last words\n")
+        assert condition(ended, "DisruptionTarget") is None
+        assert await node.output("p") == "unheard\n"
     assert starts(place) == 1
 
 
-def test_a_server_killed_while_the_engine_starts_a_container_does_not_start_another(
+async def test_a_server_killed_while_the_engine_starts_a_container_does_not_start_another(
     place: Path,
 ) -> None:
     slow = place / f"{os.path.basename(ENGINE[0])}-but-slow"
@@ -140,93 +132,72 @@ def test_a_server_killed_while_the_engine_starts_a_container_does_not_start_anot
     slow.write_text(f'#!/bin/sh\n{pause}\nexec {shlex.join(ENGINE)} "$@"\n')
     slow.chmod(0o755)
     pod = sharing(place, COUNTED + "exit 5")
-
-    async def main() -> None:
-        with a_doomed_server(place, pod, engine=str(slow)) as server:
-            await until((place / "asked").exists)
-            server.kill()
-            server.wait()
-        assert containers_of(place) == []
-        async with a_podman_node(place) as node:
-            ended = await node.finished("p")
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
-
-    asyncio.run(main())
+    with a_doomed_server(place, pod, engine=str(slow)) as server:
+        await until((place / "asked").exists)
+        server.kill()
+        server.wait()
+    assert containers_of(place) == []
+    async with a_podman_node(place) as node:
+        ended = await node.finished("p")
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
     assert starts(place) == 1
 
 
-def test_a_container_that_was_made_but_never_started_is_made_anew(place: Path) -> None:
+async def test_a_container_that_was_made_but_never_started_is_made_anew(place: Path) -> None:
     labels = {DATA_DIR: str(place.resolve()), POD_UID: "left", CONTAINER: "c", ATTEMPT: "0"}
     flags = [f"--label={key}={value}" for key, value in labels.items()]
-
-    async def main() -> None:
-        engine("create", "--name", "onejob-left-c-0", *flags, *OPTIONS, IMAGE)
-        async with a_podman_node(place) as node:
-            assert containers_of(place) == []
-            assert (await node.run(in_image()))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    engine("create", "--name", "onejob-left-c-0", *flags, *OPTIONS, IMAGE)
+    async with a_podman_node(place) as node:
+        assert containers_of(place) == []
+        assert (await node.run(in_image()))["status"]["phase"] == "Succeeded"
 
 
-def test_containers_of_pods_that_went_away_meanwhile_are_removed(place: Path) -> None:
-    async def main() -> None:
-        async with a_podman_node(place, end_pods=False) as node:
-            await node.create(sharing(place, COUNTED + "sleep 60"))
-            await until(lambda: begun(place))
-        assert states_of(place) == ["running"]
-        async with an_api(place) as client:
-            await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
-        async with a_podman_node(place):
-            await until(lambda: containers_of(place) == [])
-
-    asyncio.run(main())
+async def test_containers_of_pods_that_went_away_meanwhile_are_removed(place: Path) -> None:
+    async with a_podman_node(place, end_pods=False) as node:
+        await node.create(sharing(place, COUNTED + "sleep 60"))
+        await until(lambda: begun(place))
+    assert states_of(place) == ["running"]
+    async with an_api(place) as client:
+        await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+    async with a_podman_node(place):
+        await until(lambda: containers_of(place) == [])
 
 
-def test_a_container_that_somebody_removed_is_lost_and_never_run_again(place: Path) -> None:
-    async def main() -> None:
-        async with a_podman_node(place) as node:
-            pod = sharing(place, COUNTED + "sleep 60", policy="Always")
-            await node.create(with_spec(pod, terminationGracePeriodSeconds=0))
-            await until(lambda: begun(place))
-            engine("rm", "--force", *containers_of(place))
-            ended = await node.finished("p")
-            assert ended["status"]["phase"] == "Failed"
-            assert (condition(ended, "DisruptionTarget") or {})["reason"] == "TerminationByKubelet"
-
-    asyncio.run(main())
+async def test_a_container_that_somebody_removed_is_lost_and_never_run_again(place: Path) -> None:
+    async with a_podman_node(place) as node:
+        pod = sharing(place, COUNTED + "sleep 60", policy="Always")
+        await node.create(with_spec(pod, terminationGracePeriodSeconds=0))
+        await until(lambda: begun(place))
+        engine("rm", "--force", *containers_of(place))
+        ended = await node.finished("p")
+        assert ended["status"]["phase"] == "Failed"
+        assert (condition(ended, "DisruptionTarget") or {})["reason"] == "TerminationByKubelet"
     assert starts(place) == 1
 
 
-def test_under_run_containers_end_gracefully_when_their_owner_is_killed(place: Path) -> None:
+async def test_under_run_containers_end_gracefully_when_their_owner_is_killed(place: Path) -> None:
     pod = sharing(
         place,
         COUNTED + "trap 'echo bye > /shared/bye; exit 0' TERM; while :; do sleep 0.05; done",
     )
-
-    async def main() -> None:
-        with a_doomed_server(place, pod, "owner") as server:
-            await until(lambda: begun(place))
-            server.kill()
-            server.wait()
-        await until(lambda: containers_of(place) == [])
-
-    asyncio.run(main())
+    with a_doomed_server(place, pod, "owner") as server:
+        await until(lambda: begun(place))
+        server.kill()
+        server.wait()
+    await until(lambda: containers_of(place) == [])
     assert (place / "shared" / "bye").read_text() == "bye\n"
 
 
-def test_a_pod_that_waits_for_its_image_still_waits_after_a_restart(place: Path) -> None:
-    async def main() -> None:
-        async with a_podman_node(place, end_pods=False) as node:
-            await node.create(in_image("true", image=ABSENT))
-            await node.until("p", lambda p: waits_for(p) == "ErrImagePull")
-        async with a_podman_node(place) as node:
-            await node.until("p", lambda p: waits_for(p) == "ErrImagePull")
-            assert (await node.pod("p"))["status"]["phase"] == "Pending"
-            engine("tag", IMAGE, ABSENT)
-            try:
-                ended = await node.finished("p")
-            finally:
-                engine("rmi", ABSENT)
-            assert ended["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+async def test_a_pod_that_waits_for_its_image_still_waits_after_a_restart(place: Path) -> None:
+    async with a_podman_node(place, end_pods=False) as node:
+        await node.create(in_image("true", image=ABSENT))
+        await node.until("p", lambda p: waits_for(p) == "ErrImagePull")
+    async with a_podman_node(place) as node:
+        await node.until("p", lambda p: waits_for(p) == "ErrImagePull")
+        assert (await node.pod("p"))["status"]["phase"] == "Pending"
+        engine("tag", IMAGE, ABSENT)
+        try:
+            ended = await node.finished("p")
+        finally:
+            engine("rmi", ABSENT)
+        assert ended["status"]["phase"] == "Succeeded"

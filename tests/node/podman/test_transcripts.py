@@ -1,6 +1,5 @@
 """Copying of the engine's logs into our own: once and in order, despite rotation and restarts."""
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,12 +14,11 @@ def record(second: int, text: str, tag: str = "F", stream: str = "stdout", zone:
     return f"2026-01-01T10:00:{second:02}.123456789{zone or '+00:00'} {stream} {tag} {text}\n"
 
 
-def logged(path: Path, *, timestamps: bool = False) -> str:
-    async def main() -> bytes:
-        options = LogOptions(timestamps=timestamps)
-        return b"".join([piece async for piece in read_logs(path, options, NOW, lambda: False)])
-
-    return asyncio.run(main()).decode()
+async def logged(path: Path, *, timestamps: bool = False) -> str:
+    options = LogOptions(timestamps=timestamps)
+    return b"".join(
+        [piece async for piece in read_logs(path, options, NOW, lambda: False)]
+    ).decode()
 
 
 def append(path: Path, *records: str) -> None:
@@ -28,7 +26,7 @@ def append(path: Path, *records: str) -> None:
         file.write("".join(records))
 
 
-def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) -> None:
+async def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "logs" / "target"
     transcript = LogFileImport(source, target)
     transcript.catch_up()
@@ -36,19 +34,21 @@ def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) ->
     transcript.catch_up()
     append(source, record(3, "ee"), record(4, ""), record(5, "unfinished", "P"))
     transcript.finish()
-    assert logged(target) == "one\ntwo\nthree\n\nunfinished"
-    assert logged(target, timestamps=True).splitlines()[1] == "2026-01-01T10:00:01.123456790Z two"
+    assert await logged(target) == "one\ntwo\nthree\n\nunfinished"
+    assert (await logged(target, timestamps=True)).splitlines()[
+        1
+    ] == "2026-01-01T10:00:01.123456790Z two"
     assert not source.exists()
 
 
-def test_times_of_other_zones_are_told_in_utc(tmp_path: Path) -> None:
+async def test_times_of_other_zones_are_told_in_utc(tmp_path: Path) -> None:
     append(tmp_path / "source", record(1, "x", zone="+05:30"))
     LogFileImport(tmp_path / "source", tmp_path / "target").finish()
     expected = "2026-01-01T04:30:01.123456789Z x\n"
-    assert logged(tmp_path / "target", timestamps=True) == expected
+    assert await logged(tmp_path / "target", timestamps=True) == expected
 
 
-def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
+async def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     transcript = LogFileImport(source, target)
     whole = record(1, "whole")
@@ -56,10 +56,10 @@ def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) 
     transcript.catch_up()
     append(source, whole[20:])
     transcript.finish()
-    assert logged(target) == "whole\n"
+    assert await logged(target) == "whole\n"
 
 
-def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> None:
+async def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     transcript = LogFileImport(source, target)
     append(source, record(1, "first"))
@@ -69,10 +69,12 @@ def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> N
     append(fresh, record(3, "after"))
     fresh.rename(source)
     transcript.finish()
-    assert logged(target) == "first\nbefore\nafter\n"
+    assert await logged(target) == "first\nbefore\nafter\n"
 
 
-def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(tmp_path: Path) -> None:
+async def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(
+    tmp_path: Path,
+) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     append(source, record(1, "one"), record(2, "two"))
     cut_off = LogFileImport(source, target)
@@ -80,27 +82,27 @@ def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(tmp_pat
     cut_off.close()
     append(source, record(3, "three"))
     LogFileImport(source, target).finish()
-    assert logged(target) == "one\ntwo\nthree\n"
+    assert await logged(target) == "one\ntwo\nthree\n"
 
 
-def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
+async def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
     source = tmp_path / "source"
     append(source, "2026-01-01T10:0\n", "\n", record(2, "good"), "2026-01-01T10:00:03.1 x F no\n")
     LogFileImport(source, tmp_path / "target").finish()
-    assert logged(tmp_path / "target") == "good\n"
+    assert await logged(tmp_path / "target") == "good\n"
 
 
-def test_lines_the_engine_stamped_alike_get_times_of_their_own(tmp_path: Path) -> None:
+async def test_lines_the_engine_stamped_alike_get_times_of_their_own(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     append(source, record(2, "a"), record(2, "b"), record(1, "clock set back"), record(3, "c"))
     LogFileImport(source, target).finish()
-    lines = [line.split(" ", 1) for line in logged(target, timestamps=True).splitlines()]
+    lines = [line.split(" ", 1) for line in (await logged(target, timestamps=True)).splitlines()]
     assert [text for _, text in lines] == ["a", "b", "clock set back", "c"]
     stamps = [stamp for stamp, _ in lines]
     assert sorted(set(stamps)) == stamps
 
 
-def test_a_restart_between_lines_that_the_engine_stamped_alike_loses_and_doubles_none(
+async def test_a_restart_between_lines_that_the_engine_stamped_alike_loses_and_doubles_none(
     tmp_path: Path,
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
@@ -113,4 +115,4 @@ def test_a_restart_between_lines_that_the_engine_stamped_alike_loses_and_doubles
         cut_off = LogFileImport(source, target)
         cut_off.catch_up()
         cut_off.close()
-    assert logged(target) == expected
+    assert await logged(target) == expected
