@@ -19,14 +19,14 @@ gc.callbacks.append(lambda phase, info: looks.append(info["generation"]))
 cpu_seconds = 0.0
 keeps = [[] for _ in range(10_000)]
 
-async def main():
+async def check():
     global cpu_seconds
     own_process.settle(lambda: cpu_seconds)
     assert not any(found is keeps for found in gc.get_objects()), "it would be looked at again"
     looks.clear()
 """
 _END = """
-virtual_time.run_virtual(main())
+virtual_time.run_virtual(check())
 """
 
 
@@ -107,7 +107,7 @@ from onejob import own_process
 looks = []
 gc.callbacks.append(lambda phase, info: looks.append(phase))
 
-async def main():
+async def check():
     own_process.disable_gc_for_startup()
     keeps = [[] for _ in range(200_000)]
     assert not looks
@@ -115,6 +115,6 @@ async def main():
     keeps.extend([] for _ in range(2_000))
     assert looks
 
-asyncio.run(main())
+asyncio.run(check())
 """
     subprocess.run([sys.executable, "-c", program], check=True)

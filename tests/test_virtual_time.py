@@ -50,15 +50,15 @@ async def test_the_clock_moves_with_the_loop() -> None:
 
 
 def test_waiting_for_nothing_is_an_error_rather_than_for_ever() -> None:
-    async def main() -> None:
+    async def wait_for_nothing() -> None:
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(Stuck):
-        run_virtual(main())
+        run_virtual(wait_for_nothing())
 
 
 def test_a_busy_loop_is_stuck_too() -> None:
-    async def main() -> None:
+    async def spin() -> None:
         for _ in range(1_000):
             await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ def test_a_busy_loop_is_stuck_too() -> None:
         pytest.raises(Stuck, match="no time passes: 100 turns"),
         asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(most_turns=100)) as runner,
     ):
-        runner.run(main())
+        runner.run(spin())
 
 
 async def test_virtual_loop_closes_without_waiting_for_the_threads_of_an_executor() -> None:

@@ -159,7 +159,7 @@ def limit():
         return
     sys.exit("threads can still be started")
 
-async def main():
+async def work_at_the_limit():
     await prepare_threads()
     limit()
     print(await asyncio.to_thread(lambda: "worked"))
@@ -168,7 +168,7 @@ async def main():
 
 factory = uvloop.new_event_loop if sys.argv[1] == "uvloop" else asyncio.new_event_loop
 runner = asyncio.Runner(loop_factory=factory)
-runner.run(main())
+runner.run(work_at_the_limit())
 """
 
 

@@ -55,11 +55,11 @@ async def a_service(folder: Path, limits: Limits | None = None) -> AsyncIterator
 def served(folder: Path, test: Callable[[Service], Awaitable[None]], **options: Any) -> None:
     """Run one test with a service, in virtual time."""
 
-    async def main() -> None:
+    async def run() -> None:
         async with a_service(folder, **options) as service:
             await test(service)
 
-    run_virtual(main())
+    run_virtual(run())
 
 
 def a_pod(name: str = "p", **metadata: Any) -> Doc:

@@ -283,14 +283,14 @@ def decided_with_interference(
     async def test(service: Service) -> None:
         await create(service, {"metadata": {"name": "m"}, "data": {"n": "0"}}, CONFIGMAP)
         loop = asyncio.get_running_loop()
-        main = threading.get_ident()
+        serve = threading.get_ident()
 
         async def interfere(number: int) -> None:
             patch = {"data": {"n": str(number)}}
             await service.patch(CONFIGMAP, "default", "m", "merge", patch, PERSON)
 
         def decide(writes: Writes) -> Outcome:
-            assert threading.get_ident() != main
+            assert threading.get_ident() != serve
             stored = writes.store.newest(Key("configmaps", "default", "m"))
             assert stored is not None
             seen.append(int(read(stored.value)["data"]["n"]))
@@ -310,11 +310,11 @@ def decided_with_interference(
         assert stored["data"] == {"n": str(interferences), "mine": "yes"}
         assert stored["metadata"]["resourceVersion"] == str(outcome.revision)
 
-    async def main() -> None:
+    async def serve() -> None:
         async with a_service(folder) as service:
             await test(service)
 
-    asyncio.run(main())
+    asyncio.run(serve())
     return seen, errors[0] if errors else None
 
 

@@ -201,7 +201,7 @@ def test_what_was_there_before_the_quota_and_before_a_restart_counts(tmp_path: P
 
     served(tmp_path, fill)
 
-    async def main() -> None:
+    async def restarted() -> None:
         clock = virtual_clock()
         store = await LogStore.open(tmp_path / "db", clock=clock, committer=LoopCommitter())
         service = Service(store, clock=clock, rng=Random(7), gates=FeatureGates())
@@ -210,7 +210,7 @@ def test_what_was_there_before_the_quota_and_before_a_restart_counts(tmp_path: P
         assert isinstance(await failure(create(service, a_pod("e"), POD)), Forbidden)
         await store.close()
 
-    run_virtual(main())
+    run_virtual(restarted())
 
 
 def _fail_to_write(entry: Entry) -> None:

@@ -16,7 +16,7 @@ TRUSTED = WriteOptions(trusted=True)
 
 
 def with_two_services(folder: Path, test: Callable[[Service, Service], Awaitable[None]]) -> None:
-    async def main() -> None:
+    async def run() -> None:
         clock = virtual_clock()
         first, second = [
             await LogStore.open(folder / name, clock=clock, committer=LoopCommitter())
@@ -34,4 +34,4 @@ def with_two_services(folder: Path, test: Callable[[Service, Service], Awaitable
         for store in (first, second):
             await store.close()
 
-    run_virtual(main())
+    run_virtual(run())

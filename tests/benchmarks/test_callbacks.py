@@ -38,12 +38,12 @@ def _burn() -> None:
 def test_a_callback_is_measured_whoever_starts_it(
     loop: TimedLoop, start: Callable[[TimedLoop], object]
 ) -> None:
-    async def main() -> None:
+    async def run_callback() -> None:
         kept = start(loop)
         await asyncio.sleep(0.01)
         del kept
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_callback())
     assert loop.longest_callback >= _BURNT_SECONDS
 
 
@@ -62,7 +62,7 @@ def test_a_pause_is_what_all_callbacks_of_a_turn_take_and_what_they_wait_for(
 ) -> None:
     pauses = Pauses()
 
-    async def main() -> None:
+    async def run_callbacks() -> None:
         end = loop.create_future()
         watching = loop.create_task(pauses.watch(end))
         await asyncio.sleep(0)
@@ -72,6 +72,6 @@ def test_a_pause_is_what_all_callbacks_of_a_turn_take_and_what_they_wait_for(
         loop.call_soon(end.set_result, None)
         await watching
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_callbacks())
     assert pauses.longest_cpu >= 2 * _BURNT_SECONDS
     assert pauses.longest >= 2.9 * _BURNT_SECONDS

@@ -125,7 +125,7 @@ from pathlib import Path
 from onejob.server import HttpsServer
 from onejob.control_plane import Settings
 
-async def main():
+async def start_and_stop():
     folder = Path(sys.argv[1])
     settings = Settings(data_dir=folder, with_node=False)
     server = await HttpsServer.start(
@@ -133,7 +133,7 @@ async def main():
     )
     await server.stop()
 
-asyncio.run(main())
+asyncio.run(start_and_stop())
 print(json.dumps(sorted(sys.modules)))
 """
 

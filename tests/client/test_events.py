@@ -61,11 +61,11 @@ async def a_reporter(folder: Path) -> AsyncIterator[Reporter]:
 
 
 def reporting(folder: Path, test: Callable[[Reporter], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
+    async def run() -> None:
         async with a_reporter(folder) as reporter:
             await test(reporter)
 
-    run_virtual(main())
+    run_virtual(run())
 
 
 def test_what_is_told_while_others_are_written_does_not_wait(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_a_failure_policy_can_tell_such_pods(tmp_path: Path) -> None:
 
 
 def test_pods_that_start_or_have_no_deadline_are_left_alone(tmp_path: Path) -> None:
-    async def main() -> None:
+    async def started() -> None:
         async with a_plane(tmp_path) as plane:
             await plane.client.write(a_job("5", cpu="1"))
             await asyncio.sleep(100)
@@ -99,7 +99,7 @@ def test_pods_that_start_or_have_no_deadline_are_left_alone(tmp_path: Path) -> N
             (pod,) = await pods(plane)
             assert pod["status"]["phase"] == "Pending"
 
-    run_virtual(main())
+    run_virtual(started())
     run_virtual(without())
 
 

@@ -75,7 +75,7 @@ _FLOODS: dict[str, Callable[[aiohttp.ClientSession], Awaitable[int]]] = {
 
 
 def _flood(kubeconfig: Path, kind: str, connections: int, begun: Any, end: Any, done: Any) -> None:
-    async def main() -> dict[int, int]:
+    async def count_codes() -> dict[int, int]:
         codes: dict[int, int] = {}
 
         async def one(session: aiohttp.ClientSession) -> None:
@@ -91,7 +91,7 @@ def _flood(kubeconfig: Path, kind: str, connections: int, begun: Any, end: Any, 
             await asyncio.gather(*(one(session) for _ in range(connections)))
         return codes
 
-    done.put(asyncio.run(main()))
+    done.put(asyncio.run(count_codes()))
 
 
 async def _measure(user: _User, seconds: float) -> list[float]:

@@ -100,7 +100,7 @@ async def codes(session: aiohttp.ClientSession, user: str, groups: list[str]) ->
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     folder = tmp_path_factory.mktemp("table")
 
-    async def main() -> dict[str, list[int]]:
+    async def ask_all() -> dict[str, list[int]]:
         async with a_server(folder) as requests, asyncio.timeout(300):
             await prepared(requests)
             return {
@@ -108,7 +108,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
                 for name, (user, groups) in TABLE["identities"].items()
             }
 
-    return asyncio.run(main())
+    return asyncio.run(ask_all())
 
 
 def expected(identity: str) -> set[tuple[str, str]]:

@@ -134,7 +134,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, s
     (folder / "policy.yaml").write_text(json.dumps(policy))
     audit = AuditSettings(str(folder / "policy.yaml"), str(folder / "audit.log"))
 
-    async def main() -> list[tuple[int, str]]:
+    async def try_all() -> list[tuple[int, str]]:
         async with a_server(folder, audit=audit) as requests, asyncio.timeout(120):
             tokens = await prepared(requests, folder / "data")
             # They are authenticated, and may do what their roles allow.
@@ -143,7 +143,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[int, s
             assert (await tried(requests, Try("bob", "GET", f"{A}/pods"), tokens["bob"]))[0] == 200
             return [await tried(requests, one, tokens[one.who]) for one in TRIES]
 
-    return asyncio.run(main()), folder / "audit.log"
+    return asyncio.run(try_all()), folder / "audit.log"
 
 
 async def prepared(requests: Requests, data: Path) -> dict[str, str]:

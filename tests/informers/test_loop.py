@@ -7,7 +7,6 @@ import pytest
 
 from onejob.informers.loop import ReportedRetry, Retry, work
 from onejob.informers.workqueue import WorkQueue
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Conflict, InternalError
 
 pytestmark = pytest.mark.virtual_time
@@ -42,10 +41,10 @@ async def test_others_on_the_loop_have_their_turn_between_keys_that_have_nothing
         (ReportedRetry("the target is down"), ["INFO", "INFO"]),
     ],
 )
-def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
+async def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
     error: Exception, levels: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
+    with caplog.at_level(logging.INFO):
         queue: WorkQueue[str] = WorkQueue()
         calls = 0
         done = asyncio.Event()
@@ -61,9 +60,6 @@ def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
         worker = asyncio.create_task(work(queue, reconcile, workers=1, name="job"))
         await done.wait()
         worker.cancel()
-
-    with caplog.at_level(logging.INFO):
-        run_virtual(main())
     found = [record for record in caplog.records if record.name == "onejob.informers.loop"]
     assert [record.levelname for record in found] == levels
     assert "jobs.batch/default/pi will be tried again" in found[0].getMessage()

@@ -97,11 +97,11 @@ async def test_nothing_comes_of_a_key_that_was_dropped() -> None:
 def test_a_delay_that_is_as_good_as_none_can_be_asked_for_twice() -> None:
     """uvloop has no timers for immediate callbacks: the handle that it returns has no `when`."""
 
-    async def main() -> str:
+    async def first() -> str:
         queue: WorkQueue[str] = WorkQueue()
         queue.add_after("a", 0.0001)
         queue.add_after("a", 0.0001)
         return await queue.get()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(main()) == "a"
+        assert runner.run(first()) == "a"

@@ -51,7 +51,7 @@ class Target:
             writer.close()
 
     def run(self, test: "Callable[[Target], Awaitable[None]]") -> None:
-        async def main() -> None:
+        async def serve() -> None:
             server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
             port = server.sockets[0].getsockname()[1]
             credentials = FixedCredential(Credential("Bearer t"))
@@ -71,7 +71,7 @@ class Target:
                 await self.remote.close()
                 server.close()
 
-        asyncio.run(main())
+        asyncio.run(serve())
 
 
 GARBAGE = {

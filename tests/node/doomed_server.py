@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.node.support import a_node, an_api, process_runtime
 
 
-async def main() -> None:
+async def serve() -> None:
     path = Path(sys.argv[1])
     runtime = process_runtime(path, working_dir=path, pods_end_with_server="owner" in sys.argv)
     async with an_api(path) as client, a_node(client, runtime) as node:
@@ -21,4 +21,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve())

@@ -35,13 +35,13 @@ async def test_the_status_of_a_container_that_ended_at_once_is_whole(tmp_path: P
 
 
 def test_pods_run_on_the_loop_of_the_server(tmp_path: Path) -> None:
-    async def main() -> str:
+    async def said() -> str:
         async with a_process_node(tmp_path) as node:
             await node.run(a_pod("echo", "hello"))
             return await node.output("p")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(main()) == "hello\n"
+        assert runner.run(said()) == "hello\n"
 
 
 async def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ SECRET = {
 def output_of(path: Path, pod: Document, **settings: Any) -> str:
     """Run a Pod that must succeed; return its output."""
 
-    async def main() -> str:
+    async def run() -> str:
         async with a_process_node(path, **settings) as node:
             await node.create(CONFIG)
             await node.create(SECRET)
@@ -58,7 +58,7 @@ def output_of(path: Path, pod: Document, **settings: Any) -> str:
             assert ended["status"]["phase"] == "Succeeded", (text, the_container(ended)["state"])
             return text
 
-    return asyncio.run(main())
+    return asyncio.run(run())
 
 
 def mounting(script: str, volume: Document, **mount: Any) -> Document:
@@ -529,14 +529,14 @@ async def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: 
         pytest.param(True, id="forked", marks=needs_namespaces),
     ],
 )
-def test_signals_that_we_were_started_to_ignore_work_in_containers(
+async def test_signals_that_we_were_started_to_ignore_work_in_containers(
     tmp_path: Path, volumes: bool
 ) -> None:
     """As under nohup, or in the background of a shell."""
     ignored = (signal.SIGHUP, signal.SIGUSR1)
     extra: Document = {"volumeMounts": [{"name": "v", "mountPath": "/vol"}]} if volumes else {}
-
-    async def main() -> None:
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in ignored]
+    try:
         async with a_process_node(tmp_path) as node:
             for number in ignored:
                 pod = shell(f"kill -{number:d} $$$$; exit 0", name=f"p{number:d}", **extra)
@@ -544,13 +544,9 @@ def test_signals_that_we_were_started_to_ignore_work_in_containers(
                     pod = with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
                 ended = await node.run(pod)
                 assert the_container(ended)["state"]["terminated"]["exitCode"] == 128 + number
-
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
-    try:
-        asyncio.run(main())
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for handled in before:
+            signal.signal(*handled)
 
 
 def test_without_root_volumes_work_through_a_user_namespace(tmp_path: Path) -> None:

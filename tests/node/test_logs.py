@@ -30,12 +30,12 @@ def written(path: Path, *chunks: bytes, max_bytes: int = 1 << 20, files: int = 5
 
 
 def read(path: Path, **options: object) -> bytes:
-    async def main() -> bytes:
+    async def read_all() -> bytes:
         now = NOON + timedelta(seconds=100)
         pieces = read_logs(path, LogOptions(**options), now, lambda: False)  # type: ignore[arg-type]
         return b"".join([piece async for piece in pieces])
 
-    return run_virtual(main())
+    return run_virtual(read_all())
 
 
 def test_lines_come_back_as_they_were_however_they_were_cut(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_tail_is_the_end_of_the_whole(
 def test_finding_the_tail_of_a_long_log_gives_others_their_turn(tmp_path: Path) -> None:
     path = written(tmp_path, *[b"line\n" * 1000] * 40, max_bytes=1 << 24)
 
-    async def main(**options: object) -> int:
+    async def turns_taken(**options: object) -> int:
         turns = 0
 
         async def count() -> None:
@@ -295,10 +295,10 @@ def test_finding_the_tail_of_a_long_log_gives_others_their_turn(tmp_path: Path) 
 
     blocks = path.stat().st_size // logs._CHUNK_BYTES
     assert blocks > 20
-    assert asyncio.run(main(tail_lines=10**6)) > blocks
-    assert asyncio.run(main(since_time=NOON + timedelta(days=9))) > blocks
+    assert asyncio.run(turns_taken(tail_lines=10**6)) > blocks
+    assert asyncio.run(turns_taken(since_time=NOON + timedelta(days=9))) > blocks
     # From the end: a short tail of a long log reads two blocks at most.
-    assert asyncio.run(main(tail_lines=1)) < 8
+    assert asyncio.run(turns_taken(tail_lines=1)) < 8
 
 
 @pytest.mark.parametrize(

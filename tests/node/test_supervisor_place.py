@@ -50,7 +50,7 @@ async def test_a_server_finds_its_supervisor_though_files_of_it_were_removed(
     assert starts(tmp_path) == 1
 
 
-def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
+async def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
     tmp_path: Path,
 ) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
@@ -58,13 +58,9 @@ def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
     with a_doomed_server(original, shell(WAITS, policy="Always")) as server:
         pid = wait_for(original / "starts")
         shutil.copytree(original, copy, ignore=shutil.ignore_patterns("socket"))
-
-        async def main() -> None:
-            async with a_process_node(copy, working_dir=copy) as node:
-                ended = await node.finished("p")
-                assert condition(ended, "DisruptionTarget") is not None
-
-        asyncio.run(main())
+        async with a_process_node(copy, working_dir=copy) as node:
+            ended = await node.finished("p")
+            assert condition(ended, "DisruptionTarget") is not None
         assert alive(pid)
         assert (copy / "starts").read_text() == (original / "starts").read_text()
         server.kill()
@@ -109,7 +105,7 @@ def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_pa
             on_lost=lost.set,
         )
 
-    async def main(faults: Faults) -> None:
+    async def record_the_exit_late(faults: Faults) -> None:
         lost = asyncio.Event()
         first = client(True, lost)
         await first.connect()
@@ -129,7 +125,7 @@ def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_pa
         await second.close(end=True)
 
     with faulty_supervisors(tmp_path / "faults") as faults:
-        asyncio.run(asyncio.wait_for(main(faults), 30))
+        asyncio.run(asyncio.wait_for(record_the_exit_late(faults), 30))
 
 
 async def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(

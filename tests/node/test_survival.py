@@ -39,7 +39,7 @@ async def test_a_workload_outlives_a_killed_server_and_is_adopted(tmp_path: Path
     assert starts(tmp_path) == 1
 
 
-def test_the_exit_of_a_workload_that_ended_while_no_server_ran_is_recovered(
+async def test_the_exit_of_a_workload_that_ended_while_no_server_ran_is_recovered(
     tmp_path: Path,
 ) -> None:
     pod = shell(COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done; exit 5")
@@ -48,15 +48,11 @@ def test_the_exit_of_a_workload_that_ended_while_no_server_ran_is_recovered(
         server.kill()
         server.wait()
     (tmp_path / "go").touch()
-    asyncio.run(until_dead(pid))
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            ended = await node.finished("p")
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
-            assert condition(ended, "DisruptionTarget") is None
-
-    asyncio.run(main())
+    await until_dead(pid)
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        ended = await node.finished("p")
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
+        assert condition(ended, "DisruptionTarget") is None
     assert starts(tmp_path) == 1
 
 
@@ -70,25 +66,22 @@ def test_under_run_the_workloads_end_gracefully_when_their_owner_is_killed(tmp_p
     assert (tmp_path / "bye").read_text() == "bye\n"
 
 
-def test_if_the_supervisor_is_killed_its_workloads_are_ended_and_failed_as_disrupted(
+async def test_if_the_supervisor_is_killed_its_workloads_are_ended_and_failed_as_disrupted(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            await node.create(shell(COUNTED + "while :; do sleep 0.02; done", policy="Always"))
-            starts = tmp_path / "starts"
-            await node.until("p", lambda _: starts.exists() and starts.read_text())
-            pid = int(starts.read_text())
-            os.kill(_workload_parent(pid), signal.SIGKILL)
-            ended = await node.finished("p")
-            assert ended["status"]["phase"] == "Failed"
-            assert (condition(ended, "DisruptionTarget") or {})["status"] == "True"
-            assert the_container(ended)["state"]["terminated"]["exitCode"] == 137
-            await until_dead(pid)
-            # The node goes on with a new supervisor.
-            assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
-
-    asyncio.run(main())
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        await node.create(shell(COUNTED + "while :; do sleep 0.02; done", policy="Always"))
+        file = tmp_path / "starts"
+        await node.until("p", lambda _: file.exists() and file.read_text())
+        pid = int(file.read_text())
+        os.kill(_workload_parent(pid), signal.SIGKILL)
+        ended = await node.finished("p")
+        assert ended["status"]["phase"] == "Failed"
+        assert (condition(ended, "DisruptionTarget") or {})["status"] == "True"
+        assert the_container(ended)["state"]["terminated"]["exitCode"] == 137
+        await until_dead(pid)
+        # The node goes on with a new supervisor.
+        assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
     assert starts(tmp_path) == 1
 
 
@@ -97,7 +90,7 @@ def _workload_parent(pid: int) -> int:
     return int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
-def test_after_both_were_killed_the_next_server_ends_survivors_and_fails_them(
+async def test_after_both_were_killed_the_next_server_ends_survivors_and_fails_them(
     tmp_path: Path,
 ) -> None:
     pod = shell(COUNTED + "while :; do sleep 0.02; done", policy="Always")
@@ -107,15 +100,11 @@ def test_after_both_were_killed_the_next_server_ends_survivors_and_fails_them(
         server.kill()
         server.wait()
     os.kill(supervisor, signal.SIGKILL)
-
-    async def main() -> None:
-        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            ended = await node.finished("p")
-            assert ended["status"]["phase"] == "Failed"
-            assert (condition(ended, "DisruptionTarget") or {})["reason"] == "TerminationByKubelet"
-
-    asyncio.run(main())
-    asyncio.run(until_dead(pid))
+    async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+        ended = await node.finished("p")
+        assert ended["status"]["phase"] == "Failed"
+        assert (condition(ended, "DisruptionTarget") or {})["reason"] == "TerminationByKubelet"
+    await until_dead(pid)
     assert starts(tmp_path) == 1
 
 

@@ -207,7 +207,7 @@ async def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -
 def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: Path) -> None:
     """uvloop has no timers for immediate callbacks: the handle that it returns has no `when`."""
 
-    async def main() -> None:
+    async def scene() -> None:
         async with (
             an_api(tmp_path) as client,
             a_node(client, SimulatedRuntime(SystemClock()), capacity=ROOM) as node,
@@ -218,4 +218,4 @@ def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: 
                 await node.until(name, lambda pod: condition(pod, "PodScheduled"))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+        runner.run(scene())

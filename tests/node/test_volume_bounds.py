@@ -226,7 +226,7 @@ class Scene:
             await self._news.wait()
 
     def run(self, meanwhile: "Callable[[Scene], Any]") -> None:
-        async def main() -> None:
+        async def play() -> None:
             self.runtime = process_runtime(self.path)
             await self.runtime.start(self.deliver, self.fetch)
             try:
@@ -236,7 +236,7 @@ class Scene:
                 self.go_on.set()
                 await self.runtime.close(end_pods=True)
 
-        asyncio.run(main())
+        asyncio.run(play())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ MOUNTS = [
 ]
 
 
-async def main() -> None:
+async def run_pod() -> None:
     async with a_process_node(Path(sys.argv[1])) as node:
         pod = shell(SCRIPT, volumeMounts=MOUNTS, securityContext={"runAsUser": 7})
         await node.run(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
@@ -21,4 +21,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(run_pod())

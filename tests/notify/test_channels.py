@@ -36,14 +36,14 @@ def a_message(**fields: Any) -> Message:
 
 
 def send(target: Target, message: Message | None = None) -> None:
-    async def main() -> None:
+    async def deliver() -> None:
         channel = channel_to(target, SystemClock())
         try:
             await channel.send(message or a_message())
         finally:
             await channel.close()
 
-    asyncio.run(main())
+    asyncio.run(deliver())
 
 
 def a_webhook(folder: Path, url: str, **settings: Any) -> Target:

@@ -149,7 +149,7 @@ def test_only_the_first_start_of_a_copy_looks_at_all_pages(
     server, elsewhere = tmp_path / "server", tmp_path / "elsewhere"
     server.mkdir()
 
-    async def main() -> None:
+    async def first_start() -> None:
         async with a_store(server / "store.db") as store:
             await write(store, pod("a"), "x")
             if copied:
@@ -157,7 +157,7 @@ def test_only_the_first_start_of_a_copy_looks_at_all_pages(
         if not copied:
             server.rename(elsewhere)
 
-    run_virtual(main())
+    run_virtual(first_start())
     looked: list[Path] = []
 
     def look(connection: apsw.Connection) -> list[str]:

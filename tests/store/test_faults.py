@@ -110,14 +110,14 @@ async def _check(path: Path, journal: list[Entry]) -> None:
 
 
 def _recorded_workload(path: Path, turns: int) -> list[Entry]:
-    async def main() -> list[Entry]:
+    async def record() -> list[Entry]:
         with FaultyDisk() as disk:
             async with a_store(path, limits=BUSY, vfs=disk.name) as store:
                 await _work(store, disk, turns)
                 assert store.compacted > 0
             return disk.journal
 
-    return run_virtual(main())
+    return run_virtual(record())
 
 
 def test_a_sync_comes_between_each_write_and_its_acknowledgement(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from onejob.objects.meta import Key
 from onejob.store.base import Compacted, Stored
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
-from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, delete, names, pod, put, write
 
 pytestmark = pytest.mark.virtual_time
@@ -68,7 +67,7 @@ async def test_a_page_says_how_many_follow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("restart", [False, True], ids=["followed", "rebuilt from the log"])
 @pytest.mark.parametrize("cold", [False, True])
-def test_later_pages_show_the_moment_of_the_first(
+async def test_later_pages_show_the_moment_of_the_first(
     tmp_path: Path, restart: bool, cold: bool
 ) -> None:
     async def change_everything(store: LogStore) -> None:
@@ -82,22 +81,19 @@ def test_later_pages_show_the_moment_of_the_first(
         await write(store, pod("9", "aa"), "new namespace")
         await write(store, pod("2", "a"), "changed twice")
 
-    async def main() -> None:
+    async with a_store(tmp_path / "db") as store:
+        await _fill(store, cold=cold)
+        whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
+        first = store.list("pods", limit=1)
+        if not restart:
+            await change_everything(store)
+            assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
+            assert _walk(store, 9, at=first.revision) == whole
+    if restart:
         async with a_store(tmp_path / "db") as store:
-            await _fill(store, cold=cold)
-            whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
-            first = store.list("pods", limit=1)
-            if not restart:
-                await change_everything(store)
-                assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
-                assert _walk(store, 9, at=first.revision) == whole
-        if restart:
-            async with a_store(tmp_path / "db") as store:
-                await change_everything(store)
-            async with a_store(tmp_path / "db") as store:
-                assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
-
-    run_virtual(main())
+            await change_everything(store)
+        async with a_store(tmp_path / "db") as store:
+            assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
 
 
 async def test_more_paged_lists_than_are_followed_still_show_their_moments(tmp_path: Path) -> None:

@@ -329,17 +329,17 @@ async def test_the_writing_thread_ends_with_the_store(tmp_path: Path) -> None:
 def test_an_idle_store_sets_no_timer(tmp_path: Path) -> None:
     """Otherwise virtual time could not detect a program that waits forever."""
 
-    async def main() -> None:
+    async def wait_for_nothing() -> None:
         async with a_store(tmp_path / "db") as store:
             await write(store, pod("a"), "")
             await asyncio.get_running_loop().create_future()
 
     with pytest.raises(Stuck):
-        run_virtual(main())
+        run_virtual(wait_for_nothing())
 
 
 def test_two_runs_in_virtual_time_leave_the_same_bytes(tmp_path: Path) -> None:
-    async def main(path: Path) -> None:
+    async def workload(path: Path) -> None:
         async with a_store(path, latency_seconds=0.01) as store:
 
             async def writer(number: int) -> None:
@@ -349,8 +349,8 @@ def test_two_runs_in_virtual_time_leave_the_same_bytes(tmp_path: Path) -> None:
             await asyncio.gather(*(writer(number) for number in range(5)))
 
     run: Callable[[Coroutine[Any, Any, None]], None] = run_virtual
-    run(main(tmp_path / "one"))
-    run(main(tmp_path / "two"))
+    run(workload(tmp_path / "one"))
+    run(workload(tmp_path / "two"))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 

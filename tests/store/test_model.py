@@ -194,26 +194,26 @@ class StoreMachine(RuleBasedStateMachine):
     def put(self, key: Key, size: int, cold: bool) -> None:
         expected = self.newest(key)
 
-        async def main() -> None:
+        async def stage() -> None:
             stored = self.store.stage(
                 key, expected, lambda revision: b"%d." % revision * size, cold=cold
             )
             assert stored is not None
             self.note_staged(Event(stored.revision, key, stored.value, 0))
 
-        self.run(main())
+        self.run(stage())
 
     @rule(key=KEYS)
     def delete(self, key: Key) -> None:
         expected = self.newest(key)
 
-        async def main() -> None:
+        async def stage() -> None:
             if expected == 0:
                 return
             assert self.store.stage(key, expected, None) is None
             self.note_staged(Event(self.store.staged_revision, key, None, 0))
 
-        self.run(main())
+        self.run(stage())
 
     def note_staged(self, event: Event) -> None:
         assert event.revision > self.highest, "revisions only grow"
@@ -222,14 +222,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, wrong=st.integers(1, 5), deletes=st.booleans())
     def write_with_a_wrong_revision(self, key: Key, wrong: int, deletes: bool) -> None:
-        async def main() -> None:
+        async def stage() -> None:
             with pytest.raises(RevisionMismatch) as refused:
                 self.store.stage(
                     key, self.newest(key) + wrong, None if deletes else lambda _: b"never"
                 )
             assert refused.value.actual == self.newest(key)
 
-        self.run(main())
+        self.run(stage())
 
     def note_progress(self) -> None:
         """Move the staged writes that are now durable into the model."""
@@ -346,7 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
     def watch(self, resource: str, namespace: str, back: int) -> None:
         after = max(0, self.store.revision - back)
 
-        async def main() -> None:
+        async def start() -> None:
             if after < self.store.compacted:
                 with pytest.raises(Compacted):
                     self.store.watch(resource, namespace, after=after)
@@ -354,14 +354,14 @@ class StoreMachine(RuleBasedStateMachine):
             watch = self.store.watch(resource, namespace, after=after)
             self.watchers.append(Watcher(watch, resource, namespace, after))
 
-        self.run(main())
+        self.run(start())
 
     @precondition(lambda self: self.watchers)
     @rule(which=st.integers(0, 10))
     def follow_a_watch(self, which: int) -> None:
         watcher = self.watchers[which % len(self.watchers)]
 
-        async def main() -> list[Change]:
+        async def changes() -> list[Change]:
             seen: list[Change] = []
             try:
                 while True:
@@ -371,7 +371,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         expected = self.model.changes(watcher.after, watcher.resource, watcher.namespace)
         try:
-            seen = self.run(main())
+            seen = self.run(changes())
         except TooFarBehind:
             slow = len(expected) > LIMITS.watch_changes
             assert slow or watcher.after < self.store.compacted, "dropped without a reason"

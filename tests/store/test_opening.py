@@ -22,22 +22,22 @@ pytestmark = pytest.mark.virtual_time
 
 
 def _open(path: Path) -> None:
-    async def main() -> None:
+    async def open_and_close() -> None:
         async with a_store(path):
             pass
 
-    run_virtual(main())
+    run_virtual(open_and_close())
 
 
 def _filled(path: Path) -> Path:
-    async def main() -> None:
+    async def fill() -> None:
         async with a_store(path) as store:
             for number in range(200):
                 await write(store, pod(f"{number}"), "x" * 500)
             await write(store, pod("0"), "changed")
             await delete(store, pod("1"))
 
-    run_virtual(main())
+    run_virtual(fill())
     return path
 
 
@@ -167,11 +167,11 @@ def test_a_refused_file_can_be_opened_once_it_is_mended(tmp_path: Path) -> None:
             _open(path)
     _edit(path, f"PRAGMA user_version = {len(STEPS)}")
 
-    async def main() -> None:
+    async def reopen() -> None:
         async with a_store(path) as store:
             assert len(names(store)) == 199
 
-    run_virtual(main())
+    run_virtual(reopen())
 
 
 def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path)
     # There is no space for another copy of the log, but enough for the data itself.
     small = Volume(tmp_path, length + 1_500 * KIB)
 
-    async def main() -> None:
+    async def reopen() -> None:
         with small.disk:
             store = await small.open()
             assert os.stat(tmp_path / "db-wal").st_size < length / 4
@@ -123,7 +123,7 @@ def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path)
             await _churn(store, 100)
             await store.close()
 
-    run_virtual(main())
+    run_virtual(reopen())
 
 
 def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path
         if entry.name == "db":
             raise apsw.IOError("no luck")
 
-    async def main() -> None:
+    async def reopen() -> None:
         broken = Volume(tmp_path, 0)
         broken.disk.before = fail
         with broken.disk, pytest.raises(CannotOpen, match="db cannot be opened"):
             await broken.open()
 
     run_virtual(fill())
-    run_virtual(main())
+    run_virtual(reopen())
 
 
 def test_an_empty_database_beside_a_full_log_is_refused_and_left_alone(tmp_path: Path) -> None:

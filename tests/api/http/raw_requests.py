@@ -99,11 +99,11 @@ async def a_server(folder: Path, **settings: Any) -> AsyncIterator[Requests]:
 def with_requests(folder: Path, test: Callable[[Requests], Awaitable[None]]) -> None:
     """Run one test against a whole server."""
 
-    async def main() -> None:
+    async def run() -> None:
         async with a_server(folder) as requests, asyncio.timeout(60):
             await test(requests)
 
-    asyncio.run(main())
+    asyncio.run(run())
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -55,7 +55,7 @@ def connected(request: pytest.FixtureRequest) -> Connected:
     """Run an application behind a listening socket, and a test that talks to it."""
 
     def run(app: App, talk: Talk) -> None:
-        async def main() -> None:
+        async def serve() -> None:
             loop = asyncio.get_running_loop()
             shared = OpenConnections(app, SystemClock())
             server = await loop.create_server(lambda: Connection(shared, loop), "127.0.0.1", 0)
@@ -70,7 +70,7 @@ def connected(request: pytest.FixtureRequest) -> Connected:
             await asyncio.gather(*shared.tasks)
 
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(main())
+            runner.run(serve())
 
     return run
 

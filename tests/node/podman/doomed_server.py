@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.node.podman.support import a_podman_node
 
 
-async def main() -> None:
+async def serve() -> None:
     path, engine = Path(sys.argv[1]), tuple(shlex.split(sys.argv[2]))
     async with a_podman_node(path, engine=engine, pods_end_with_server="owner" in sys.argv) as node:
         await node.create(json.loads(sys.stdin.readline()))
@@ -21,4 +21,4 @@ async def main() -> None:
         await asyncio.Event().wait()
 
 
-asyncio.run(main())
+asyncio.run(serve())
