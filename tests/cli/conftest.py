@@ -34,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     finally:
         server.send_signal(signal.SIGTERM)
         try:
-            assert server.wait(20) == 0
+            assert server.wait(60) == 0
         finally:
             server.stdout.close()
             server.stderr.close()

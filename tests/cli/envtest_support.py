@@ -179,7 +179,7 @@ class Environment:
             process = self._processes[-1]
             assert process.poll() is None, process.communicate()
             try:
-                with urllib.request.urlopen(url, context=anyone, timeout=20) as answer:
+                with urllib.request.urlopen(url, context=anyone, timeout=60) as answer:
                     assert answer.status == 200
                     return
             except urllib.error.HTTPError as error:

@@ -102,7 +102,7 @@ def test_watching_shows_what_changes(finished: CommandLine) -> None:
         if line.startswith("watched") and "Complete" in line:
             break
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     process.communicate()
 
 

@@ -34,7 +34,7 @@ def test_a_start_that_hangs_can_be_stopped(
             assert server.poll() is None, server.communicate()
             time.sleep(0.02)
         server.send_signal(number)
-        server.wait(timeout=20)
+        server.wait(timeout=60)
     except subprocess.TimeoutExpired:
         pytest.fail("the signal was ignored")
     finally:
@@ -54,13 +54,13 @@ def test_whoever_stops_a_server_by_hand_learns_of_pods_that_run_on(onejob: Comma
                 assert follower.stdout.readline() == "up\n"
                 follower.kill()
             server.send_signal(signal.SIGINT)
-            _, errors = server.communicate(timeout=20)
+            _, errors = server.communicate(timeout=60)
         assert "note: 1 Pod runs on: onejob serve goes on with it\n" in errors
         with _serving(onejob) as server:
             assert onejob.run("delete", "job", "long").returncode == 0
             assert onejob.run("wait", "job/long", "--for=delete").returncode == 0
             server.send_signal(signal.SIGINT)
-            _, errors = server.communicate(timeout=20)
+            _, errors = server.communicate(timeout=60)
         assert "runs on" not in errors
     finally:
         end_supervisors(onejob.home)

@@ -28,8 +28,8 @@ def down(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     while "seen" not in watch.stdout.readline():
         assert watch.poll() is None
     server.send_signal(signal.SIGKILL)
-    server.communicate(timeout=20)
-    _, errors = watch.communicate(timeout=20)
+    server.communicate(timeout=60)
+    _, errors = watch.communicate(timeout=60)
     (command_line.home / "watched").write_text(f"{watch.returncode} {errors}")
     return command_line
 

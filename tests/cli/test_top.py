@@ -186,7 +186,7 @@ def test_a_terminal_is_drawn_on_and_given_back(busy: CommandLine) -> None:
         screen.press("m")
         screen.until("sorted by memory")
         screen.press("q")
-        assert screen.process.wait(20) == 0
+        assert screen.process.wait(60) == 0
         assert "\x1b[?1049l" in screen.until(r"1049l")
         assert screen.settings == screen.before
     finally:
@@ -198,7 +198,7 @@ def test_a_signal_gives_the_terminal_back_too(busy: CommandLine) -> None:
     try:
         screen.until("default/busy")
         screen.process.send_signal(signal.SIGTERM)
-        assert screen.process.wait(20) == 130
+        assert screen.process.wait(60) == 130
         screen.until(r"1049l")
         assert screen.settings == screen.before
     finally:

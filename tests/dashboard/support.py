@@ -19,7 +19,7 @@ class Browser:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         self._connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=20, context=context
+            parts.hostname or "", parts.port, timeout=60, context=context
         )
 
     def ask(

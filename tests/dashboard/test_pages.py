@@ -253,7 +253,7 @@ def test_the_queue_quotes_no_config_map_that_one_may_not_read(
     dave = {"Impersonate-User": "dave"}
     try:
         # The result is cached for a moment.
-        for _ in range(100):
+        for _ in range(600):
             if problem := signed_in.ask("GET", path)[1]["problem"]:
                 break
             time.sleep(0.1)

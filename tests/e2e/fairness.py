@@ -145,11 +145,11 @@ def main() -> None:
             _run(place, data, options)
         finally:
             server.terminate()
-            server.wait(10)
+            server.wait(60)
 
 
 def _run(place: Path, data: list[str], options: argparse.Namespace) -> None:
-    for _ in range(200):
+    for _ in range(600):
         if " serves " in (place / "log").read_text():
             break
         time.sleep(0.1)

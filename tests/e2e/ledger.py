@@ -395,7 +395,7 @@ def kill_supervisor(data_dir: Path) -> None:
 
 
 def wait_for_no_supervisor(data_dir: Path) -> None:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while supervisors(data_dir) and time.monotonic() < give_up:
         time.sleep(0.1)
 

@@ -252,7 +252,7 @@ def test_port_forward_reaches_what_the_pod_listens_on(server: Server) -> None:
         assert f"-> {port}" in line
         local = int(line.split(" -> ")[0].rpartition(":")[2])
         for _ in range(3):
-            with socket.create_connection(("127.0.0.1", local), timeout=20) as connection:
+            with socket.create_connection(("127.0.0.1", local), timeout=60) as connection:
                 assert connection.makefile("rb").read() == b"from the pod"
     finally:
         forwarding.kill()

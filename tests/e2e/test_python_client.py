@@ -319,7 +319,7 @@ def test_custom_resources_are_used_through_the_dynamic_client(api: Any) -> None:
     size = {"size": {"type": "integer", "minimum": 1}}
     version = a_version(thing(size), subresources={"status": {}})
     definitions.create(body=a_definition(version))
-    for event in definitions.watch(name="widgets.example.com", timeout=20):
+    for event in definitions.watch(name="widgets.example.com", timeout=60):
         if is_true(event["raw_object"], "Established"):
             break
     widgets = dynamic.resources.get(api_version="example.com/v1", kind="Widget")

@@ -55,7 +55,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=10)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 def make_device() -> None:

@@ -74,7 +74,7 @@ class Victim:
         if certificate is not None:
             context.load_cert_chain(certificate)
         received = b""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as plain:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as plain:
             try:
                 with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
                     connection.sendall(raw)

@@ -149,7 +149,7 @@ def test_a_link_in_a_folder_that_a_namespace_allows_leads_nowhere_else(
     }
     server.kubectl("create", "-f", "-", stdin=json.dumps(pod))
     told = ""
-    for _ in range(300):
+    for _ in range(600):
         told = server.kubectl("get", "events", "-n", name, "-o", "jsonpath={.items[*].message}")
         if told:
             break

@@ -10,7 +10,7 @@ from tests.node.support import NODE, Document
 
 
 async def the_condition(client: LocalClient, kind: str, status: str) -> Document:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 node = json.loads(await client.get(Key(NODES, "", NODE)))

@@ -176,7 +176,7 @@ class Node:
         """Return the Pod once `holds` is true for it. A timeout shows the last state of the Pod."""
         last: Document = {}
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     last = await self.pod(name)
                     if holds(last):
@@ -189,7 +189,7 @@ class Node:
         return await self.until(name, lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
 
     async def gone(self, name: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.pod(name)

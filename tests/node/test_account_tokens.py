@@ -57,7 +57,7 @@ async def a_plane(
 
 
 async def until_there(plane: ControlPlane, key: Key) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while plane.store.get(key) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -166,7 +166,7 @@ async def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path)
         while not runtime._reconnecting:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         runtime.stop(late, 0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await scene.until(late)
     finally:
         await runtime.close(end_pods=True)

@@ -222,7 +222,7 @@ async def test_a_volume_that_became_a_link_is_neither_opened_up_nor_used(
 
 async def told(node: Node, reason: str) -> str:
     """Return the message of the first event with that reason."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             for found, message in await node.events("p"):
                 if found == reason:

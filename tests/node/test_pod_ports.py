@@ -32,7 +32,7 @@ async def listening(node: Node, address: str, name: str = "p") -> int:
     program = PROGRAM.format(address=address)
     await node.create(shell(f"python3 -c '{program}' & wait", name=name))
     await node.until(name, lambda pod: pod["status"].get("phase") == "Running")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         printed = ""
         while "\n" not in printed:
             printed = await node.output(name, follow=True, limit_bytes=6)

@@ -32,7 +32,7 @@ async def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]])
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if holds():
                 return

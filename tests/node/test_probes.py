@@ -53,7 +53,7 @@ async def test_an_answer_that_is_an_error_is_no_readiness(tmp_path: Path) -> Non
         probe = {"httpGet": {"path": "/broken", "port": port}, "periodSeconds": 1}
         await node.create(a_web_server(port, readinessProbe=probe))
         await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any("503" in message for _, message in await node.events("p")):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert not the_container(await node.pod("p"))["ready"]

@@ -66,7 +66,7 @@ async def test_a_running_pod_is_measured_by_its_processes(tmp_path: Path) -> Non
         created = await node.create(shell(f"python3 -c '{program}' | cat"))
         uid = created["metadata"]["uid"]
         await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await node.output("p", follow=True, limit_bytes=2) == "1\n"
         meter = UsageMeter(node.agent.runtime, NODE, SystemClock())
         measured = (await meter.pods())[uid]

@@ -79,7 +79,7 @@ async def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_w
             written = await client.write(Create(SERVICES, namespace, body))
             await plane.informers.services.reached(written.revision)
         await client.write(Create(PODS, "default", msgspec.json.encode(pod)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found = msgspec.json.decode(await client.get(Key(PODS, "default", "p")))
                 if found["status"]["phase"] == "Succeeded":

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.ui import browsers
 
-_SECONDS = 15
+_SECONDS = 60
 
 
 @pytest.fixture(scope="package")

@@ -16,7 +16,7 @@ from tests.ui.demo import a_job
 
 Open = Callable[[str], Page]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 AXE = Path(__file__).resolve().parents[2] / "ui/node_modules/axe-core/axe.min.js"
 

@@ -13,7 +13,7 @@ from tests.ui.demo import a_job, sign_in_address
 
 Open = Callable[[str], Page]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_logs_of_all_pods_are_merged_searched_and_saved(

@@ -22,7 +22,7 @@ from tests.ui.demo import (
 
 Open = Callable[[str], Page]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 # --- signing in -----------------------------------------------------------------------------

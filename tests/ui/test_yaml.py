@@ -12,7 +12,7 @@ from tests.ui.demo import a_job, change
 
 Open = Callable[[str], Page]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

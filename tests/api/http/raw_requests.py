@@ -108,8 +108,8 @@ def with_requests(folder: Path, test: Callable[[Requests], Awaitable[None]]) -> 
 
 async def eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:
     """Wait for a condition that controllers establish; fail after a while."""
-    for _ in range(200):
+    for _ in range(1200):
         if await look():
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{what}: not so after 10 s")
+    raise AssertionError(f"{what}: not so after a minute")

@@ -606,7 +606,7 @@ def test_watches_end_with_their_definition(tmp_path: Path) -> None:
         await asyncio.sleep(0.2)
         await ask.ok("POST", PATH, widget())
         await ask.ok("DELETE", f"{DEFINITIONS}/{NAME}")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             events = await watching
         assert events[0]["type"] == "ADDED"
 

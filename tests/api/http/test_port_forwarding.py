@@ -29,7 +29,7 @@ def forwarding(
     async def run(wire: Wire) -> None:
         await ports.start()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(wire, ports)
         finally:
             await ports.close()

@@ -67,7 +67,7 @@ def a_doomed_server(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - no event for other processes
             await asyncio.sleep(0.02)
 
