@@ -18,6 +18,8 @@ from onejob.wire.errors import NotFound
 from onejob.wire.requests import DeleteOptions, Target
 from tests.upgrade.support import job
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def _plane(folder: Path) -> ControlPlane:
     node = NodeOptions("simulated", "node", {"cpu": "4", "pods": "10"})
@@ -61,7 +63,7 @@ def server(tmp_path: Path) -> tuple[Path, set[Key]]:
     return folder, run_virtual(live())
 
 
-def test_start_recreates_all_own_objects_when_every_document_is_damaged(
+async def test_start_recreates_all_own_objects_when_every_document_is_damaged(
     server: tuple[Path, set[Key]],
 ) -> None:
     folder, own = server
@@ -76,62 +78,50 @@ def test_start_recreates_all_own_objects_when_every_document_is_damaged(
         "leases.coordination.k8s.io",
     }
     _damage(folder)
-
-    async def live() -> None:
-        plane = await _plane(folder)
-        assert own <= _objects(plane)
-        # Damaged objects of users stay where they are, for their owners to restore or delete.
-        assert set(plane.store.damaged) == {Key(JOBS, "default", "pi")}
-        await plane.stop()
-        plane = await _plane(folder)
-        assert own <= _objects(plane)
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await _plane(folder)
+    assert own <= _objects(plane)
+    # Damaged objects of users stay where they are, for their owners to restore or delete.
+    assert set(plane.store.damaged) == {Key(JOBS, "default", "pi")}
+    await plane.stop()
+    plane = await _plane(folder)
+    assert own <= _objects(plane)
+    await plane.stop()
 
 
-def test_delete_answers_not_found_while_a_damaged_object_is_being_deleted(
+async def test_delete_answers_not_found_while_a_damaged_object_is_being_deleted(
     server: tuple[Path, set[Key]],
 ) -> None:
     """Regression: the second of two concurrent deletions ended the server."""
     folder, _ = server
     _damage(folder, "name = 'pi'")
-
-    async def live() -> None:
-        plane = await _plane(folder)
-        service = plane.service
-        target = Target(service.kinds.by_resource[JOBS], "default", "pi")
-        options = DeleteOptions(despite_damage=True)
-        revision = service.writes.delete(target, options).revision
-        with pytest.raises(NotFound):
-            service.writes.delete(target, options)
-        await plane.store.durable(revision)
-        assert not plane.store.damaged
-        assert not plane.failed.done()
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await _plane(folder)
+    service = plane.service
+    target = Target(service.kinds.by_resource[JOBS], "default", "pi")
+    options = DeleteOptions(despite_damage=True)
+    revision = service.writes.delete(target, options).revision
+    with pytest.raises(NotFound):
+        service.writes.delete(target, options)
+    await plane.store.durable(revision)
+    assert not plane.store.damaged
+    assert not plane.failed.done()
+    await plane.stop()
 
 
 @pytest.mark.parametrize(
     ("resource", "name"),
     [("services", "kubernetes"), ("clusterroles.rbac.authorization.k8s.io", "edit")],
 )
-def test_start_recreates_one_damaged_own_object(
+async def test_start_recreates_one_damaged_own_object(
     server: tuple[Path, set[Key]], resource: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, own = server
     _damage(folder, f"resource = '{resource}' AND name = '{name}'")
-
-    async def live() -> None:
-        plane = await _plane(folder)
-        assert own <= _objects(plane)
-        assert not plane.store.damaged
-        (key,) = (key for key in own if (key.resource, key.name) == (resource, name))
-        document = msgspec.json.decode(await plane.client.get(key))
-        assert document["metadata"]["name"] == name
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await _plane(folder)
+    assert own <= _objects(plane)
+    assert not plane.store.damaged
+    (key,) = (key for key in own if (key.resource, key.name) == (resource, name))
+    document = msgspec.json.decode(await plane.client.get(key))
+    assert document["metadata"]["name"] == name
+    await plane.stop()
     assert f"{name} is damaged" in caplog.text
     assert f"{name} was recreated as it is by default" in caplog.text

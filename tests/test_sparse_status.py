@@ -18,12 +18,13 @@ from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.diagnosis.ended import finish_of
 from onejob.objects.job import is_finished
 from onejob.objects.meta import Key
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Invalid
 from onejob.wire.kinds import BY_RESOURCE
 from tests.api.crd.build import a_definition
 from tests.api.protobuf_support import sample
 from tests.server_support import a_plane
+
+pytestmark = pytest.mark.virtual_time
 
 _POD = {"containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}]}
 _TEMPLATE = {"spec": {**_POD, "restartPolicy": "Never"}}
@@ -66,13 +67,12 @@ def sparse_statuses(resource: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("resource", BODIES)
-def test_controllers_work_on_after_sparse_status(
+async def test_controllers_work_on_after_sparse_status(
     resource: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kind = BY_RESOURCE[resource]
     namespace = "default" if kind.namespaced else ""
-
-    async def test() -> None:
+    with caplog.at_level(logging.WARNING):
         async with a_plane(tmp_path) as plane:
             written = 0
             for number, status in enumerate(sparse_statuses(resource)):
@@ -106,9 +106,6 @@ def test_controllers_work_on_after_sparse_status(
             )
             assert after["status"]["succeeded"] == 1
             assert written or resource == "resourcequotas"
-
-    with caplog.at_level(logging.WARNING):
-        run_virtual(test())
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 

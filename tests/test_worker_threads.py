@@ -18,9 +18,11 @@ from onejob.planning.notify.messages import Message
 from onejob.store.base import CannotOpen
 from onejob.store.log import LogStore
 from onejob.testing import OnejobServer
-from onejob.virtual_time import NOON, run_virtual, virtual_clock
+from onejob.virtual_time import NOON, virtual_clock
 from onejob.worker_threads import WorkerThreads, start_daemon
 from tests.store.support import a_store, write
+
+pytestmark = pytest.mark.virtual_time
 
 
 @contextmanager
@@ -93,49 +95,40 @@ def test_server_answers_large_requests_without_further_threads(tmp_path: Path) -
         server.stop()
 
 
-def test_store_opens_with_a_damaged_document_without_threads(
+async def test_store_opens_with_a_damaged_document_without_threads(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The page check, which has a thread of its own, is skipped."""
     key = Key("configmaps", "default", "a")
-
-    async def live() -> None:
+    async with a_store(tmp_path / "db") as store:
+        await write(store, key, "x")
+    connection = apsw.Connection(str(tmp_path / "db"))
+    connection.execute("UPDATE log SET value = x'7b'")
+    connection.close()
+    with no_more_threads():
         async with a_store(tmp_path / "db") as store:
-            await write(store, key, "x")
-        connection = apsw.Connection(str(tmp_path / "db"))
-        connection.execute("UPDATE log SET value = x'7b'")
-        connection.close()
-        with no_more_threads():
-            async with a_store(tmp_path / "db") as store:
-                assert set(store.damaged) == {key}
-
-    run_virtual(live())
+            assert set(store.damaged) == {key}
     assert "are not checked: no thread can be started" in caplog.text
 
 
-def test_store_refuses_to_open_in_one_line_without_a_thread_for_commits(tmp_path: Path) -> None:
-    async def live() -> None:
-        with no_more_threads(), pytest.raises(CannotOpen, match="no thread can be started") as why:
-            await LogStore.open(tmp_path / "db", clock=virtual_clock())
-        assert "\n" not in str(why.value)
-        # No lock was left behind.
-        async with a_store(tmp_path / "db"):
-            pass
+async def test_store_refuses_to_open_in_one_line_without_a_thread_for_commits(
+    tmp_path: Path,
+) -> None:
+    with no_more_threads(), pytest.raises(CannotOpen, match="no thread can be started") as why:
+        await LogStore.open(tmp_path / "db", clock=virtual_clock())
+    assert "\n" not in str(why.value)
+    # No lock was left behind.
+    async with a_store(tmp_path / "db"):
+        pass
 
-    run_virtual(live())
 
-
-def test_mail_is_not_delivered_without_a_thread() -> None:
+async def test_mail_is_not_delivered_without_a_thread() -> None:
     """The mail is sent again later, as after any other failure."""
-
-    async def live() -> None:
-        channel = MailChannel(Email("x", sender="a@example.com", to=("b@example.com",), tls="none"))
-        with no_more_threads(), pytest.raises(NotDelivered, match="no thread can be started"):
-            await channel.send(
-                Message("m1", "failed", "ops", NOON, "text", namespace="default", name="pi")
-            )
-
-    run_virtual(live())
+    channel = MailChannel(Email("x", sender="a@example.com", to=("b@example.com",), tls="none"))
+    with no_more_threads(), pytest.raises(NotDelivered, match="no thread can be started"):
+        await channel.send(
+            Message("m1", "failed", "ops", NOON, "text", namespace="default", name="pi")
+        )
 
 
 #: Stacks are larger than the rest of the address space, so that the kernel refuses threads and

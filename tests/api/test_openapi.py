@@ -50,13 +50,9 @@ def test_documents_are_the_same_every_time() -> None:
     assert OpenApiDocuments(load_schema(), KindRegistry()).root() == DOCUMENTS.root()
 
 
-def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = OpenApiDocuments(load_schema(), KindRegistry())
-
-    async def ask() -> None:
-        await asyncio.gather(documents.prepare(), documents.prepare())
-
-    asyncio.run(ask())
+    await asyncio.gather(documents.prepare(), documents.prepare())
     monkeypatch.setattr(documents, "_group_document", None)
     assert documents.root() == DOCUMENTS.root()
     assert documents.document(BATCH) == DOCUMENTS.document(BATCH)
@@ -77,7 +73,7 @@ def serve(
 
 
 @pytest.mark.parametrize("version", ["v2 JSON", "v2 protobuf", "v3"])
-def test_documents_are_made_while_a_kind_is_removed(version: str) -> None:
+async def test_documents_are_made_while_a_kind_is_removed(version: str) -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
     serve(schema, kinds)
     documents = OpenApiDocuments(schema, kinds)
@@ -89,33 +85,26 @@ def test_documents_are_made_while_a_kind_is_removed(version: str) -> None:
             case _:
                 await documents.version_2(protobuf=version == "v2 protobuf")
 
-    async def test() -> None:
-        asking = asyncio.create_task(ask())
-        # The other thread has begun, which takes a tenth of a second.
-        await asyncio.sleep(0.01)
-        schema.drop(WIDGET.api_version, WIDGET.kind)
-        kinds.remove(WIDGET)
-        await asking
-        assert "apis/example.com/v1" not in json.loads(documents.root())["paths"]
-
-    asyncio.run(test())
+    asking = asyncio.create_task(ask())
+    # The other thread has begun, which takes a tenth of a second.
+    await asyncio.sleep(0.01)
+    schema.drop(WIDGET.api_version, WIDGET.kind)
+    kinds.remove(WIDGET)
+    await asking
+    assert "apis/example.com/v1" not in json.loads(documents.root())["paths"]
 
 
-def test_prepare_ends_while_kinds_keep_changing() -> None:
+async def test_prepare_ends_while_kinds_keep_changing() -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
     documents = OpenApiDocuments(schema, kinds)
-
-    async def test() -> None:
-        preparing = asyncio.create_task(documents.prepare())
-        changes = 0
-        while not preparing.done() and (changes := changes + 1) < 2000:
-            serve(schema, kinds, Kind(f"g{changes}", "v1", "W", "ws", "w", custom=True))
-            # Several changes while the documents are being built.
-            await asyncio.sleep(0.01)
-        assert preparing.done()
-        assert f"apis/g{changes}/v1" in json.loads(documents.root())["paths"]
-
-    asyncio.run(test())
+    preparing = asyncio.create_task(documents.prepare())
+    changes = 0
+    while not preparing.done() and (changes := changes + 1) < 2000:
+        serve(schema, kinds, Kind(f"g{changes}", "v1", "W", "ws", "w", custom=True))
+        # Several changes while the documents are being built.
+        await asyncio.sleep(0.01)
+    assert preparing.done()
+    assert f"apis/g{changes}/v1" in json.loads(documents.root())["paths"]
 
 
 PRESERVE = {"x-kubernetes-preserve-unknown-fields": True}
@@ -251,13 +240,11 @@ def version_2(*, protobuf: bool = False) -> bytes:
 
 
 class TestVersion2:
-    def test_it_is_made_once_however_many_ask(self) -> None:
+    async def test_it_is_made_once_however_many_ask(self) -> None:
         documents = OpenApiDocuments(load_schema(), KindRegistry())
-
-        async def ask() -> list[tuple[bytes, str]]:
-            return await asyncio.gather(*(documents.version_2(protobuf=False) for _ in range(3)))
-
-        first, *others = asyncio.run(ask())
+        first, *others = await asyncio.gather(
+            *(documents.version_2(protobuf=False) for _ in range(3))
+        )
         assert all(other is first for other in others)
 
     def test_every_reference_leads_somewhere(self) -> None:

@@ -15,12 +15,13 @@ from onejob.cli import backups
 from onejob.cli.backups import DATABASE, FORMAT, restore
 from onejob.cli.errors import CommandError
 from onejob.cli.scratch_folders import BACKUP_PREFIX, RESTORE_PREFIX, scratch_folder
-from onejob.virtual_time import run_virtual
 from tests.cli.command_line import ROOT, CommandLine, job_yaml
 from tests.upgrade.support import a_plane, status
 
+pytestmark = pytest.mark.virtual_time
 
-def test_a_backup_of_a_running_server_is_restored_elsewhere(
+
+async def test_a_backup_of_a_running_server_is_restored_elsewhere(
     served: CommandLine, tmp_path: Path
 ) -> None:
     (served.home / "job.yaml").write_text(job_yaml("kept", "true"))
@@ -46,13 +47,9 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
     original = served.data_dir / "server/pki/ca.key"
     assert not (elsewhere / "server/backup.json").exists()
     assert (elsewhere / "server/pki/ca.key").read_bytes() == original.read_bytes()
-
-    async def live() -> None:
-        plane = await a_plane(elsewhere / "server")
-        assert (await status(plane, "kept"))["succeeded"] == 1
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await a_plane(elsewhere / "server")
+    assert (await status(plane, "kept"))["succeeded"] == 1
+    await plane.stop()
 
 
 def test_keys_of_encrypted_secrets_are_never_in_it(served: CommandLine, tmp_path: Path) -> None:

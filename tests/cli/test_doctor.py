@@ -15,6 +15,8 @@ from onejob.virtual_time import run_virtual
 from tests.cli.command_line import CommandLine
 from tests.upgrade.support import a_plane, job
 
+pytestmark = pytest.mark.virtual_time
+
 JOB_COUNT = 40
 
 
@@ -145,7 +147,7 @@ def test_a_changed_byte_that_still_reads_is_noticed(onejob: CommandLine, server:
     assert "problem: jobs.batch/default/job-3: its document" in done.stderr
 
 
-def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
+async def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
     onejob: CommandLine, server: Path
 ) -> None:
     change(server, "UPDATE log SET value = x'7b' WHERE name = 'job-3' AND value IS NOT NULL")
@@ -156,14 +158,10 @@ def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
     assert (server / "onejob.db.damaged-1").read_bytes() == damaged
     assert onejob.run("doctor").returncode == 0
     assert "nothing to repair" in onejob.run("doctor", "--repair").stdout
-
-    async def live() -> None:
-        plane = await a_plane(server)
-        listed = await plane.client.list(Selection(JOBS))
-        assert len(listed.documents) == JOB_COUNT - 1
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await a_plane(server)
+    listed = await plane.client.list(Selection(JOBS))
+    assert len(listed.documents) == JOB_COUNT - 1
+    await plane.stop()
 
 
 def test_doctor_repair_reports_objects_that_cannot_be_named(

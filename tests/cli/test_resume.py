@@ -1,6 +1,5 @@
 """`run --resume` after a kill: no index runs twice at once, nor after it succeeded."""
 
-import asyncio
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,18 +135,16 @@ spec:
     assert "team: a" in shown
 
 
-def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(onejob: CommandLine) -> None:
+async def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(
+    onejob: CommandLine,
+) -> None:
     onejob.data_dir.mkdir(mode=0o700, parents=True)
     now = SystemClock().now()
     folder = create_folder(onejob.data_dir / "runs" / new_run_id(now, "aaaa"))
     job = job_document(CommandJob(("sh", "-c", "echo begun >> ledger"), name="work"), {})
     job["metadata"]["namespace"] = "default"
-
-    async def start_and_leave() -> None:
-        plane = await ControlPlane.start(Settings(folder.path))
-        await plane.stop()
-
-    asyncio.run(start_and_leave())
+    plane = await ControlPlane.start(Settings(folder.path))
+    await plane.stop()
     folder.keep_plan([job])
     folder.record(Run(folder.path.name, now, (RunJob("default", "work"),)))
     folder.release()

@@ -96,17 +96,13 @@ def test_a_run_says_how_it_ended(tmp_path: Path) -> None:
     assert (blocked.word, blocked.cause) == ("Blocked", "no such Secret")
 
 
-def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_path: Path) -> None:
+async def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     folder.record(Run("run", NOON))
-
-    async def live_for_a_moment() -> None:
-        alive = asyncio.ensure_future(folder.heartbeat())
-        await asyncio.sleep(0)
-        alive.cancel()
-
     os.utime(folder.path / "run.lock", (0, 0))
-    asyncio.run(live_for_a_moment())
+    alive = asyncio.ensure_future(folder.heartbeat())
+    await asyncio.sleep(0)
+    alive.cancel()
     folder.release()
     end = run_end(folder.path)
     assert end is not None

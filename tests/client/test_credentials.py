@@ -53,52 +53,40 @@ def runs(directory: Path) -> int:
     return len((directory / "runs").read_text())
 
 
-def test_a_plugin_runs_once_for_many(tmp_path: Path) -> None:
-    async def test() -> None:
-        source = ExecPlugin(plugin(tmp_path, {"token": "t{n}"}), HandClock())
-        found = await asyncio.gather(*(source.current() for _ in range(10)))
-        assert {credential.authorization for credential in found} == {"Bearer t1"}
-        assert (await source.current()).authorization == "Bearer t1"
-
-    asyncio.run(test())
+async def test_a_plugin_runs_once_for_many(tmp_path: Path) -> None:
+    source = ExecPlugin(plugin(tmp_path, {"token": "t{n}"}), HandClock())
+    found = await asyncio.gather(*(source.current() for _ in range(10)))
+    assert {credential.authorization for credential in found} == {"Bearer t1"}
+    assert (await source.current()).authorization == "Bearer t1"
     assert runs(tmp_path) == 1
     info = json.loads((tmp_path / "info").read_text())
     assert info == {"kind": "ExecCredential", "apiVersion": V1, "spec": {"interactive": False}}
 
 
-def test_a_credential_is_renewed_before_it_expires(tmp_path: Path) -> None:
+async def test_a_credential_is_renewed_before_it_expires(tmp_path: Path) -> None:
     status = {"token": "t{n}", "expirationTimestamp": "2026-01-01T12:10:00Z"}
-
-    async def test() -> None:
-        clock = HandClock()
-        source = ExecPlugin(plugin(tmp_path, status), clock)
-        assert (await source.current()).authorization == "Bearer t1"
-        clock.seconds = 9 * 60 - 1
-        assert (await source.current()).authorization == "Bearer t1"
-        clock.seconds = 9 * 60
-        assert (await source.current()).authorization == "Bearer t2"
-
-    asyncio.run(test())
+    clock = HandClock()
+    source = ExecPlugin(plugin(tmp_path, status), clock)
+    assert (await source.current()).authorization == "Bearer t1"
+    clock.seconds = 9 * 60 - 1
+    assert (await source.current()).authorization == "Bearer t1"
+    clock.seconds = 9 * 60
+    assert (await source.current()).authorization == "Bearer t2"
 
 
-def test_many_refusals_of_one_credential_renew_it_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        source = ExecPlugin(plugin(tmp_path, {"token": "t{n}"}), HandClock())
-        refused = await source.current()
-        found = await asyncio.gather(*(source.renewed(refused) for _ in range(5)))
-        assert [c.authorization for c in found if c] == ["Bearer t2"] * 5
-
-    asyncio.run(test())
+async def test_many_refusals_of_one_credential_renew_it_once(tmp_path: Path) -> None:
+    source = ExecPlugin(plugin(tmp_path, {"token": "t{n}"}), HandClock())
+    refused = await source.current()
+    found = await asyncio.gather(*(source.renewed(refused) for _ in range(5)))
+    assert [c.authorization for c in found if c] == ["Bearer t2"] * 5
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
+async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": "CERT", "clientKeyData": "KEY"}
-
-    async def test() -> Credential:
-        return await ExecPlugin(plugin(tmp_path, status), HandClock()).current()
-
-    assert asyncio.run(test()) == Credential("", b"CERT", b"KEY")
+    assert await ExecPlugin(plugin(tmp_path, status), HandClock()).current() == Credential(
+        "", b"CERT", b"KEY"
+    )
 
 
 def test_a_plugin_is_told_about_the_cluster_if_it_asks(tmp_path: Path) -> None:
@@ -132,34 +120,28 @@ def test_a_plugin_that_fails_says_how(command: PluginCommand, message: str) -> N
         asyncio.run(ExecPlugin(command, HandClock()).current())
 
 
-def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
-    async def test() -> None:
-        path, clock = tmp_path / "token", HandClock()
-        path.write_text("one")
-        source = CredentialFiles(clock, token=path)
-        first = await source.current()
-        path.write_text("two")
-        assert await source.current() == first
-        clock.seconds = 60
-        assert (await source.current()).authorization == "Bearer two"
-
-    asyncio.run(test())
+async def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
+    path, clock = tmp_path / "token", HandClock()
+    path.write_text("one")
+    source = CredentialFiles(clock, token=path)
+    first = await source.current()
+    path.write_text("two")
+    assert await source.current() == first
+    clock.seconds = 60
+    assert (await source.current()).authorization == "Bearer two"
 
 
-def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        path = tmp_path / "token"
-        path.write_text("one")
-        source = CredentialFiles(HandClock(), token=path)
-        refused = await source.current()
-        assert await source.renewed(refused) is None
-        path.write_text("two")
-        assert await source.renewed(refused) == Credential("Bearer two")
-        path.unlink()
-        with pytest.raises(Unauthorized):
-            await source.renewed(refused)
-
-    asyncio.run(test())
+async def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    source = CredentialFiles(HandClock(), token=path)
+    refused = await source.current()
+    assert await source.renewed(refused) is None
+    path.write_text("two")
+    assert await source.renewed(refused) == Credential("Bearer two")
+    path.unlink()
+    with pytest.raises(Unauthorized):
+        await source.renewed(refused)
 
 
 async def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:

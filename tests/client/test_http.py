@@ -32,7 +32,7 @@ class Renewable:
         return await self.current()
 
 
-def test_a_refused_credential_is_renewed_and_the_request_sent_again() -> None:
+async def test_a_refused_credential_is_renewed_and_the_request_sent_again() -> None:
     seen: list[str] = []
 
     async def handler(head: str, writer: asyncio.StreamWriter) -> None:
@@ -41,44 +41,35 @@ def test_a_refused_credential_is_renewed_and_the_request_sent_again() -> None:
         good = token.endswith("Bearer 1")
         writer.write(answer(200, b"{}") if good else answer(401, status(401, "Unauthorized")))
 
-    async def test() -> None:
-        async with talking_to(handler, Renewable()) as client:
-            assert await client.get(JOB) == b"{}"
-
-    asyncio.run(test())
+    async with talking_to(handler, Renewable()) as client:
+        assert await client.get(JOB) == b"{}"
     assert seen == ["Authorization: Bearer 0", "Authorization: Bearer 1"]
 
 
-def test_a_credential_is_renewed_once_only() -> None:
+async def test_a_credential_is_renewed_once_only() -> None:
     source = Renewable()
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(401, status(401, "Unauthorized")))
 
-    async def test() -> None:
-        async with talking_to(handler, source) as client:
-            with pytest.raises(Unauthorized):
-                await client.get(JOB)
-
-    asyncio.run(test())
+    async with talking_to(handler, source) as client:
+        with pytest.raises(Unauthorized):
+            await client.get(JOB)
     assert source.renewals == 1
 
 
-def test_a_busy_server_is_asked_again_when_it_says_so() -> None:
+async def test_a_busy_server_is_asked_again_when_it_says_so() -> None:
     answers = [answer(429, b"slow down", "retry-after: 0"), answer(200, b"{}")]
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answers.pop(0))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            await client.write(Patch(JOB, b"{}"))
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        await client.write(Patch(JOB, b"{}"))
     assert answers == []
 
 
-def test_a_busy_server_is_not_asked_for_ever() -> None:
+async def test_a_busy_server_is_not_asked_for_ever() -> None:
     count = 0
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
@@ -86,13 +77,10 @@ def test_a_busy_server_is_not_asked_for_ever() -> None:
         count += 1
         writer.write(answer(429, status(429, "TooManyRequests"), "retry-after: 0"))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            with pytest.raises(ApiError) as raised:
-                await client.write(Delete(JOB))
-            assert raised.value.code == 429
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        with pytest.raises(ApiError) as raised:
+            await client.write(Delete(JOB))
+        assert raised.value.code == 429
     assert count == 5
 
 
@@ -104,55 +92,48 @@ def test_a_busy_server_is_not_asked_for_ever() -> None:
         (500, b"[1]", "the server answered with HTTP status 500"),
     ],
 )
-def test_answers_that_are_no_status_are_still_errors(code: int, body: bytes, message: str) -> None:
+async def test_answers_that_are_no_status_are_still_errors(
+    code: int, body: bytes, message: str
+) -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(code, body))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            with pytest.raises(ApiError) as raised:
-                await client.get(JOB)
-            assert (raised.value.code, raised.value.message) == (code, message)
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        with pytest.raises(ApiError) as raised:
+            await client.get(JOB)
+        assert (raised.value.code, raised.value.message) == (code, message)
 
 
-def test_a_success_that_is_no_document_is_an_error_too() -> None:
+async def test_a_success_that_is_no_document_is_an_error_too() -> None:
     async def handler(head: str, writer: asyncio.StreamWriter) -> None:
         page = b"<html>please log in</html>\n"
         writer.write(chunked(page) + b"0\r\n\r\n" if "watch" in head else answer(200, page))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            with pytest.raises(Unreachable, match="not the answer of an API server"):
-                await client.list(Selection("jobs.batch"))
-            with pytest.raises(Unreachable):
-                await client.write(Delete(JOB))
-            with pytest.raises(Unreachable):
-                await watch_all(client)
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        with pytest.raises(Unreachable, match="not the answer of an API server"):
+            await client.list(Selection("jobs.batch"))
+        with pytest.raises(Unreachable):
+            await client.write(Delete(JOB))
+        with pytest.raises(Unreachable):
+            await watch_all(client)
 
 
-def test_no_answer_is_an_api_error() -> None:
+async def test_no_answer_is_an_api_error() -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            with pytest.raises(Unreachable):
-                await client.write(Patch(JOB, b"{}"))
-            results = await client.write_many([Patch(JOB, b"{}"), Delete(JOB)])
-            assert [type(result) for result in results] == [Unreachable, Unreachable]
-        nobody = HttpClient(Connection("http://127.0.0.1:1", ANYONE), rng=Random(1))
+    async with talking_to(handler) as client:
         with pytest.raises(Unreachable):
-            await nobody.get(JOB)
-        await nobody.close()
+            await client.write(Patch(JOB, b"{}"))
+        results = await client.write_many([Patch(JOB, b"{}"), Delete(JOB)])
+        assert [type(result) for result in results] == [Unreachable, Unreachable]
+    nobody = HttpClient(Connection("http://127.0.0.1:1", ANYONE), rng=Random(1))
+    with pytest.raises(Unreachable):
+        await nobody.get(JOB)
+    await nobody.close()
 
-    asyncio.run(test())
 
-
-def test_writes_of_one_object_wait_for_each_other_and_for_no_other() -> None:
+async def test_writes_of_one_object_wait_for_each_other_and_for_no_other() -> None:
     under_way: list[str] = []
     most = {"of one": 0, "of all": 0}
 
@@ -166,15 +147,12 @@ def test_writes_of_one_object_wait_for_each_other_and_for_no_other() -> None:
         body = json.dumps({"metadata": {"name": "a", "resourceVersion": "7"}}).encode()
         writer.write(answer(200, body))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            names = ("a", "b", "c") * 4
-            results = await client.write_many(
-                [Patch(Key("jobs.batch", "ns", name), b"{}") for name in names]
-            )
-            assert all(isinstance(result, Written) for result in results)
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        names = ("a", "b", "c") * 4
+        results = await client.write_many(
+            [Patch(Key("jobs.batch", "ns", name), b"{}") for name in names]
+        )
+        assert all(isinstance(result, Written) for result in results)
     assert most == {"of one": 1, "of all": 3}
 
 
@@ -197,7 +175,7 @@ def chunked(*pieces: bytes) -> bytes:
     return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
 
 
-def test_events_may_be_cut_anywhere() -> None:
+async def test_events_may_be_cut_anywhere() -> None:
     lines = event("ADDED", metadata=META) + event("MODIFIED", metadata={**META, "name": "b"})
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
@@ -207,33 +185,29 @@ def test_events_may_be_cut_anywhere() -> None:
             await asyncio.sleep(0)
         writer.write(b"0\r\n\r\n")
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            found = await watch_all(client)
-        assert [(e.type, e.key.name, e.revision) for e in found] == [
-            ("ADDED", "a", 5),
-            ("MODIFIED", "b", 5),
-        ]
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        found = await watch_all(client)
+    assert [(e.type, e.key.name, e.revision) for e in found] == [
+        ("ADDED", "a", 5),
+        ("MODIFIED", "b", 5),
+    ]
 
 
-def test_a_lost_connection_ends_a_watch_normally() -> None:
+async def test_a_lost_connection_ends_a_watch_normally() -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(chunked(event("ADDED", metadata=META) + b'{"type":"MOD'))
         await writer.drain()
         writer.close()
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            assert [e.type for e in await watch_all(client)] == ["ADDED"]
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        assert [e.type for e in await watch_all(client)] == ["ADDED"]
 
 
 @pytest.mark.parametrize("reason", ["Expired", "Gone"])
 @pytest.mark.parametrize("in_stream", [True, False])
-def test_history_that_is_gone_is_expired_however_it_is_said(reason: str, in_stream: bool) -> None:
+async def test_history_that_is_gone_is_expired_however_it_is_said(
+    reason: str, in_stream: bool
+) -> None:
     gone = status(410, reason)
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
@@ -242,23 +216,17 @@ def test_history_that_is_gone_is_expired_however_it_is_said(reason: str, in_stre
         stream = chunked(bookmark + line) + b"0\r\n\r\n"
         writer.write(stream if in_stream else answer(410, gone))
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            with pytest.raises(Expired):
-                await watch_all(client)
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        with pytest.raises(Expired):
+            await watch_all(client)
 
 
-def test_bookmarks_carry_only_their_revision() -> None:
+async def test_bookmarks_carry_only_their_revision() -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(chunked(event("BOOKMARK", metadata={"resourceVersion": "9"})) + b"0\r\n\r\n")
 
-    async def test() -> None:
-        async with talking_to(handler) as client:
-            assert await watch_all(client) == [WatchEvent("BOOKMARK", Key("", "", ""), 9, b"")]
-
-    asyncio.run(test())
+    async with talking_to(handler) as client:
+        assert await watch_all(client) == [WatchEvent("BOOKMARK", Key("", "", ""), 9, b"")]
 
 
 class Fence:
@@ -275,57 +243,48 @@ class Fence:
         return self._seconds
 
 
-def test_every_write_needs_a_permit_and_no_reading_does() -> None:
+async def test_every_write_needs_a_permit_and_no_reading_does() -> None:
     seen: list[str] = []
 
     async def handler(head: str, writer: asyncio.StreamWriter) -> None:
         seen.append(head.split()[0])
         writer.write(answer(200, b"{}"))
 
-    async def test() -> None:
-        async with talking_to(handler, permit=Fence(2)) as client:
-            results = await client.write_many([Patch(JOB, b"{}")] * 3)
-            assert [type(result) for result in results] == [Written, Written, Conflict]
-            with pytest.raises(Conflict, match="no longer ours"):
-                await client.write(Create("pods", "ns", b'{"metadata":{"generateName":"a-"}}'))
-            await client.get(JOB)
-
-    asyncio.run(test())
+    async with talking_to(handler, permit=Fence(2)) as client:
+        results = await client.write_many([Patch(JOB, b"{}")] * 3)
+        assert [type(result) for result in results] == [Written, Written, Conflict]
+        with pytest.raises(Conflict, match="no longer ours"):
+            await client.write(Create("pods", "ns", b'{"metadata":{"generateName":"a-"}}'))
+        await client.get(JOB)
     assert seen == ["PATCH", "PATCH", "GET"]
 
 
-def test_a_busy_server_does_not_make_a_write_outlive_its_permit() -> None:
+async def test_a_busy_server_does_not_make_a_write_outlive_its_permit() -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(429, status(429, "TooManyRequests"), "retry-after: 0"))
 
-    async def test() -> None:
-        async with talking_to(handler, permit=Fence(3)) as client:
-            with pytest.raises(Conflict, match="no longer ours"):
-                await client.write(Patch(JOB, b"{}"))
-
-    asyncio.run(test())
+    async with talking_to(handler, permit=Fence(3)) as client:
+        with pytest.raises(Conflict, match="no longer ours"):
+            await client.write(Patch(JOB, b"{}"))
 
 
-def test_a_write_takes_no_longer_than_its_permit() -> None:
-    async def test() -> None:
-        given_up, closed = asyncio.Event(), asyncio.Event()
+async def test_a_write_takes_no_longer_than_its_permit() -> None:
+    given_up, closed = asyncio.Event(), asyncio.Event()
 
-        async def handler(_: str, writer: asyncio.StreamWriter) -> None:
-            await given_up.wait()
-            writer.close()
-            closed.set()
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        await given_up.wait()
+        writer.close()
+        closed.set()
 
-        async with talking_to(handler, permit=Fence(1, seconds=0.05)) as client:
-            with pytest.raises(Unreachable):
-                await client.write(Patch(JOB, b"{}"))
-            await client.no_writes()
-            given_up.set()
-            await closed.wait()
-
-    asyncio.run(test())
+    async with talking_to(handler, permit=Fence(1, seconds=0.05)) as client:
+        with pytest.raises(Unreachable):
+            await client.write(Patch(JOB, b"{}"))
+        await client.no_writes()
+        given_up.set()
+        await closed.wait()
 
 
-def test_requests_wait_for_their_turn() -> None:
+async def test_requests_wait_for_their_turn() -> None:
     turns: list[int] = []
 
     class Pace:
@@ -335,13 +294,10 @@ def test_requests_wait_for_their_turn() -> None:
     async def handler(head: str, writer: asyncio.StreamWriter) -> None:
         writer.write(chunked() + b"0\r\n\r\n" if "watch" in head else answer(200, b"{}"))
 
-    async def test() -> None:
-        async with talking_to(handler, pace=Pace()) as client:
-            await client.get(JOB)
-            await client.write_many([Patch(JOB, b"{}")] * 3)
-            assert await watch_all(client) == []
-
-    asyncio.run(test())
+    async with talking_to(handler, pace=Pace()) as client:
+        await client.get(JOB)
+        await client.write_many([Patch(JOB, b"{}")] * 3)
+        assert await watch_all(client) == []
     assert turns == [1, 3, 3, 3, 1]
 
 
@@ -363,7 +319,7 @@ class SlowSource:
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_a_permit_counts_when_a_write_is_sent_not_when_a_credential_is_asked_for(
+async def test_a_permit_counts_when_a_write_is_sent_not_when_a_credential_is_asked_for(
     stale: bool,
 ) -> None:
     fence = Fence(5)
@@ -373,10 +329,7 @@ def test_a_permit_counts_when_a_write_is_sent_not_when_a_credential_is_asked_for
         seen.append(head.split()[0])
         writer.write(answer(401, status(401, "Unauthorized")))
 
-    async def test() -> None:
-        async with talking_to(handler, SlowSource(fence, stale=stale), permit=fence) as client:
-            with pytest.raises(Conflict, match="no longer ours"):
-                await client.write(Patch(JOB, b"{}"))
-
-    asyncio.run(test())
+    async with talking_to(handler, SlowSource(fence, stale=stale), permit=fence) as client:
+        with pytest.raises(Conflict, match="no longer ours"):
+            await client.write(Patch(JOB, b"{}"))
     assert len(seen) == int(stale)

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from onejob.client.pacing import RateLimit, Trouble, Unlimited, rate_limit, retry_delay
-from onejob.virtual_time import run_virtual
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def times(limit: RateLimit, requests: int, batch: int = 1) -> list[float]:
@@ -20,69 +21,54 @@ async def times(limit: RateLimit, requests: int, batch: int = 1) -> list[float]:
     return sorted(await asyncio.gather(*(one() for _ in range(requests))))
 
 
-def test_a_burst_goes_at_once_and_the_rest_by_the_rate() -> None:
-    async def test() -> None:
-        sent = await times(RateLimit(50, 100), 200)
-        assert sent[:100] == [0.0] * 100
-        assert sent[100:] == pytest.approx([0.02 * n for n in range(1, 101)])
-
-    run_virtual(test())
+async def test_a_burst_goes_at_once_and_the_rest_by_the_rate() -> None:
+    sent = await times(RateLimit(50, 100), 200)
+    assert sent[:100] == [0.0] * 100
+    assert sent[100:] == pytest.approx([0.02 * n for n in range(1, 101)])
 
 
-def test_an_idle_time_fills_the_burst_and_no_more() -> None:
-    async def test() -> None:
-        limit = RateLimit(10, 5)
-        await times(limit, 5)
-        await asyncio.sleep(1000)
-        sent = [at - 1000 for at in await times(limit, 6)]
-        assert sent == pytest.approx([0.0] * 5 + [0.1])
-
-    run_virtual(test())
+async def test_an_idle_time_fills_the_burst_and_no_more() -> None:
+    limit = RateLimit(10, 5)
+    await times(limit, 5)
+    await asyncio.sleep(1000)
+    sent = [at - 1000 for at in await times(limit, 6)]
+    assert sent == pytest.approx([0.0] * 5 + [0.1])
 
 
-def test_a_small_batch_goes_before_a_giant_one() -> None:
-    async def test() -> None:
-        limit = RateLimit(10, 1)
-        giant = asyncio.create_task(times(limit, 100, batch=100))
-        await asyncio.sleep(1)
-        small = await times(limit, 2, batch=2)
-        assert small == pytest.approx([1.1, 1.2], abs=0.11)
-        assert (await giant)[-1] == pytest.approx(10.1, abs=0.11)
-
-    run_virtual(test())
+async def test_a_small_batch_goes_before_a_giant_one() -> None:
+    limit = RateLimit(10, 1)
+    giant = asyncio.create_task(times(limit, 100, batch=100))
+    await asyncio.sleep(1)
+    small = await times(limit, 2, batch=2)
+    assert small == pytest.approx([1.1, 1.2], abs=0.11)
+    assert (await giant)[-1] == pytest.approx(10.1, abs=0.11)
 
 
-def test_a_giant_batch_is_not_starved_by_small_ones() -> None:
-    async def test() -> None:
-        limit = RateLimit(10, 1)
+async def test_a_giant_batch_is_not_starved_by_small_ones() -> None:
+    limit = RateLimit(10, 1)
 
-        async def small_ones() -> None:
-            while True:
-                await limit.turn(1)
+    async def small_ones() -> None:
+        while True:
+            await limit.turn(1)
 
-        swarm = [asyncio.create_task(small_ones()) for _ in range(3)]
-        done = await times(limit, 20, batch=20)
-        # Of the small ones, only the ones that arrive within its own two seconds overtake it.
-        assert done[-1] < 2 * 20 / 10 + 20 * 3 / 10
-        for task in swarm:
-            task.cancel()
-        await asyncio.gather(*swarm, return_exceptions=True)
-
-    run_virtual(test())
+    swarm = [asyncio.create_task(small_ones()) for _ in range(3)]
+    done = await times(limit, 20, batch=20)
+    # Of the small ones, only the ones that arrive within its own two seconds overtake it.
+    assert done[-1] < 2 * 20 / 10 + 20 * 3 / 10
+    for task in swarm:
+        task.cancel()
+    await asyncio.gather(*swarm, return_exceptions=True)
 
 
-def test_a_turn_that_nobody_waits_for_is_passed_on() -> None:
-    async def test() -> None:
-        limit = RateLimit(1, 1)
-        await limit.turn(1)
-        gone = [asyncio.create_task(limit.turn(1)) for _ in range(3)]
-        last = asyncio.create_task(times(limit, 1))
-        await asyncio.sleep(0.5)
-        for task in gone:
-            task.cancel()
-        assert await last == pytest.approx([1.0])
-
-    run_virtual(test())
+async def test_a_turn_that_nobody_waits_for_is_passed_on() -> None:
+    limit = RateLimit(1, 1)
+    await limit.turn(1)
+    gone = [asyncio.create_task(limit.turn(1)) for _ in range(3)]
+    last = asyncio.create_task(times(limit, 1))
+    await asyncio.sleep(0.5)
+    for task in gone:
+        task.cancel()
+    assert await last == pytest.approx([1.0])
 
 
 def test_no_rate_is_no_limit() -> None:

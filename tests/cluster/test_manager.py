@@ -242,19 +242,16 @@ async def get(port: int, target: str, method: str = "GET") -> tuple[int, str]:
     return int(head.split()[1]), body
 
 
-def test_probes_answer_what_is_asked_for_and_nothing_else() -> None:
-    async def test() -> None:
-        server = ProbeServer({"/healthz": lambda: (200, "ok\n"), "/readyz": lambda: (503, "no\n")})
-        port = await server.start("127.0.0.1", 0)
-        assert await get(port, "/healthz?verbose") == (200, "ok\n")
-        assert await get(port, "/healthz", "HEAD") == (200, "")
-        assert await get(port, "/readyz") == (503, "no\n")
-        assert (await get(port, "/secrets"))[0] == 404
-        assert (await get(port, "/healthz", "POST"))[0] == 405
-        assert (await get(port, "/healthz and more"))[0] == 400
-        await server.stop()
-
-    asyncio.run(test())
+async def test_probes_answer_what_is_asked_for_and_nothing_else() -> None:
+    server = ProbeServer({"/healthz": lambda: (200, "ok\n"), "/readyz": lambda: (503, "no\n")})
+    port = await server.start("127.0.0.1", 0)
+    assert await get(port, "/healthz?verbose") == (200, "ok\n")
+    assert await get(port, "/healthz", "HEAD") == (200, "")
+    assert await get(port, "/readyz") == (503, "no\n")
+    assert (await get(port, "/secrets"))[0] == 404
+    assert (await get(port, "/healthz", "POST"))[0] == 405
+    assert (await get(port, "/healthz and more"))[0] == 400
+    await server.stop()
 
 
 async def test_the_command_runs_until_it_is_asked_to_stop(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from onejob.gates import FeatureGates
 from onejob.objects.meta import EVENTS, Key
 from onejob.planning.custom_ttl import CUSTOM_TTL_ANNOTATION
-from onejob.virtual_time import run_virtual
 from tests.api.crd.build import NAME, a_definition, a_version, widget
 from tests.controllers.housekeeping import House, a_house
 
@@ -46,17 +45,16 @@ async def a_finished_widget(house: House, name: str = "a", ttl: Any = 60) -> Key
     return key
 
 
-def in_a_house(
+async def in_a_house(
     tmp_path: Path, main: Callable[[House], Awaitable[None]], gates: FeatureGates | None = None
 ) -> None:
-    async def live() -> None:
-        async with a_house(tmp_path, *PARTS, gates=gates) as house:
-            await main(house)
-
-    run_virtual(live())
+    async with a_house(tmp_path, *PARTS, gates=gates) as house:
+        await main(house)
 
 
-def test_a_finished_object_is_deleted_when_its_time_is_over_and_not_before(tmp_path: Path) -> None:
+async def test_a_finished_object_is_deleted_when_its_time_is_over_and_not_before(
+    tmp_path: Path,
+) -> None:
     async def main(house: House) -> None:
         await define(house)
         key = await a_finished_widget(house)
@@ -70,20 +68,20 @@ def test_a_finished_object_is_deleted_when_its_time_is_over_and_not_before(tmp_p
         assert await house.exists(running)
         assert await house.exists(without)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_without_the_annotation_nothing_expires(tmp_path: Path) -> None:
+async def test_without_the_annotation_nothing_expires(tmp_path: Path) -> None:
     async def main(house: House) -> None:
         await define(house, None)
         key = await a_finished_widget(house, ttl=0)
         await asyncio.sleep(3600)
         assert await house.exists(key)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_a_rule_may_come_change_and_go_while_objects_wait(tmp_path: Path) -> None:
+async def test_a_rule_may_come_change_and_go_while_objects_wait(tmp_path: Path) -> None:
     async def main(house: House) -> None:
         assert house.ttl is not None
         await define(house, None)
@@ -107,10 +105,12 @@ def test_a_rule_may_come_change_and_go_while_objects_wait(tmp_path: Path) -> Non
         await asyncio.sleep(1)
         assert not await house.exists(key), "its time was over already"
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_a_definition_that_is_deleted_and_made_again_is_followed_again(tmp_path: Path) -> None:
+async def test_a_definition_that_is_deleted_and_made_again_is_followed_again(
+    tmp_path: Path,
+) -> None:
     async def main(house: House) -> None:
         assert house.ttl is not None
         await define(house)
@@ -127,7 +127,7 @@ def test_a_definition_that_is_deleted_and_made_again_is_followed_again(tmp_path:
         await asyncio.sleep(6)
         assert not await house.exists(key)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
 async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path
 
 
 @pytest.mark.parametrize(("hours", "wait"), [(2, 61), (-2, 3600 + 7200)])
-def test_after_a_clock_jump_objects_expire_by_the_new_time(
+async def test_after_a_clock_jump_objects_expire_by_the_new_time(
     tmp_path: Path, hours: int, wait: int
 ) -> None:
     async def main(house: House) -> None:
@@ -158,10 +158,12 @@ def test_after_a_clock_jump_objects_expire_by_the_new_time(
             await asyncio.sleep(wait)
         assert not await house.exists(key)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_the_ttl_may_be_changed_after_the_end_and_finalizers_are_honoured(tmp_path: Path) -> None:
+async def test_the_ttl_may_be_changed_after_the_end_and_finalizers_are_honoured(
+    tmp_path: Path,
+) -> None:
     async def main(house: House) -> None:
         await define(house)
         key = await a_finished_widget(house)
@@ -174,10 +176,10 @@ def test_the_ttl_may_be_changed_after_the_end_and_finalizers_are_honoured(tmp_pa
         await house.patch(key, {"metadata": {"finalizers": None}})
         assert not await house.exists(key)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_a_malformed_rule_gets_an_event_and_can_be_mended(tmp_path: Path) -> None:
+async def test_a_malformed_rule_gets_an_event_and_can_be_mended(tmp_path: Path) -> None:
     async def main(house: House) -> None:
         await define(house, '{"ttl": 7.5}')
         assert await house.reasons() == ["InvalidTTLRule"]
@@ -189,10 +191,10 @@ def test_a_malformed_rule_gets_an_event_and_can_be_mended(tmp_path: Path) -> Non
         await asyncio.sleep(61)
         assert not await house.exists(key)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_an_object_whose_ttl_cannot_be_used_is_kept_with_an_event(tmp_path: Path) -> None:
+async def test_an_object_whose_ttl_cannot_be_used_is_kept_with_an_event(tmp_path: Path) -> None:
     async def main(house: House) -> None:
         await define(house)
         bad = await a_finished_widget(house, "bad", ttl="soon")
@@ -208,20 +210,20 @@ def test_an_object_whose_ttl_cannot_be_used_is_kept_with_an_event(tmp_path: Path
         await asyncio.sleep(1)
         assert not await house.exists(bad)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)
 
 
-def test_with_the_gate_closed_nothing_expires(tmp_path: Path) -> None:
+async def test_with_the_gate_closed_nothing_expires(tmp_path: Path) -> None:
     async def main(house: House) -> None:
         await define(house)
         key = await a_finished_widget(house, ttl=0)
         await asyncio.sleep(3600)
         assert await house.exists(key)
 
-    in_a_house(tmp_path, main, FeatureGates({"TTLAfterFinished": False}))
+    await in_a_house(tmp_path, main, FeatureGates({"TTLAfterFinished": False}))
 
 
-def test_ttl_deletes_failed_runs_after_the_time_that_the_rule_names(tmp_path: Path) -> None:
+async def test_ttl_deletes_failed_runs_after_the_time_that_the_rule_names(tmp_path: Path) -> None:
     """Conditions and rule are Tekton's: a failed run has the condition Succeeded with False."""
 
     async def main(house: House) -> None:
@@ -237,4 +239,4 @@ def test_ttl_deletes_failed_runs_after_the_time_that_the_rule_names(tmp_path: Pa
         assert not await house.exists(failed)
         assert await house.exists(running)
 
-    in_a_house(tmp_path, main)
+    await in_a_house(tmp_path, main)

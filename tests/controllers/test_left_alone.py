@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from onejob.client.base import Client, Create, Delete
 from onejob.control_plane import ControlPlane, Settings, World
@@ -15,7 +16,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, NotFound
 from tests.holdings import Holdings, holdings
 from tests.node.support import until_true
@@ -48,33 +49,29 @@ BOUNDED = (
 )
 
 
-def test_nothing_remembers_jobs_that_are_gone(tmp_path: Path) -> None:
-    async def rounds() -> list[Holdings]:
-        found = []
-        async with a_plane(tmp_path) as plane:
-            for number in range(3):
-                await live_through_jobs(plane.client, f"round-{number}")
-                await asyncio.sleep(AN_AGE_SECONDS)
-                assert [plane.store.count(kind) for kind in (JOBS, PODS, EVENTS)] == [0, 0, 0]
-                found.append(holdings(plane))
-        return found
-
-    first, _, last = run_virtual(rounds())
+@pytest.mark.virtual_time
+async def test_nothing_remembers_jobs_that_are_gone(tmp_path: Path) -> None:
+    found = []
+    async with a_plane(tmp_path) as plane:
+        for number in range(3):
+            await live_through_jobs(plane.client, f"round-{number}")
+            await asyncio.sleep(AN_AGE_SECONDS)
+            assert [plane.store.count(kind) for kind in (JOBS, PODS, EVENTS)] == [0, 0, 0]
+            found.append(holdings(plane))
+    first, _, last = found
     assert len(first) > 50, "the way into the control plane is lost"
     assert grown(first, last) == {}
 
 
-def test_a_cronjob_and_a_namespace_leave_nothing_behind(tmp_path: Path) -> None:
-    async def rounds() -> list[Holdings]:
-        found = []
-        async with a_plane(tmp_path) as plane:
-            for number in range(3):
-                await live_in_a_namespace(plane.client, f"round-{number}")
-                await asyncio.sleep(AN_AGE_SECONDS)
-                found.append(holdings(plane))
-        return found
-
-    first, _, last = run_virtual(rounds())
+@pytest.mark.virtual_time
+async def test_a_cronjob_and_a_namespace_leave_nothing_behind(tmp_path: Path) -> None:
+    found = []
+    async with a_plane(tmp_path) as plane:
+        for number in range(3):
+            await live_in_a_namespace(plane.client, f"round-{number}")
+            await asyncio.sleep(AN_AGE_SECONDS)
+            found.append(holdings(plane))
+    first, _, last = found
     assert grown(first, last) == {}
 
 

@@ -25,7 +25,6 @@ from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.names import TRACKING
 from onejob.server import HttpsServer
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, Invalid
 from tests.job.terms import a_plane, create, names, template
 
@@ -415,22 +414,21 @@ async def test_an_outside_controller_is_refused_every_invalid_status(tmp_path: P
     await served(tmp_path, test)
 
 
-def test_success_criteria_cannot_be_added_to_a_job_that_completed_without(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_success_criteria_cannot_be_added_to_a_job_that_completed_without(
+    tmp_path: Path,
+) -> None:
     """Such a Job can only stem from a time when its gate was off."""
-
-    async def before() -> None:
-        gates = "JobManagedBy=false"
-        async with a_plane(tmp_path, gates) as plane:
-            key = await create_job(plane.client, "old", suspend=True, parallelism=0)
-            patch = {**COMPLETE, "conditions": conditions("Complete")}
-            assert isinstance(await write_status(plane.client, key, patch), Written)
-        async with a_plane(tmp_path) as plane:
-            refused = await write_status(
-                plane.client, key, {"conditions": conditions("Complete", "SuccessCriteriaMet")}
-            )
-            assert "cannot set SuccessCriteriaMet=True for Job already has Complete" in str(refused)
-
-    run_virtual(before())
+    gates = "JobManagedBy=false"
+    async with a_plane(tmp_path, gates) as plane:
+        key = await create_job(plane.client, "old", suspend=True, parallelism=0)
+        patch = {**COMPLETE, "conditions": conditions("Complete")}
+        assert isinstance(await write_status(plane.client, key, patch), Written)
+    async with a_plane(tmp_path) as plane:
+        refused = await write_status(
+            plane.client, key, {"conditions": conditions("Complete", "SuccessCriteriaMet")}
+        )
+        assert "cannot set SuccessCriteriaMet=True for Job already has Complete" in str(refused)
 
 
 @pytest.mark.virtual_time

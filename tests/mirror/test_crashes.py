@@ -146,34 +146,27 @@ def _is_of(pod: dict[str, object], origin: str) -> bool:
     return labels.get(names.ORIGIN) == origin
 
 
-def test_no_death_runs_anything_twice_or_leaves_anything_behind(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with a_pair(tmp_path, controllers=ALL - {MIRROR}) as pair:
-            whole = Death()
-            await _life(pair, "whole", whole)
-            assert whole.writes > 10, "claim, create, link, start, Pods, status, delete, release"
-            for number in range(1, whole.writes + 1):
-                await _life(pair, f"dies-{number}", Death(number))
-
-    asyncio.run(run())
+async def test_no_death_runs_anything_twice_or_leaves_anything_behind(tmp_path: Path) -> None:
+    async with a_pair(tmp_path, controllers=ALL - {MIRROR}) as pair:
+        whole = Death()
+        await _life(pair, "whole", whole)
+        assert whole.writes > 10, "claim, create, link, start, Pods, status, delete, release"
+        for number in range(1, whole.writes + 1):
+            await _life(pair, f"dies-{number}", Death(number))
 
 
-def test_the_unknown_end_of_a_create_is_found_out_by_reading(tmp_path: Path) -> None:
+async def test_the_unknown_end_of_a_create_is_found_out_by_reading(tmp_path: Path) -> None:
     """A copy that was created before the crash is adopted, whichever controller created it."""
-
-    async def run() -> None:
-        async with a_pair(tmp_path, controllers=ALL - {MIRROR}) as pair:
-            # The second write is the create over there: claim, create.
-            death = Death(2)
-            await pair.create("x")
-            async with a_mirror(pair, death, "x"):
-                await death.came.wait()
-            copy = await pair.copy()
-            assert copy["spec"]["suspend"] is True, "nothing may run before it is on record"
-            assert not await pair.pods(pair.remote)
-            async with a_mirror(pair, Death(), "x"):
-                await pair.until(is_complete)
-            assert (await pair.copy())["metadata"]["uid"] == copy["metadata"]["uid"]
-            assert len(await pair.pods(pair.remote)) == 1
-
-    asyncio.run(run())
+    async with a_pair(tmp_path, controllers=ALL - {MIRROR}) as pair:
+        # The second write is the create over there: claim, create.
+        death = Death(2)
+        await pair.create("x")
+        async with a_mirror(pair, death, "x"):
+            await death.came.wait()
+        copy = await pair.copy()
+        assert copy["spec"]["suspend"] is True, "nothing may run before it is on record"
+        assert not await pair.pods(pair.remote)
+        async with a_mirror(pair, Death(), "x"):
+            await pair.until(is_complete)
+        assert (await pair.copy())["metadata"]["uid"] == copy["metadata"]["uid"]
+        assert len(await pair.pods(pair.remote)) == 1

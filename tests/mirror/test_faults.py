@@ -1,6 +1,5 @@
 """Loss and return of the remote side."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,33 +41,29 @@ async def behind_a_proxy(pair: Pair) -> AsyncIterator[FaultProxy]:
         await proxy.stop()
 
 
-def test_a_partition_is_reported_and_survived(tmp_path: Path) -> None:
+async def test_a_partition_is_reported_and_survived(tmp_path: Path) -> None:
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     command = WAITS.replace("LEDGER", str(ledger)).replace("GATE", str(gate))
-
-    async def run() -> None:
-        async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
-            await pair.create(command=command, target="far")
-            await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
-            proxy.set("refusing")
-            # A pending change makes it notice at once.
-            await pair.patch({"spec": {"backoffLimit": 3}})
-            job = await pair.until(trouble("Unreachable"))
-            assert "attempt" in condition(job)["message"]
-            assert "next try at" in condition(job)["message"]
-            assert job["status"]["active"] == 1, "what was known stays"
-            gate.touch()
-            await until(pair.remote, Key(JOBS, "default", "x"), is_complete)
-            assert not is_complete(await pair.job())
-            proxy.set("open")
-            job = await pair.until(is_complete)
-            assert condition(job)["status"] == "True"
-            assert ledger.read_text() == "run\n"
-
-    asyncio.run(run())
+    async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
+        await pair.create(command=command, target="far")
+        await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
+        proxy.set("refusing")
+        # A pending change makes it notice at once.
+        await pair.patch({"spec": {"backoffLimit": 3}})
+        job = await pair.until(trouble("Unreachable"))
+        assert "attempt" in condition(job)["message"]
+        assert "next try at" in condition(job)["message"]
+        assert job["status"]["active"] == 1, "what was known stays"
+        gate.touch()
+        await until(pair.remote, Key(JOBS, "default", "x"), is_complete)
+        assert not is_complete(await pair.job())
+        proxy.set("open")
+        job = await pair.until(is_complete)
+        assert condition(job)["status"] == "True"
+        assert ledger.read_text() == "run\n"
 
 
-def test_a_watch_that_died_without_a_word_is_replaced(
+async def test_a_watch_that_died_without_a_word_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "RESYNC_SECONDS", 0.3)
@@ -76,44 +71,36 @@ def test_a_watch_that_died_without_a_word_is_replaced(
     monkeypatch.setattr(remote, "_REQUEST_SECONDS", 0.5)
     gate = tmp_path / "gate"
     command = WAITS.replace("LEDGER", "/dev/null").replace("GATE", str(gate))
-
-    async def run() -> None:
-        async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
-            await pair.create(command=command, target="far")
-            await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
-            proxy.forget()
-            gate.touch()
-            await pair.until(is_complete)
-
-    asyncio.run(run())
+    async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
+        await pair.create(command=command, target="far")
+        await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
+        proxy.forget()
+        gate.touch()
+        await pair.until(is_complete)
 
 
-def test_no_second_copy_starts_before_the_stated_time_is_over(
+async def test_no_second_copy_starts_before_the_stated_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "RESYNC_SECONDS", 0.2)
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     command = WAITS.replace("LEDGER", str(ledger)).replace("GATE", str(gate))
-
-    async def run() -> None:
-        async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
-            await pair.create(command=command, target="far")
-            await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
-            proxy.set("refusing")
-            elsewhere = {names.TARGET: "there", names.NAMESPACE: "kube-public"}
-            await pair.patch({"metadata": {"annotations": elsewhere}})
-            job = await pair.until(trouble("Unreachable"))
-            assert "may still run, so nothing else is started" in condition(job)["message"]
-            assert ledger.read_text() == "run\n"
-            await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "300ms"}}})
-            await pair.until(second_copy_is_on_record)
-            key = Key(JOBS, "kube-public", "x")
-            await until(pair.remote, key, lambda copy: copy["spec"]["suspend"] is False)
-            gate.touch()
-            await pair.until(is_complete)
-            assert ledger.read_text() == "run\nrun\n", "as was stated, the first one went on"
-
-    asyncio.run(run())
+    async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
+        await pair.create(command=command, target="far")
+        await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
+        proxy.set("refusing")
+        elsewhere = {names.TARGET: "there", names.NAMESPACE: "kube-public"}
+        await pair.patch({"metadata": {"annotations": elsewhere}})
+        job = await pair.until(trouble("Unreachable"))
+        assert "may still run, so nothing else is started" in condition(job)["message"]
+        assert ledger.read_text() == "run\n"
+        await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "300ms"}}})
+        await pair.until(second_copy_is_on_record)
+        key = Key(JOBS, "kube-public", "x")
+        await until(pair.remote, key, lambda copy: copy["spec"]["suspend"] is False)
+        gate.touch()
+        await pair.until(is_complete)
+        assert ledger.read_text() == "run\nrun\n", "as was stated, the first one went on"
 
 
 def second_copy_is_on_record(job: Document) -> bool:
@@ -121,18 +108,15 @@ def second_copy_is_on_record(job: Document) -> bool:
     return '"attempt":2' in record and '"uid"' in record
 
 
-def test_a_job_that_is_deleted_while_the_remote_side_is_lost(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
-            await pair.create(command="sleep 600", target="far")
-            await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
-            proxy.set("refusing")
-            await pair.delete()
-            await pair.until(trouble("Unreachable"))
-            assert (await pair.copy())["status"]["active"] == 1
-            proxy.set("open")
-            await until_gone(pair.local, Key(JOBS, "default", "x"))
-            assert not await pair.pods(pair.remote)
-            assert not await pair.pods(pair.local)
-
-    asyncio.run(run())
+async def test_a_job_that_is_deleted_while_the_remote_side_is_lost(tmp_path: Path) -> None:
+    async with a_pair(tmp_path, "process") as pair, behind_a_proxy(pair) as proxy:
+        await pair.create(command="sleep 600", target="far")
+        await pair.until(lambda job: job.get("status", {}).get("ready") == 1)
+        proxy.set("refusing")
+        await pair.delete()
+        await pair.until(trouble("Unreachable"))
+        assert (await pair.copy())["status"]["active"] == 1
+        proxy.set("open")
+        await until_gone(pair.local, Key(JOBS, "default", "x"))
+        assert not await pair.pods(pair.remote)
+        assert not await pair.pods(pair.local)

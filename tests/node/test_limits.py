@@ -189,28 +189,25 @@ def test_a_container_that_uses_more_memory_than_its_limit_is_oom_killed(
 
 
 @needs_groups
-def test_a_job_retries_with_more_memory(tmp_path: Path) -> None:
-    async def memory_of_pods() -> list[tuple[str, str]]:
-        node = NodeOptions(name="node", pods_end_with_server=True)
-        plane = await ControlPlane.start(Settings(tmp_path, node))
-        try:
-            await plane.client.write(_growing_job())
-            async with asyncio.timeout(60):
-                while True:
-                    jobs = list(plane.informers.jobs.cache)
-                    if jobs and jobs[0].finished:
-                        break
-                    await asyncio.sleep(0.05)
-            listing = await plane.client.list(Selection(PODS))
-        finally:
-            await plane.stop()
-        pods = sorted(map(msgspec.json.decode, listing.documents), key=_retries)
-        return [
-            (pod["spec"]["containers"][0]["resources"]["limits"]["memory"], pod["status"]["phase"])
-            for pod in pods
-        ]
-
-    assert asyncio.run(memory_of_pods()) == [("48Mi", "Failed"), ("384Mi", "Succeeded")]
+async def test_a_job_retries_with_more_memory(tmp_path: Path) -> None:
+    node = NodeOptions(name="node", pods_end_with_server=True)
+    plane = await ControlPlane.start(Settings(tmp_path, node))
+    try:
+        await plane.client.write(_growing_job())
+        async with asyncio.timeout(60):
+            while True:
+                jobs = list(plane.informers.jobs.cache)
+                if jobs and jobs[0].finished:
+                    break
+                await asyncio.sleep(0.05)
+        listing = await plane.client.list(Selection(PODS))
+    finally:
+        await plane.stop()
+    pods = sorted(map(msgspec.json.decode, listing.documents), key=_retries)
+    assert [
+        (pod["spec"]["containers"][0]["resources"]["limits"]["memory"], pod["status"]["phase"])
+        for pod in pods
+    ] == [("48Mi", "Failed"), ("384Mi", "Succeeded")]
 
 
 def _growing_job() -> Create:

@@ -9,9 +9,10 @@ import pytest
 from onejob.store.checking.examination import examine
 from onejob.store.damage import all_readable
 from onejob.store.database import PAGE_BYTES
-from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, pod, write
 from tests.upgrade.support import database, unpack
+
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -67,17 +68,13 @@ class BusyServer:
         self._writer.close()
 
 
-def test_a_server_that_writes_meanwhile_is_not_taken_for_damage(
+async def test_a_server_that_writes_meanwhile_is_not_taken_for_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "db"
-
-    async def live() -> None:
-        async with a_store(path) as store:
-            for _ in range(3):
-                await write(store, pod("p"), "x")
-
-    run_virtual(live())
+    async with a_store(path) as store:
+        for _ in range(3):
+            await write(store, pod("p"), "x")
     server = BusyServer(path)
     monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, server.watch])
     found = examine(path, all_readable)
@@ -98,25 +95,21 @@ def _leaves(path: Path) -> list[int]:
     return [offset for (offset,) in rows]
 
 
-def _filled(path: Path) -> int:
+async def _filled(path: Path) -> int:
     """Fill a database; return the number of objects."""
-
-    async def live() -> None:
-        async with a_store(path) as store:
-            for number in range(400):
-                await write(store, pod(f"p{number}"), "x" * 1_000)
-
-    run_virtual(live())
+    async with a_store(path) as store:
+        for number in range(400):
+            await write(store, pod(f"p{number}"), "x" * 1_000)
     return 400
 
 
-def test_examination_ends_with_pages_in_the_wrong_places(tmp_path: Path) -> None:
+async def test_examination_ends_with_pages_in_the_wrong_places(tmp_path: Path) -> None:
     """As in a copy made file by file while a server wrote.
 
     Regression: the doctor went back at each of them, and did not end.
     """
     path = tmp_path / "db"
-    count = _filled(path)
+    count = await _filled(path)
     leaves = _leaves(path)
     data = bytearray(path.read_bytes())
     for place in range(10, len(leaves) - 1, 10):
@@ -131,9 +124,9 @@ def test_examination_ends_with_pages_in_the_wrong_places(tmp_path: Path) -> None
     assert len(found.saved) + len(found.lost) + found.unnamed >= count
 
 
-def test_pages_that_have_changed_places_lose_nothing(tmp_path: Path) -> None:
+async def test_pages_that_have_changed_places_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db"
-    count = _filled(path)
+    count = await _filled(path)
     one, other = (slice(at, at + PAGE_BYTES) for at in _leaves(path)[5:20:14])
     data = bytearray(path.read_bytes())
     data[one], data[other] = data[other], data[one]

@@ -21,23 +21,17 @@ from tests.store.support import a_store, delete, names, pod, write
 pytestmark = pytest.mark.virtual_time
 
 
-def _open(path: Path) -> None:
-    async def open_and_close() -> None:
-        async with a_store(path):
-            pass
-
-    run_virtual(open_and_close())
+async def _open(path: Path) -> None:
+    async with a_store(path):
+        pass
 
 
-def _filled(path: Path) -> Path:
-    async def fill() -> None:
-        async with a_store(path) as store:
-            for number in range(200):
-                await write(store, pod(f"{number}"), "x" * 500)
-            await write(store, pod("0"), "changed")
-            await delete(store, pod("1"))
-
-    run_virtual(fill())
+async def _filled(path: Path) -> Path:
+    async with a_store(path) as store:
+        for number in range(200):
+            await write(store, pod(f"{number}"), "x" * 500)
+        await write(store, pod("0"), "changed")
+        await delete(store, pod("1"))
     return path
 
 
@@ -47,8 +41,8 @@ def _edit(path: Path, sql: str) -> None:
     connection.close()
 
 
-def test_a_new_file_gets_the_newest_schema(tmp_path: Path) -> None:
-    _open(tmp_path / "db")
+async def test_a_new_file_gets_the_newest_schema(tmp_path: Path) -> None:
+    await _open(tmp_path / "db")
     connection = apsw.Connection(str(tmp_path / "db"))
     assert connection.pragma("user_version") == len(STEPS)
     assert connection.pragma("application_id") == APPLICATION_ID
@@ -70,34 +64,30 @@ sys.stdin.read()
 """
 
 
-def test_a_server_waits_while_somebody_else_recovers_the_log(tmp_path: Path) -> None:
+async def test_a_server_waits_while_somebody_else_recovers_the_log(tmp_path: Path) -> None:
     """`onejob doctor`, for instance, right after a kill."""
     path = tmp_path / "db"
-
-    async def be_killed() -> None:
-        async with a_store(path) as store:
-            await write(store, pod("a"), "x")
-            for name in ("db", "db-wal", "db.lock"):
-                shutil.copyfile(tmp_path / name, tmp_path / f"killed-{name}")
+    async with a_store(path) as store:
+        await write(store, pod("a"), "x")
         for name in ("db", "db-wal", "db.lock"):
-            (tmp_path / f"killed-{name}").rename(tmp_path / name)
-
-    run_virtual(be_killed())
+            shutil.copyfile(tmp_path / name, tmp_path / f"killed-{name}")
+    for name in ("db", "db-wal", "db.lock"):
+        (tmp_path / f"killed-{name}").rename(tmp_path / name)
     command = [sys.executable, "-c", _RECOVERING, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         assert other.stdin is not None
         threading.Timer(0.3, other.stdin.close).start()
-        _open(path)
+        await _open(path)
 
 
-def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = _filled(tmp_path / "db")
+async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = await _filled(tmp_path / "db")
     _edit(path, f"PRAGMA user_version = {len(STEPS) + 1}")
     before = path.read_bytes()
     with pytest.raises(NewerStore, match="written by a newer onejob") as refused:
-        _open(path)
+        await _open(path)
     assert "\n" not in str(refused.value)
     assert path.read_bytes() == before
 
@@ -107,33 +97,33 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     [b"somebody's own text, not a database" * 100, b"SQLite format 3\x00" + b"\xff" * 8_176],
     ids=["text", "a header and noise"],
 )
-def test_a_file_that_is_no_database_is_refused_and_left_alone(
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "db"
     path.write_bytes(content)
     with pytest.raises(CorruptStore) as refused:
-        _open(path)
+        await _open(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
     assert path.read_bytes() == content
 
 
-def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     _edit(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(CorruptStore, match="not a onejob store"):
-        _open(tmp_path / "db")
+        await _open(tmp_path / "db")
     _edit(tmp_path / "db", "INSERT INTO recipes VALUES ('still there')")
 
 
-def test_a_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = _filled(tmp_path / "db")
+async def test_a_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = await _filled(tmp_path / "db")
     damaged = bytearray(path.read_bytes())
     for page in range(3, len(damaged) // 8_192):
         damaged[page * 8_192 : page * 8_192 + 100] = b"\xff" * 100
     path.write_bytes(damaged)
     with pytest.raises(CorruptStore, match="is damaged"):
-        _open(path)
+        await _open(path)
     assert path.read_bytes() == damaged
 
 
@@ -151,38 +141,34 @@ def test_a_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
         "DROP TABLE log",
     ],
 )
-def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path, sql: str) -> None:
-    path = _filled(tmp_path / "db")
+async def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path, sql: str) -> None:
+    path = await _filled(tmp_path / "db")
     _edit(path, sql)
     with pytest.raises(CorruptStore):
-        _open(path)
+        await _open(path)
 
 
-def test_a_refused_file_can_be_opened_once_it_is_mended(tmp_path: Path) -> None:
+async def test_a_refused_file_can_be_opened_once_it_is_mended(tmp_path: Path) -> None:
     """Nothing stays locked or running after a refusal."""
-    path = _filled(tmp_path / "db")
+    path = await _filled(tmp_path / "db")
     _edit(path, f"PRAGMA user_version = {len(STEPS) + 1}")
     for _ in range(2):
         with pytest.raises(NewerStore):
-            _open(path)
+            await _open(path)
     _edit(path, f"PRAGMA user_version = {len(STEPS)}")
-
-    async def reopen() -> None:
-        async with a_store(path) as store:
-            assert len(names(store)) == 199
-
-    run_virtual(reopen())
+    async with a_store(path) as store:
+        assert len(names(store)) == 199
 
 
-def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+async def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
     (tmp_path / "db").touch(mode=0o644)
-    _open(tmp_path / "db")
+    await _open(tmp_path / "db")
     assert (tmp_path / "db").stat().st_mode & 0o777 == 0o600
 
 
-def test_two_versions_cannot_supersede_the_same_one(tmp_path: Path) -> None:
+async def test_two_versions_cannot_supersede_the_same_one(tmp_path: Path) -> None:
     """The optimistic lock is in the schema too."""
-    path = _filled(tmp_path / "db")
+    path = await _filled(tmp_path / "db")
     with pytest.raises(apsw.ConstraintError):
         _edit(path, "INSERT INTO log SELECT 999, previous, resource, namespace, name, cold, value,"
                     " NULL FROM log WHERE revision = 202")  # fmt: skip

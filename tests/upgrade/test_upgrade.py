@@ -15,7 +15,6 @@ from onejob.node.supervisor.journal import NAME, Journal
 from onejob.node.supervisor.record_file import frame
 from onejob.node.supervisor.versions import JOURNAL, PROTOCOL, NewerVersion, journal_version
 from onejob.store.migrations import STEPS
-from onejob.virtual_time import run_virtual
 from tests.upgrade.support import (
     CLAIMS,
     ENDED,
@@ -40,23 +39,20 @@ def test_there_is_a_fixture_for_each_version_until_now() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, len(STEPS) + 1))
-def test_a_database_of_each_schema_opens_and_goes_on(tmp_path: Path, version: int) -> None:
+@pytest.mark.virtual_time
+async def test_a_database_of_each_schema_opens_and_goes_on(tmp_path: Path, version: int) -> None:
     tmp_path.chmod(0o700)
     unpack(database(version), tmp_path / "onejob.db")
     (tmp_path / "onejob.db").chmod(0o600)
-
-    async def live() -> None:
-        plane = await a_plane(tmp_path)
-        before = await status(plane, FINISHED)
-        assert before["succeeded"] == 2
-        resume = msgspec.json.encode({"spec": {"suspend": False}})
-        await plane.client.write(Patch(key(SUSPENDED), resume, "merge"))
-        await asyncio.sleep(60)
-        assert (await status(plane, SUSPENDED))["succeeded"] == 2
-        assert await status(plane, FINISHED) == before
-        await plane.stop()
-
-    run_virtual(live())
+    plane = await a_plane(tmp_path)
+    before = await status(plane, FINISHED)
+    assert before["succeeded"] == 2
+    resume = msgspec.json.encode({"spec": {"suspend": False}})
+    await plane.client.write(Patch(key(SUSPENDED), resume, "merge"))
+    await asyncio.sleep(60)
+    assert (await status(plane, SUSPENDED))["succeeded"] == 2
+    assert await status(plane, FINISHED) == before
+    await plane.stop()
 
 
 @pytest.mark.parametrize("version", range(1, JOURNAL + 1))

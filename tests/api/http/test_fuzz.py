@@ -205,7 +205,7 @@ async def fill(plane: HttpPlane) -> None:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("ONEJOB_FUZZ_SEEDS", "4"))))
-def test_random_requests_never_break_the_server(
+async def test_random_requests_never_break_the_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
     rng = Random(seed)
@@ -214,7 +214,7 @@ def test_random_requests_never_break_the_server(
         raw = random_request(rng, plane.token)
         reader, writer = await connect(plane)
         writer.write(raw)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             code, _ = await read_head(reader)
             await reader.read()
         writer.close()
@@ -222,14 +222,11 @@ def test_random_requests_never_break_the_server(
         assert code != 500, raw
         assert code < 600
 
-    async def test() -> None:
+    with caplog.at_level(logging.ERROR):
         async with running_http(tmp_path) as plane:
             await fill(plane)
             for _ in range(15):
                 await asyncio.gather(*(one(plane) for _ in range(10)))
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(test())
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 

@@ -178,18 +178,15 @@ class CountedLogs:
         await asyncio.Event().wait()
 
 
-def test_asking_for_the_head_of_a_log_opens_none(tmp_path: Path) -> None:
-    async def run() -> None:
-        source = CountedLogs()
-        async with running_http(tmp_path, logs=source) as plane:
-            api = Api(plane)
-            bound = pod("p")
-            bound["spec"]["nodeName"] = "n"
-            await api.ok("POST", PODS, bound)
-            assert (await api.call("HEAD", f"{PODS}/p/log?follow=true")).code == 200
-            assert source.opened == 0
-
-    asyncio.run(run())
+async def test_asking_for_the_head_of_a_log_opens_none(tmp_path: Path) -> None:
+    source = CountedLogs()
+    async with running_http(tmp_path, logs=source) as plane:
+        api = Api(plane)
+        bound = pod("p")
+        bound["spec"]["nodeName"] = "n"
+        await api.ok("POST", PODS, bound)
+        assert (await api.call("HEAD", f"{PODS}/p/log?follow=true")).code == 200
+        assert source.opened == 0
 
 
 # --- writes that race or grow -------------------------------------------------------------

@@ -76,15 +76,12 @@ class Kubectl:
 Test = Callable[[Kubectl], Coroutine[Any, Any, None]]
 
 
-def with_kubectl(directory: Path, test: Test, **options: Any) -> None:
-    async def run() -> None:
-        async with running_http(directory, **options) as plane:
-            await test(Kubectl(plane, directory))
-
-    asyncio.run(run())
+async def with_kubectl(directory: Path, test: Test, **options: Any) -> None:
+    async with running_http(directory, **options) as plane:
+        await test(Kubectl(plane, directory))
 
 
-def test_discovery_version_and_explain(tmp_path: Path) -> None:
+async def test_discovery_version_and_explain(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         resources = await kubectl.ok("api-resources")
         assert "cronjobs" in resources
@@ -94,19 +91,19 @@ def test_discovery_version_and_explain(tmp_path: Path) -> None:
         assert "number of retries" in await kubectl.ok("explain", "job.spec.backoffLimit")
         assert await kubectl.ok("get", "--raw", "/readyz") == "ok"
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_who_am_i_and_what_may_i(tmp_path: Path) -> None:
+async def test_who_am_i_and_what_may_i(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         assert "onejob-admin" in await kubectl.ok("auth", "whoami")
         assert await kubectl.ok("auth", "can-i", "create", "jobs") == "yes\n"
         assert "[*]" in await kubectl.ok("auth", "can-i", "--list")
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_create_get_and_delete(tmp_path: Path) -> None:
+async def test_create_get_and_delete(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         assert await kubectl.ok("create", "-f", "-", stdin=JOB) == "job.batch/hello created\n"
         again = await kubectl.run("create", "-f", "-", stdin=JOB)
@@ -131,10 +128,10 @@ def test_create_get_and_delete(tmp_path: Path) -> None:
         assert await kubectl.ok("delete", "job", "hello") == 'job.batch "hello" deleted\n'
         assert await kubectl.ok("get", "jobs", "-o", "name") == ""
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_imperative_create_sends_protobuf(tmp_path: Path) -> None:
+async def test_imperative_create_sends_protobuf(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         await kubectl.ok("create", "namespace", "team")
         await kubectl.ok("create", "job", "j", "--image=busybox", "-n", "team", "--", "echo", "hi")
@@ -146,10 +143,10 @@ def test_imperative_create_sends_protobuf(tmp_path: Path) -> None:
         await kubectl.ok("create", "configmap", "m", "--from-literal=a=b")
         assert await kubectl.ok("get", "cm", "m", "-o", "jsonpath={.data.a}") == "b"
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_bad_manifests_are_refused_in_words(tmp_path: Path) -> None:
+async def test_bad_manifests_are_refused_in_words(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         typo = JOB.replace("spec:\n  template", "spec:\n  paralelism: 2\n  template", 1)
         strict = await kubectl.run("create", "-f", "-", stdin=typo)
@@ -161,10 +158,10 @@ def test_bad_manifests_are_refused_in_words(tmp_path: Path) -> None:
         refused = await kubectl.run("create", "-f", "-", stdin=wrong)
         assert "spec.template.spec.restartPolicy" in refused.err
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_apply_is_idempotent(tmp_path: Path) -> None:
+async def test_apply_is_idempotent(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         assert await kubectl.ok("apply", "-f", "-", stdin=JOB) == "job.batch/hello created\n"
         assert await kubectl.ok("apply", "-f", "-", stdin=JOB) == "job.batch/hello unchanged\n"
@@ -178,10 +175,10 @@ def test_apply_is_idempotent(tmp_path: Path) -> None:
         dry = await kubectl.ok("apply", "--dry-run=server", "-f", "-", stdin=suspended)
         assert "(server dry run)" in dry
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_label_annotate_and_the_three_patches(tmp_path: Path) -> None:
+async def test_label_annotate_and_the_three_patches(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         await kubectl.ok("create", "-f", "-", stdin=JOB)
         await kubectl.ok("label", "job", "hello", "a=1")
@@ -197,10 +194,10 @@ def test_label_annotate_and_the_three_patches(tmp_path: Path) -> None:
         assert "hello" in await kubectl.ok("get", "jobs", "-l", "a=1,b in (2,3)")
         assert await kubectl.ok("get", "jobs", "-l", "a!=1", "-o", "name") == ""
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
-def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
+async def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         client = kubectl.plane.client
 
@@ -233,7 +230,7 @@ def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
         watch.kill()
         await watch.communicate()
 
-    with_kubectl(tmp_path, test)
+    await with_kubectl(tmp_path, test)
 
 
 class Echo:
@@ -247,7 +244,7 @@ class Echo:
         return 3 if "fail" in request.command else 0
 
 
-def test_exec_speaks_the_protocol_of_kubectl(tmp_path: Path) -> None:
+async def test_exec_speaks_the_protocol_of_kubectl(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         pod = {
             "apiVersion": "v1",
@@ -266,4 +263,4 @@ def test_exec_speaks_the_protocol_of_kubectl(tmp_path: Path) -> None:
         assert failed.code == 3
         assert "command terminated with exit code 3" in failed.err
 
-    with_kubectl(tmp_path, test, sessions=Echo())
+    await with_kubectl(tmp_path, test, sessions=Echo())
