@@ -1,6 +1,9 @@
-"""Suggestions for commands of other programs: the equivalent onejob or kubectl command."""
+"""Unknown commands: the error, with the equivalent onejob or kubectl command as a suggestion."""
 
+from collections.abc import Iterable
 from typing import Final
+
+from onejob.cli.errors import CommandError
 
 HERE: Final = {
     "check": "validate",
@@ -35,6 +38,19 @@ OF_KUBECTL: Final = frozenset(
         "rollout", "scale", "set", "taint", "uncordon",
     }
 )  # fmt: skip
+
+
+def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError:
+    """Return the error for an unknown command.
+
+    `whole` is the full text typed, and `name` its last word.
+    """
+    from difflib import get_close_matches
+
+    meant = suggest_command(name) if name == whole else ""
+    if not meant and (close := get_close_matches(name, names, 1)):
+        meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?"
+    return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")
 
 
 def suggest_command(name: str) -> str:

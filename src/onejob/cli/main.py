@@ -7,7 +7,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -99,27 +99,14 @@ class LazyGroup(click.Group):
 
             ctx.with_resource(only_visible_output())
         if name not in COMMANDS and not name.startswith("-"):
+            from onejob.cli.command_suggestions import no_such_command
+
             raise no_such_command(name, name, COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
-
-
-def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError:
-    """Return the error for an unknown command.
-
-    `whole` is the full text typed, and `name` its last word.
-    """
-    from difflib import get_close_matches
-
-    from onejob.cli.command_suggestions import suggest_command
-
-    meant = suggest_command(name) if name == whole else ""
-    if not meant and (close := get_close_matches(name, names, 1)):
-        meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?"
-    return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

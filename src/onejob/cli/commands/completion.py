@@ -13,17 +13,16 @@ Examples:
 
 @click.command(epilog=_EPILOG, short_help="Print a completion script")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> int:
+@click.pass_context
+def command(context: click.Context, shell: str) -> int:
     """Print the script that lets your shell complete commands, options, files, kinds and names."""
     from click.shell_completion import get_completion_class
-
-    from onejob.cli.main import cli
 
     completion = get_completion_class(shell)
     if completion is None:
         raise CommandError(f"there is no completion for {shell}")
     try:
-        script = completion(cli, {}, "onejob", "_ONEJOB_COMPLETE").source()
+        script = completion(context.find_root().command, {}, "onejob", "_ONEJOB_COMPLETE").source()
     except RuntimeError as error:
         # click runs the shell to find its version, which may fail.
         raise CommandError(str(error)) from None

@@ -14,7 +14,7 @@ Examples:
 @click.pass_context
 def command(context: click.Context, names: tuple[str, ...]) -> int:
     """Show how to use onejob, or one of its commands."""
-    from onejob.cli.main import no_such_command
+    from onejob.cli.command_suggestions import no_such_command
 
     assert context.parent is not None
     shown = context.parent
