@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
-from onejob.cli.run import resuming, runs
+from onejob.cli import kept_runs
+from onejob.cli.run import resuming
 from onejob.planning.job import rerun
 from sim.mutants.planting import Plant, edit
 
 MUTANTS: Mapping[str, Plant] = {
-    "run resumed while it is under way": edit(runs._is_locked, ("return True", "return False")),
+    "run resumed while it is under way": edit(
+        kept_runs._is_locked, ("return True", "return False")
+    ),
     "succeeded items run again": edit(
         rerun._unfinished, ('job.get("status", {}).get("completedIndexes", "")', '""')
     ),

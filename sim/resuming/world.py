@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from onejob.cli.errors import CommandError
+from onejob.cli.kept_runs import Run, RunFolder, RunJob, claim_run, create_folder, new_run_id
 from onejob.cli.run.resuming import manifests_of_run
-from onejob.cli.run.runs import Run, RunFolder, RunJob, claim_run, create_folder, new_run_id
 from onejob.client.base import Create
 from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions

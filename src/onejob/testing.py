@@ -14,14 +14,14 @@ import msgspec
 
 from onejob.api.decoding.bodies import MAX_DEPTH
 from onejob.api.decoding.yaml_reading import read_yaml
-from onejob.cli.display.why import why_lines
+from onejob.cli.known_kinds import KnownKinds
+from onejob.cli.reports.log_reading import LogQuery, containers_of
+from onejob.cli.reports.why import why_lines
+from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.awaiting import Condition, await_on_server
 from onejob.cli.sources.base import Ask, get, list_all, path_of
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
-from onejob.cli.sources.known_kinds import KnownKinds
-from onejob.cli.sources.log_reading import LogQuery, containers_of
-from onejob.cli.sources.resource_args import ResourceArg
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
 from onejob.node.options import NodeOptions

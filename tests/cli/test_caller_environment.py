@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.cli.run.job_from_command import inherited
+from onejob.cli.manifests.job_from_command import inherited
 from onejob.cli.run.missed_variables import missed_variable
 from tests.cli.command_line import CommandLine, job_yaml
 

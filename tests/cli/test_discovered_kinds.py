@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from onejob.cli.errors import CommandError
+from onejob.cli.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
-from onejob.cli.sources.known_kinds import BUILT_IN, KnownKinds
 from onejob.testing import OnejobServer
 from onejob.wire.kinds import Kind
 from tests.cli.command_line import CommandLine

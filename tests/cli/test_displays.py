@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onejob.cli.display.live import LiveDisplay, draw_jobs
-from onejob.cli.display.plain import LogLine, PlainDisplay, job_size_text
 from onejob.cli.display.tables import render_table, without_empty_columns
 from onejob.cli.display.terminal import Terminal
+from onejob.cli.run.live import LiveDisplay, draw_jobs
+from onejob.cli.run.plain import LogLine, PlainDisplay, job_size_text
 from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.summary import render_summary, result_document
 from tests.cli.build import NOON, a_job, a_pod, after, finished

@@ -6,7 +6,7 @@ import pytest
 
 from onejob.cli.display.describing import describe
 from onejob.cli.display.ended_rows import ended_cells
-from onejob.cli.run.runs import Run, RunEnd, RunJob
+from onejob.cli.kept_runs import Run, RunEnd, RunJob
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 
 END = RunEnd(

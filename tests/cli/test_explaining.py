@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.run.runs import Run, RunEnd, RunJob
+from onejob.cli.kept_runs import Run, RunEnd, RunJob
 from onejob.diagnosis.explanation import Explanation
 from onejob.diagnosis.jobs import explain_job
 from onejob.planning.pod.placement import NodeView

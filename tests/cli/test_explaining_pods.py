@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onejob.cli.run.runs import Run, RunEnd
+from onejob.cli.kept_runs import Run, RunEnd
 from onejob.diagnosis.pods import explain_pod
 from tests.cli.build import NOON, after, pod_document, stamp
 

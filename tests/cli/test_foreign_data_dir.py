@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.cli.run.runs import create_folder, kept_runs
+from onejob.cli.kept_runs import create_folder, kept_runs
 from tests.cli.command_line import CommandLine, QuickCommandLine
 
 STRANGER = 54_321
@@ -114,7 +114,7 @@ def test_a_data_dir_that_others_could_replace_is_refused(
 
 @needs_root
 def test_the_runs_of_a_stranger_are_not_listed(tmp_path: Path) -> None:
-    from onejob.cli.run.runs import Run
+    from onejob.cli.kept_runs import Run
     from onejob.clock import SystemClock
 
     runs = tmp_path / "runs"

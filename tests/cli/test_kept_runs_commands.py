@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onejob.cli.display.listing import Rows
-from onejob.cli.run.runs import Run, RunJob, create_folder, new_run_id
+from onejob.cli.kept_runs import Run, RunJob, create_folder, new_run_id
+from onejob.cli.reports.listing import Rows
 from onejob.objects.meta import PODS
 from onejob.wire.kinds import BY_RESOURCE
 from tests.cli.build import NOON

@@ -8,9 +8,9 @@ from textwrap import dedent
 import pytest
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import InvalidManifests, Problem, read_manifests
+from onejob.cli.manifests.loading import InvalidManifests, Problem, read_manifests
 from onejob.cli.run.plan import plan_run
-from onejob.cli.run.yaml_text import yaml_of
+from onejob.cli.yaml_text import yaml_of
 from onejob.gates import FeatureGates
 from tests.cli.build import NOON
 

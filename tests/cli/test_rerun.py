@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.run.job_from_command import CommandJob, job_document
-from onejob.cli.run.params import add_parameters
+from onejob.cli.manifests.job_from_command import CommandJob, job_document
+from onejob.cli.manifests.params import add_parameters
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.parameter_rows import rows_of
 from onejob.planning.job.rerun import rerun

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from onejob.cli.run.job_from_command import CommandJob, job_document
-from onejob.cli.run.runs import Run, RunJob, create_folder, new_run_id
+from onejob.cli.kept_runs import Run, RunJob, create_folder, new_run_id
+from onejob.cli.manifests.job_from_command import CommandJob, job_document
 from onejob.clock import SystemClock
 from onejob.control_plane import ControlPlane, Settings
 from onejob.planning.job.uncounted import with_uncounted

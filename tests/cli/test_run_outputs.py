@@ -7,8 +7,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from onejob.cli.display.github import annotations
-from onejob.cli.display.junit import junit_xml
+from onejob.cli.run.github import annotations
+from onejob.cli.run.junit import junit_xml
 from onejob.cli.run.outputs import FolderOutput
 from onejob.cli.run.progress import RunProgress
 from tests.cli.build import NOON, a_job, a_pod, after, finished

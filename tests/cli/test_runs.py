@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.cli.errors import CommandError
-from onejob.cli.places import data_dir
-from onejob.cli.run.runs import (
+from onejob.cli.kept_runs import (
     Run,
     RunJob,
     create_folder,
@@ -21,6 +20,7 @@ from onejob.cli.run.runs import (
     prune,
     run_end,
 )
+from onejob.cli.places import data_dir
 from onejob.cli.sources.selection import sources
 from tests.cli.build import NOON
 

@@ -46,7 +46,7 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
         *("yaml", "hashlib", "secrets", "difflib"),
     }
     assert "onejob.api.http.app" not in own
-    assert "onejob.cli.display.live" not in own
+    assert "onejob.cli.run.live" not in own
     # Of kinds that a run does not create.
     assert not own & {
         *("onejob.controllers.cronjob", "onejob.planning.cronjob.planner"),

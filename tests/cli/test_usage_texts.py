@@ -2,7 +2,7 @@
 
 import json
 
-from onejob.cli.display.usage import container_usage_texts, pod_usage_text
+from onejob.cli.reports.usage import container_usage_texts, pod_usage_text
 from onejob.cli.sources.usage import Usage
 from tests.cli.command_line import CommandLine, job_yaml
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onejob.cli.run.manifests import read_manifests
-from onejob.cli.run.portability import portability_problems
+from onejob.cli.manifests.loading import read_manifests
+from onejob.cli.manifests.portability import portability_problems
 from tests.cli.command_line import EXAMPLES, CommandLine
 
 GOOD = """\

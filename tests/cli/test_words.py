@@ -8,10 +8,10 @@ import pytest
 from onejob.cli.display.durations import duration
 from onejob.cli.errors import CommandError
 from onejob.cli.main import COMMANDS, cli
+from onejob.cli.manifests.job_from_command import CommandJob, job_document, name_for
 from onejob.cli.options import parse_image_map, parse_listen
-from onejob.cli.run.job_from_command import CommandJob, job_document, name_for
+from onejob.cli.resource_args import parse_resource_args
 from onejob.cli.sources.awaiting import Condition
-from onejob.cli.sources.resource_args import parse_resource_args
 from onejob.diagnosis.durations import short_seconds
 from tests.cli.build import finished
 from tests.cli.build import job_document as a_job_document

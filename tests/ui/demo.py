@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from onejob.cli.known_kinds import KnownKinds
 from onejob.cli.sources.base import Ask, path_of
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
-from onejob.cli.sources.known_kinds import KnownKinds
 from onejob.testing import OnejobNamespace, OnejobServer
 from onejob.wire.errors import AlreadyExists
 

@@ -71,8 +71,8 @@ def _names(context: click.Context, kind: str) -> list[str]:
 
 
 def _found_names(context: click.Context, kind: str) -> Iterator[str]:
+    from onejob.cli.known_kinds import BUILT_IN
     from onejob.cli.sources.base import list_all
-    from onejob.cli.sources.known_kinds import BUILT_IN
     from onejob.cli.sources.selection import sources
 
     given = context.params

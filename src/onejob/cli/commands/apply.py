@@ -42,9 +42,9 @@ def command(
 ) -> int:
     """Create objects, or change them to what the files say (server-side apply)."""
     from onejob.cli.display.output import print_documents, resource_name
-    from onejob.cli.run.manifests import read_manifests
+    from onejob.cli.manifests.loading import read_manifests
+    from onejob.cli.manifests.sending import apply, manifest_namespace
     from onejob.cli.sources.base import get
-    from onejob.cli.sources.writing import apply, manifest_namespace
     from onejob.wire.errors import NotFound
 
     if not files and not filename:

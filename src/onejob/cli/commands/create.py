@@ -10,7 +10,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import CommandAfterDashes, client_options, output_option
 
 if TYPE_CHECKING:
-    from onejob.cli.run.manifests import Manifest
+    from onejob.cli.manifests.loading import Manifest
     from onejob.cli.sources.base import Api
     from onejob.cli.sources.selection import Sources
 
@@ -63,8 +63,8 @@ def command(
 ) -> int:
     """Create objects on the server."""
     from onejob.cli.display.output import print_documents, resource_name
-    from onejob.cli.run.manifests import read_manifests
-    from onejob.cli.sources.writing import create, manifest_namespace
+    from onejob.cli.manifests.loading import read_manifests
+    from onejob.cli.manifests.sending import create, manifest_namespace
 
     if bool(filename) == bool(what):
         raise CommandError("give files or what to create", "see onejob create --help")
@@ -127,8 +127,8 @@ def _described(
     schedule: str,
     workdir: str | None,
 ) -> "Manifest":
-    from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import manifest_from_document
+    from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
+    from onejob.cli.manifests.loading import manifest_from_document
 
     kind, name = what
     if kind in ("namespace", "ns"):
@@ -182,8 +182,8 @@ def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
 
 
 def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
+    from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get
-    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob
 

@@ -127,8 +127,8 @@ def next_times(
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
     from onejob.cli.display.output import resource_name
-    from onejob.cli.run.manifests import manifest_from_document
-    from onejob.cli.sources.writing import create
+    from onejob.cli.manifests.loading import manifest_from_document
+    from onejob.cli.manifests.sending import create
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 
     api, namespace, cronjob = _cronjob(where, what)
@@ -180,9 +180,9 @@ def backfill(
     what: tuple[str, ...], begin: str, until: str, queue: str, dry_run: bool, where: "Sources"
 ) -> None:
     """Create the Jobs of a CronJob for a span of its schedule, as far as they are missing."""
-    from onejob.cli.run.manifests import manifest_from_document
+    from onejob.cli.manifests.loading import manifest_from_document
+    from onejob.cli.manifests.sending import create
     from onejob.cli.sources.cronjobs import backfill_jobs, existing_jobs
-    from onejob.cli.sources.writing import create
 
     first, last = _time(begin, "--from"), _time(until, "--to")
     if last <= first:
@@ -210,8 +210,8 @@ def backfill(
 
 def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[str, Any]]":
     """Return the server, and the CronJob's namespace and document."""
+    from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get
-    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
 
     arg = one_resource_arg(what, default="cronjob")

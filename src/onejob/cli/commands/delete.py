@@ -10,9 +10,9 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.run.runs import Run
+    from onejob.cli.kept_runs import Run
+    from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.base import Api
-    from onejob.cli.sources.resource_args import ResourceArg
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -70,8 +70,8 @@ def command(
     """Delete objects of the server, or kept runs (which go by themselves after 7 days)."""
     import msgspec
 
+    from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import Ask, path_of
-    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.wire.errors import NotFound
 
     if ids := _run_ids(what):
@@ -121,7 +121,7 @@ def _run_ids(what: tuple[str, ...]) -> list[str]:
 
 
 def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) -> int:
-    from onejob.cli.run.runs import delete_run, run_with_id
+    from onejob.cli.kept_runs import delete_run, run_with_id
 
     for wanted in ids:
         found = run_with_id(where.data_dir.runs, wanted)
@@ -151,15 +151,15 @@ def _chosen(
     everything: bool,
 ) -> "list[tuple[ResourceArg, str]]":
     """Return each object to delete with its namespace."""
+    from onejob.cli.manifests.sending import manifest_namespace
+    from onejob.cli.resource_args import ResourceArg, parse_resource_args
     from onejob.cli.sources.base import list_all
-    from onejob.cli.sources.resource_args import ResourceArg, parse_resource_args
-    from onejob.cli.sources.writing import manifest_namespace
 
     namespace = where.namespace_in(api)
     if files:
         if what:
             raise CommandError("give files or names, not both")
-        from onejob.cli.run.manifests import read_manifests
+        from onejob.cli.manifests.loading import read_manifests
 
         return [
             (

@@ -25,9 +25,9 @@ Examples:
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Show objects in full, each with the events about it, as kubectl describe does."""
     from onejob.cli.display.describing import describe
-    from onejob.cli.display.why import usage_lines
+    from onejob.cli.reports.why import usage_lines
+    from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import get, list_all
-    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.clock import SystemClock
     from onejob.objects.meta import EVENTS, PODS
     from onejob.wire.kinds import BY_RESOURCE

@@ -12,7 +12,7 @@ from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
     from onejob.api.crd.columns import JsonPath
-    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -80,14 +80,14 @@ def command(
     where: "Sources",
 ) -> int:
     """List objects: of the data dir's server, or of the runs that are kept."""
-    from onejob.cli.display.listing import (
+    from onejob.cli.reports.listing import (
         Query,
         find_documents,
         find_tables,
         print_tables,
         watch_table,
     )
-    from onejob.cli.sources.resource_args import parse_resource_args
+    from onejob.cli.resource_args import parse_resource_args
 
     args = parse_resource_args(what, known=where.kinds())
     query = Query(selector, field_selector, all_namespaces, sort_by)

@@ -11,8 +11,8 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
+    from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.base import Api
-    from onejob.cli.sources.resource_args import ResourceArg
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -69,7 +69,7 @@ def command(
 
     Several Pods are told apart by a prefix, as with kubectl logs --all-pods --prefix.
     """
-    from onejob.cli.sources.log_reading import LogQuery, containers_of, follow_all, print_logs
+    from onejob.cli.reports.log_reading import LogQuery, containers_of, follow_all, print_logs
 
     _check_pattern(options["grep"])
     if options["deleted"]:
@@ -123,9 +123,9 @@ def _deleted(
     prefix: bool | None,
     options: dict[str, Any],
 ) -> int:
-    from onejob.cli.sources.kept_logs import find_kept, has_kept, list_kept, print_kept
-    from onejob.cli.sources.log_reading import LogQuery
-    from onejob.cli.sources.resource_args import one_resource_arg
+    from onejob.cli.reports.kept_logs import find_kept, has_kept, list_kept, print_kept
+    from onejob.cli.reports.log_reading import LogQuery
+    from onejob.cli.resource_args import one_resource_arg
 
     if follow or selector:
         raise CommandError("--deleted goes with a name only", "leave out --follow and --selector")
@@ -145,10 +145,10 @@ def _deleted(
 def _pods(
     where: "Sources", what: tuple[str, ...], selector: str
 ) -> "tuple[Api, list[dict[str, Any]]]":
+    from onejob.cli.reports.kept_logs import has_kept
+    from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get, list_all
-    from onejob.cli.sources.kept_logs import has_kept
     from onejob.cli.sources.pods import owners, pods_of_job
-    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS, JOBS, PODS
     from onejob.wire.errors import NotFound
     from onejob.wire.kinds import BY_RESOURCE

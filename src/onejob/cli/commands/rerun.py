@@ -49,9 +49,9 @@ def command(
     A kept run is run once more right here, as onejob run --again and --resume do it.
     """
     from onejob.cli.display.output import print_documents, resource_name
+    from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get, list_all
     from onejob.cli.sources.params import params_of_job
-    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.cli.sources.set_options import parse_settings
     from onejob.objects.job import is_finished
     from onejob.objects.meta import JOBS
@@ -108,7 +108,7 @@ def _run_again(
 
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
-    from onejob.cli.run.manifests import manifest_from_document
-    from onejob.cli.sources.writing import create
+    from onejob.cli.manifests.loading import manifest_from_document
+    from onejob.cli.manifests.sending import create
 
     return create(api, manifest_from_document(document), namespace)

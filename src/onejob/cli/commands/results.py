@@ -45,9 +45,9 @@ def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where:
     from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.reports.lineage import results_of_job, results_of_lineage
+    from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get
-    from onejob.cli.sources.lineage import results_of_job, results_of_lineage
-    from onejob.cli.sources.resource_args import one_resource_arg
     from onejob.objects.meta import JOBS
 
     arg = one_resource_arg(what, default="job")

@@ -20,9 +20,9 @@ from onejob.cli.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onejob.cli.run.manifests import Manifest
+    from onejob.cli.kept_runs import RunClaim
+    from onejob.cli.manifests.loading import Manifest
     from onejob.cli.run.page import PageOptions
-    from onejob.cli.run.runs import RunClaim
     from onejob.gates import FeatureGates
     from onejob.node.images import Images
     from onejob.node.options import NodeOptions
@@ -302,7 +302,7 @@ def _with_caller_env(
         return node
     from msgspec.structs import replace
 
-    from onejob.cli.run.job_from_command import inherited
+    from onejob.cli.manifests.job_from_command import inherited
 
     if claim is not None:
         return replace(node, caller_env=claim.environment())
@@ -361,7 +361,7 @@ def _refuse_programs(files: tuple[str, ...]) -> None:
 def _manifests(
     files: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
 ) -> "list[Manifest]":
-    from onejob.cli.run.manifests import read_kustomized, read_manifests
+    from onejob.cli.manifests.loading import read_kustomized, read_manifests
 
     folder = options["kustomize"]
     if folder and (files or command_line is not None):
@@ -383,8 +383,8 @@ def _manifests(
         raise CommandError("give files or a command, not both", "see onejob run --help")
     if not command_line:
         raise CommandError("there is no command after --")
-    from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import manifest_from_document
+    from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
+    from onejob.cli.manifests.loading import manifest_from_document
 
     deadline = options["deadline"]
     rows = _rows(options)
@@ -404,7 +404,7 @@ def _manifests(
     )
     documents = [document]
     if rows is not None:
-        from onejob.cli.run.params import add_parameters
+        from onejob.cli.manifests.params import add_parameters
 
         documents.insert(0, add_parameters(document, rows, command_line))
     return [manifest_from_document(made, number=number) for number, made in enumerate(documents, 1)]
@@ -413,9 +413,9 @@ def _manifests(
 def _of_kept_run(
     wanted: str, data_dir: str | None, options: dict[str, Any]
 ) -> "tuple[RunClaim, list[Manifest]]":
+    from onejob.cli.kept_runs import claim_newest, claim_run, find_run
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.resuming import manifests_of_run
-    from onejob.cli.run.runs import claim_newest, claim_run, find_run
     from onejob.cli.sources.set_options import parse_settings
 
     if options["resume"] and options["again"]:
@@ -440,7 +440,7 @@ def _rows(options: dict[str, Any]) -> "list[Row] | None":
         return None
     if options["completions"] is not None:
         raise CommandError("--completions is the number of rows", "leave it out with --params")
-    from onejob.cli.run.params import read_parameters
+    from onejob.cli.manifests.params import read_parameters
 
     return read_parameters(options["params"], options["param"])
 
@@ -479,7 +479,7 @@ def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | No
 
 
 def _print_documents(documents: list[dict[str, Any]], output: str | None) -> int:
-    from onejob.cli.run.yaml_text import yaml_of
+    from onejob.cli.yaml_text import yaml_of
 
     if output == "json":
         import msgspec

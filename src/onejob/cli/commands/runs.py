@@ -9,7 +9,7 @@ from onejob.cli.options import data_dir_option, output_option
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from onejob.cli.run.runs import Run
+    from onejob.cli.kept_runs import Run
 
 _EPILOG = """\b
 Examples:
@@ -30,8 +30,8 @@ def command(output: str | None, data_dir: str | None) -> int:
 
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.kept_runs import kept_runs, run_state
     from onejob.cli.places import data_dir as find_data_dir
-    from onejob.cli.run.runs import kept_runs, run_state
     from onejob.clock import SystemClock
 
     place = find_data_dir(data_dir)

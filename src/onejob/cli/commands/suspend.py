@@ -30,8 +30,8 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
 def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
     import msgspec
 
+    from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import FIELD_MANAGER, Ask, get, path_of
-    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
     from onejob.planning.queue.membership import QUEUED_ANNOTATION

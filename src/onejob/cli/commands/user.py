@@ -206,9 +206,9 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
 
     A binding left by an earlier user of this name is reused.
     """
-    from onejob.cli.run.manifests import manifest_from_document
+    from onejob.cli.manifests.loading import manifest_from_document
+    from onejob.cli.manifests.sending import create
     from onejob.cli.sources.base import get
-    from onejob.cli.sources.writing import create
     from onejob.planning.rbac.policy import (
         CLUSTER_ROLE_BINDINGS,
         CLUSTER_ROLES,

@@ -43,11 +43,11 @@ def command(
     """Check manifests as an API server would, and more kindly; nothing is started or sent."""
     import msgspec
 
-    from onejob.cli.run.manifest_check import manifest_warnings
-    from onejob.cli.run.manifests import InvalidManifests, nothing_in, scan_manifests
+    from onejob.cli.manifests.checking import manifest_warnings
+    from onejob.cli.manifests.loading import InvalidManifests, nothing_in, scan_manifests
+    from onejob.cli.manifests.portability import portability_problems
+    from onejob.cli.manifests.sending import print_warnings
     from onejob.cli.run.plan import server_problems
-    from onejob.cli.run.portability import portability_problems
-    from onejob.cli.sources.writing import print_warnings
     from onejob.clock import SystemClock
     from onejob.gates import UnknownGate, parse_gates
 

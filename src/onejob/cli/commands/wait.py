@@ -11,7 +11,7 @@ from onejob.cli.options import client_options, runs_option
 from onejob.diagnosis.durations import short_seconds
 
 if TYPE_CHECKING:
-    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -41,8 +41,8 @@ def command(
 ) -> int:
     """Wait until each object is as asked. Without --for: until the Job is finished; the exit
     code is 0 if all are Complete and 1 if one Failed (which kubectl cannot tell)."""
+    from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.awaiting import Condition, await_object
-    from onejob.cli.sources.resource_args import parse_resource_args
     from onejob.clock import SystemClock
 
     wanted = Condition.parse(condition)
@@ -70,8 +70,8 @@ def command(
 
 def _selected(where: "Sources", what: tuple[str, ...], selector: str) -> "list[ResourceArg]":
     """Return the objects that match now; later ones are not waited for, as in kubectl."""
-    from onejob.cli.display.listing import Query, find_documents
-    from onejob.cli.sources.resource_args import ResourceArg, parse_resource_args
+    from onejob.cli.reports.listing import Query, find_documents
+    from onejob.cli.resource_args import ResourceArg, parse_resource_args
 
     kinds = parse_resource_args(what or ("jobs",), known=where.kinds())
     if any(arg.name for arg in kinds):

@@ -9,7 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
-    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -35,7 +35,7 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
 
     The answer comes from the same code that decides about it.
     """
-    from onejob.cli.sources.resource_args import one_resource_arg
+    from onejob.cli.resource_args import one_resource_arg
 
     if len(what) == 1 and what[0].startswith("run/"):
         return _explain_run(where, what[0].removeprefix("run/"))
@@ -46,8 +46,8 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
 def _explain_run(where: "Sources", wanted: str) -> int:
     from msgspec.structs import replace
 
-    from onejob.cli.run.runs import find_run, run_state
-    from onejob.cli.sources.resource_args import ResourceArg
+    from onejob.cli.kept_runs import find_run, run_state
+    from onejob.cli.resource_args import ResourceArg
     from onejob.objects.meta import JOBS
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -64,7 +64,7 @@ def _explain_run(where: "Sources", wanted: str) -> int:
 
 
 def _explain_object(where: "Sources", arg: "ResourceArg") -> None:
-    from onejob.cli.display.why import EXPLAINED, why_lines
+    from onejob.cli.reports.why import EXPLAINED, why_lines
 
     if arg.kind.resource not in EXPLAINED:
         raise CommandError(

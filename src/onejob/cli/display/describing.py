@@ -7,7 +7,7 @@ from typing import Any, Final
 from onejob.api.kinds.printing import human_duration, read_time
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import UNLIMITED
-from onejob.cli.run.runs import RunEnd
+from onejob.cli.kept_runs import RunEnd
 from onejob.diagnosis.ended import finish_of, has_ended
 from onejob.planning.names import LAST_APPLIED
 
@@ -264,7 +264,7 @@ def _template(template: Document) -> list[str]:
 
 def _plain(document: Document) -> list[str]:
     """Describe kinds without a layout of their own: their fields as YAML, Secrets hidden."""
-    from onejob.cli.run.yaml_text import yaml_of
+    from onejob.cli.yaml_text import yaml_of
 
     head = [*_heading(document), *_labels(document["metadata"])]
     rest = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onejob.api.kinds.printing import human_duration, read_time
-from onejob.cli.run.runs import RunEnd
+from onejob.cli.kept_runs import RunEnd
 from onejob.diagnosis.ended import STOPPED_REASON, finish_of, has_ended
 
 Document = Mapping[str, Any]

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.cli.sources.known_kinds import BUILT_IN
-from onejob.cli.sources.resource_args import ResourceArg
+from onejob.cli.known_kinds import BUILT_IN
+from onejob.cli.resource_args import ResourceArg
 from onejob.wire.kinds import Kind
 
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -30,7 +30,7 @@ def whole_document(documents: Sequence[dict[str, Any]], *, as_list: bool) -> dic
 
 def rendered(document: Any, output: str) -> str:
     if output == "yaml":
-        from onejob.cli.run.yaml_text import yaml_of
+        from onejob.cli.yaml_text import yaml_of
 
         return yaml_of(document)
     text = msgspec.json.format(msgspec.json.encode(document), indent=4).decode()

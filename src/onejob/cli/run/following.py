@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from onejob.cli.display.plain import Display, LogLine
 from onejob.cli.run.outputs import Output
+from onejob.cli.run.plain import Display, LogLine
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.clock import Clock

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifest_check import manifest_problems
-from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, InvalidManifests, Manifest, Problem
+from onejob.cli.manifests.checking import manifest_problems
+from onejob.cli.manifests.loading import STDIN, WRITABLE_KINDS, InvalidManifests, Manifest, Problem
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import Manifest, manifest_from_document
+from onejob.cli.kept_runs import RunClaim, planned_documents
+from onejob.cli.manifests.loading import Manifest, manifest_from_document
 from onejob.cli.run.plan import BUILT_IN_NAMESPACES, PREREQUISITES
-from onejob.cli.run.runs import RunClaim, planned_documents
 from onejob.cli.run.settling import count_successes, settle_run
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.params import params_of_job

@@ -19,16 +19,9 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob import own_process
-from onejob.cli.display.plain import Display, NotesDisplay, PlainDisplay, QuietDisplay
 from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
-from onejob.cli.places import DataDir
-from onejob.cli.run.cpu_time import workload_cpu_seconds
-from onejob.cli.run.following import Follower, LogSource
-from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
-from onejob.cli.run.plan import PlannedObject, RunPlan, has_limits
-from onejob.cli.run.progress import RunProgress
-from onejob.cli.run.runs import (
+from onejob.cli.kept_runs import (
     Run,
     RunClaim,
     RunFolder,
@@ -37,6 +30,13 @@ from onejob.cli.run.runs import (
     new_run_id,
     prune,
 )
+from onejob.cli.places import DataDir
+from onejob.cli.run.cpu_time import workload_cpu_seconds
+from onejob.cli.run.following import Follower, LogSource
+from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
+from onejob.cli.run.plain import Display, NotesDisplay, PlainDisplay, QuietDisplay
+from onejob.cli.run.plan import PlannedObject, RunPlan, has_limits
+from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
@@ -478,7 +478,7 @@ class _Session:
             if exit_code != EXIT_OK and options.data_dir is not None:
                 stream.write(f"\nMore: {self._hints()}\n")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from onejob.cli.display.github import annotations
+            from onejob.cli.run.github import annotations
 
             self._stream.write(annotations(self._progress, last_lines))
         if options.junit is not None:
@@ -495,7 +495,7 @@ class _Session:
             sys.stdout.write(_rendered(result, options.output))
 
     def _write_junit(self, path: Path, last_lines: dict[str, list[str]]) -> None:
-        from onejob.cli.display.junit import junit_xml
+        from onejob.cli.run.junit import junit_xml
 
         try:
             path.write_bytes(junit_xml(self._progress, self._clock.now(), last_lines))
@@ -602,7 +602,7 @@ def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Dis
     if options.output == "raw":
         return NotesDisplay(stream, terminal)
     if terminal.interactive and not options.plain:
-        from onejob.cli.display.live import LiveDisplay
+        from onejob.cli.run.live import LiveDisplay
 
         return LiveDisplay(stream, terminal)
     return PlainDisplay(stream, terminal)
@@ -634,7 +634,7 @@ def _has_one_pod(plan: RunPlan) -> bool:
 
 def _rendered(result: dict[str, object], output: str) -> str:
     if output == "yaml":
-        from onejob.cli.run.yaml_text import yaml_of
+        from onejob.cli.yaml_text import yaml_of
 
         return yaml_of(result)
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.runs import Run, has_supervisor
+from onejob.cli.kept_runs import Run, has_supervisor
 from onejob.planning.job.uncounted import ExitCodes
 
 if TYPE_CHECKING:

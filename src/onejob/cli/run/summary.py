@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.cli.display.plain import pod_end_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
+from onejob.cli.run.plain import pod_end_text
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
 

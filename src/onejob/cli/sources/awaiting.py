@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.runs import is_under_way
+from onejob.cli.kept_runs import is_under_way
+from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.base import Api, Ask, get, path_of, watch_events
-from onejob.cli.sources.resource_args import ResourceArg
 from onejob.cli.sources.selection import Sources
 from onejob.clock import Clock
 from onejob.wire.errors import NotFound

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from onejob.cli.run.runs import RunEnd
+from onejob.cli.kept_runs import RunEnd
 from onejob.wire.kinds import Kind
 
 JSON: Final = "application/json"

@@ -19,7 +19,7 @@ from onejob.clock import SystemClock
 from onejob.wire.errors import ApiError, from_status
 
 if TYPE_CHECKING:
-    from onejob.cli.run.runs import RunEnd
+    from onejob.cli.kept_runs import RunEnd
 
 _CONNECT_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 60.0

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.kept_runs import Run, find_run, kept_runs
+from onejob.cli.known_kinds import KnownKinds
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
-from onejob.cli.run.runs import Run, find_run, kept_runs
+from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.base import Api, get
 from onejob.cli.sources.discovery import discovered
-from onejob.cli.sources.known_kinds import KnownKinds
-from onejob.cli.sources.resource_args import ResourceArg
 from onejob.objects.meta import JOBS, PODS
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind

@@ -24,7 +24,7 @@ from onejob.api.http.routing import ResourcePath, Router, verb_for
 from onejob.api.service import Service
 from onejob.api.unreadable import is_readable
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.runs import DATABASE, Run, is_under_way, run_end
+from onejob.cli.kept_runs import DATABASE, Run, is_under_way, run_end
 from onejob.cli.sources.base import Ask, Reply
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from onejob.cli.errors import CommandError
-from onejob.cli.sources.known_kinds import BUILT_IN, KnownKinds
+from onejob.cli.known_kinds import BUILT_IN, KnownKinds
 from onejob.wire.kinds import Kind
 
 #: Types recognised in front of names by commands that also take bare names. Short, because any

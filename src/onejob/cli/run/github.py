@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from onejob.cli.display.problems import job_problem, pod_problem
+from onejob.cli.run.problems import job_problem, pod_problem
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.cli.run.summary import SHOWN_FAILURES
 

@@ -64,7 +64,7 @@ def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
 
 def usage_lines(api: Api, pod: Document) -> list[str]:
     """Return lines on the usage of a Pod's containers; [] if it is not running or not measured."""
-    from onejob.cli.display.usage import container_usage_texts
+    from onejob.cli.reports.usage import container_usage_texts
     from onejob.cli.sources.usage import usage_of_pod
 
     if api.ended is not None or pod.get("status", {}).get("phase") != "Running":
@@ -74,7 +74,7 @@ def usage_lines(api: Api, pod: Document) -> list[str]:
 
 
 def _usage_of_pods(api: Api, pods: list[Document]) -> list[str]:
-    from onejob.cli.display.usage import pod_usage_text
+    from onejob.cli.reports.usage import pod_usage_text
     from onejob.cli.sources.usage import usage_of_pod
 
     if api.ended is not None:

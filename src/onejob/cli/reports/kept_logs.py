@@ -11,9 +11,9 @@ import msgspec
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
-from onejob.cli.run.runs import find_run, kept_runs
-from onejob.cli.sources.log_reading import LogQuery, Reading, head_of, whole_lines
-from onejob.cli.sources.resource_args import ResourceArg
+from onejob.cli.kept_runs import find_run, kept_runs
+from onejob.cli.reports.log_reading import LogQuery, Reading, head_of, whole_lines
+from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.selection import Sources
 from onejob.clock import SystemClock
 from onejob.diagnosis.durations import short_seconds

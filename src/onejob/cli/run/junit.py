@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 from xml.etree import ElementTree as Xml
 
-from onejob.cli.display.problems import job_problem, pod_problem
+from onejob.cli.run.problems import job_problem, pod_problem
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.planning.job.indexes import parse_indexes
 

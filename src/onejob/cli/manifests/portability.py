@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from onejob.cli.run.job_from_command import HOST_IMAGE
-from onejob.cli.run.manifests import Manifest, Problem
+from onejob.cli.manifests.job_from_command import HOST_IMAGE
+from onejob.cli.manifests.loading import Manifest, Problem
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.names import (
     BACKOFF_SECONDS_ANNOTATION,

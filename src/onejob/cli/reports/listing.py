@@ -12,9 +12,9 @@ from onejob.cli.display.ended_rows import ended_cells
 from onejob.cli.display.tables import column_widths, fits, render_table, without_empty_columns
 from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import CommandError
-from onejob.cli.run.runs import RunEnd
+from onejob.cli.kept_runs import RunEnd
+from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.base import TABLE, Api, Ask, get, list_all, path_of, watch_events
-from onejob.cli.sources.resource_args import ResourceArg
 from onejob.cli.sources.selection import Sources
 from onejob.wire.kinds import Kind
 

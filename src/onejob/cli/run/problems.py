@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from onejob.cli.display.plain import pod_end_text
 from onejob.cli.display.terminal import visible
+from onejob.cli.run.plain import pod_end_text
 from onejob.cli.run.progress import EndedPod, JobProgress
 
 

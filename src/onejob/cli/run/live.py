@@ -7,8 +7,8 @@ scrolling lines, the output is that of the plain display.
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
-from onejob.cli.display.plain import PlainDisplay, retry_text
 from onejob.cli.display.terminal import Terminal
+from onejob.cli.run.plain import PlainDisplay, retry_text
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
 

@@ -24,7 +24,7 @@ from onejob.api.schema.shapes import (
     json_type,
 )
 from onejob.api.writing.metadata import prepare_created
-from onejob.cli.run.manifests import Manifest, Problem, placed
+from onejob.cli.manifests.loading import Manifest, Problem, placed
 from onejob.gates import FeatureGates
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.manifests import InvalidManifests, Manifest, Problem, placed
+from onejob.cli.manifests.loading import InvalidManifests, Manifest, Problem, placed
 from onejob.cli.sources.base import FIELD_MANAGER, Api, Ask, Reply, path_of
 from onejob.objects.meta import NAMESPACES
 from onejob.wire.errors import ApiError, BadRequest, NotFound
@@ -90,7 +90,7 @@ def _misspelt(manifest: Manifest) -> list[Problem]:
     key = manifest.kind.api_version, manifest.kind.kind
     if not manifest.text or key not in BY_KIND:
         return []
-    from onejob.cli.run.manifest_check import shape_problems
+    from onejob.cli.manifests.checking import shape_problems
 
     return shape_problems(manifest)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from onejob.api.decoding.bodies import MAX_DEPTH
 from onejob.cli.errors import EXIT_USAGE, CommandError
-from onejob.cli.sources.known_kinds import BUILT_IN, KnownKinds
+from onejob.cli.known_kinds import BUILT_IN, KnownKinds
 from onejob.wire.errors import BadRequest
 from onejob.wire.kinds import BY_KIND, KINDS, Kind
 
@@ -81,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def line_of(self, field: str) -> int:
         """Return the line of a field, or of its innermost parent that exists; from 1."""
-        from onejob.cli.run.yaml_text import line_in, yaml_of
+        from onejob.cli.yaml_text import line_in, yaml_of
 
         return line_in(self.text or yaml_of(self.document), self.prefix + field)
 
@@ -121,7 +121,7 @@ def nothing_in(sources: Sequence[str]) -> str:
 
 def read_kustomized(folder: str) -> list[Manifest]:
     """Return the objects that kustomize builds from a folder. Raises CommandError."""
-    from onejob.cli.run.remote_manifests import kustomize
+    from onejob.cli.manifests.remote import kustomize
 
     found, problems = _scan([(f"-k {folder}", kustomize(folder))], BUILT_IN)
     if problems:
@@ -173,7 +173,7 @@ def _read(source: str) -> str:
                 print("note: type a manifest, and end it with Ctrl-D", file=sys.stderr)
             return sys.stdin.buffer.read().decode()
         if source.startswith(_REMOTE):
-            from onejob.cli.run.remote_manifests import download
+            from onejob.cli.manifests.remote import download
 
             return download(source).decode()
         return Path(source).read_bytes().decode()
@@ -200,7 +200,7 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterator[Manifest]:
-    from onejob.cli.run.yaml_text import line_in, read_yaml, yaml_error
+    from onejob.cli.yaml_text import line_in, read_yaml, yaml_error
 
     try:
         value, duplicates = read_yaml(text.encode(), MAX_DEPTH)

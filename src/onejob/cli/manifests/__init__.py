@@ -1,0 +1,1 @@
+"""Manifests: reading them from files, URLs and commands, checking them, sending them."""
