@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from onejob.cli.display.quantities import memory_text
 from onejob.cli.sources.usage import Usage
-from onejob.cli.top.layout import as_lines, memory_text
+from onejob.cli.top.layout import as_lines
 from onejob.cli.top.snapshot import Snapshot, in_order, take_snapshot
 from tests.cli.command_line import CommandLine
 

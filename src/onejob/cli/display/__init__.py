@@ -1,4 +1,4 @@
-"""Text output: live and plain displays, tables, descriptions and explanations.
+"""Text output: terminals, tables, documents, descriptions and results.
 
-Formats documents as text. Most modules are pure; `listing` and `why` also query an API.
+Formats values that other packages have read. Accesses no API.
 """

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from onejob.cli.display.quantities import memory_text
 from onejob.cli.sources.usage import Usage, total
-from onejob.cli.top.layout import memory_text
 
 
 def container_usage_texts(pod: Mapping[str, Any], usage: Mapping[str, Usage]) -> list[str]:

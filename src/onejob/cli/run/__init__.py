@@ -1,5 +1,5 @@
 """Implementation of `onejob run`.
 
-Reads manifests, starts a local control plane, follows the Jobs and prints a summary. `session` is
-the entry point; `runs` keeps the records of past runs.
+Starts a local control plane, follows the Jobs, displays their progress and prints a summary.
+`session` is the entry point.
 """

@@ -1,8 +1,6 @@
 """Hints for NotFound errors ("did you mean"): a similar name, another kind, another namespace."""
 
-from collections.abc import Iterator
 from difflib import get_close_matches
-from itertools import islice
 from typing import Final
 
 from onejob.cli.errors import CommandError
@@ -33,12 +31,6 @@ def hint(where: Sources, missing: NotFound) -> str:
         return ""
 
 
-def similar_job(where: Sources, name: str) -> str:
-    """Return the name of the most similar Job among the kept runs; "" if none is similar."""
-    names = dict.fromkeys(islice(_kept_jobs(where), _MOST_NAMES))
-    return _closest(name, list(names))
-
-
 def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
     own = where.namespace_in(api)
     if kind.namespaced:
@@ -51,7 +43,7 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
     found = [item["metadata"]["name"] for item in _listed(api, kind, own)]
     close = _closest(name, found)
     if not close and kind.resource == JOBS and where.kubeconfig is None:
-        close = similar_job(where, name)
+        close = where.similar_kept_job(name)
     if close == name:
         return "only a kept run has one: see onejob runs"
     if close:
@@ -79,12 +71,6 @@ def _listed(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str
     items: list[dict[str, dict[str, str]]]
     items = api.send(Ask("GET", path_of(kind, namespace), asked)).document["items"]
     return items
-
-
-def _kept_jobs(where: Sources) -> Iterator[str]:
-    for run in where.all_kept_runs():
-        for job in run.jobs:
-            yield job.name
 
 
 def _closest(name: str, names: list[str]) -> str:

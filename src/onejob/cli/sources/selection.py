@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Runs opened for a list; older ones are found by name only.
 _LISTED_RUNS: Final = 20
+#: Jobs of kept runs compared in search of a similarly spelled name.
+_COMPARED_JOBS: Final = 500
 
 
 A = TypeVar("A", bound=Api)
@@ -137,6 +139,14 @@ class Sources(msgspec.Struct, frozen=True):
         """Yield the metadata of all kept runs without opening their stores."""
         return (run for _, run in kept_runs(self.data_dir.runs))
 
+    def similar_kept_job(self, name: str) -> str:
+        """Return the name of the most similar Job of the kept runs; "" if none is similar."""
+        from difflib import get_close_matches
+
+        names = (job.name for run in self.all_kept_runs() for job in run.jobs)
+        known = list(dict.fromkeys(islice(names, _COMPARED_JOBS)))
+        return next(iter(get_close_matches(name, known, 1)), "")
+
     def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
         for folder, run in found:
             api = _opened_run(folder, run)
@@ -185,9 +195,7 @@ class Sources(msgspec.Struct, frozen=True):
             raise missing
         if down is not None:
             raise ServerDown(f"{down.message}, and no kept run has {arg}", down.next_step)
-        from onejob.cli.sources.absent import similar_job
-
-        close = similar_job(self, arg.name) if arg.kind.resource == JOBS else ""
+        close = self.similar_kept_job(arg.name) if arg.kind.resource == JOBS else ""
         raise CommandError(
             f"no run of the last 7 days has {arg}, and there is no server",
             f"did you mean job/{close}?"

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from onejob.cli.display.quantities import memory_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import visible
 from onejob.cli.sources.usage import Usage
@@ -16,7 +17,6 @@ _POD_HEADERS: Final = ("POD", "STATE", "RESTARTS", "CPU", "MEMORY", "AGE")
 _KEYS: Final = "sorted by {key}; keys: c cpu, m memory, a age, n name, q quit"
 #: Divisor of the remaining height: on a low terminal, Jobs get at most this part of it.
 _JOBS_PART: Final = 2
-_UNITS: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 #: Rows shown per section, however low the terminal is.
 _LEAST_ROWS: Final = 1
 
@@ -132,15 +132,6 @@ def _usage_cells(usage: Usage | None) -> tuple[str, str]:
     if usage is None:
         return "-", "-"
     return f"{usage.cpu_millicores}m", memory_text(usage.memory_bytes)
-
-
-def memory_text(amount: int) -> str:
-    """Return bytes as text with two or three digits, in binary units: `512Ki`, `1.5Gi`, `940Mi`."""
-    value, power = amount / 1024, 0
-    while value >= 1000 and power < len(_UNITS) - 1:
-        value, power = value / 1024, power + 1
-    unit = _UNITS[power]
-    return f"{value:.0f}{unit}" if value >= 10 or value == int(value) else f"{value:.1f}{unit}"
 
 
 def _age(line: Line) -> str:
