@@ -1,6 +1,6 @@
 """Reader for the output of an exec session."""
 
-from onejob.node.process.descriptors import Source
+from onejob.node.descriptors import Source
 
 
 async def everything(output: Source | None) -> bytes:

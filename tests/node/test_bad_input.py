@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.agent.container_sources import NO_SETTINGS
 from onejob.node.process.mounts import HostView, MountPlan, plan_mounts
+from onejob.node.setup.container_sources import NO_SETTINGS
 from onejob.node.setup.environment import NodeContext
 from onejob.node.setup.volumes import container_mounts
 from onejob.node.supervisor import mounting

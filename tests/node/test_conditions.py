@@ -12,8 +12,8 @@ import pytest
 
 from onejob.client.base import Selection
 from onejob.clock import SystemClock
-from onejob.node.agent.conditions import ConditionEvent, NodeCondition, NodeConditions
-from onejob.node.agent.pressure import Pressures, short_of_space
+from onejob.node.conditions import ConditionEvent, NodeCondition, NodeConditions
+from onejob.node.process.pressure import Pressures, short_of_space
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES, pressure_of
 from onejob.objects.meta import EVENTS, NODES, Key
 from onejob.wire.errors import NotFound

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.sessions.exec_session import ExecSession
+from onejob.node.exec_session import ExecSession
 from onejob.wire.errors import BadRequest
 from tests.node.exec_support import everything
 from tests.node.support import DATA, Node, a_process_node, alive, shell, until_dead, with_spec

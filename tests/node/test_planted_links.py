@@ -9,9 +9,9 @@ import pytest
 
 from onejob.node.logs.reading import last_words
 from onejob.node.process.links import LinkRefused, Links
+from onejob.node.removal import remove_trees
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.last_message import last_message
-from onejob.node.setup.removal import remove_trees
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.capture import LogFile
 from onejob.node.supervisor.paths import (

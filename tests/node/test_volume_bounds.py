@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.agent import container_sources
-from onejob.node.agent.container_sources import FetchedSettings, fetch_settings
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent, StartBlocked
-from onejob.node.setup import volumes
+from onejob.node.setup import container_sources, volumes
 from onejob.node.setup.atomic_files import write_files
+from onejob.node.setup.container_sources import FetchedSettings, fetch_settings
 from onejob.node.setup.environment import ConfigProblem, NodeContext
 from onejob.node.setup.volumes import (
     MAX_FILES_BYTES,

@@ -31,9 +31,9 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from onejob.node.agent.conditions import NodeConditions
-from onejob.node.process.descriptors import Sink
-from onejob.node.sessions.exec_session import ExecSession
+from onejob.node.conditions import NodeConditions
+from onejob.node.descriptors import Sink
+from onejob.node.exec_session import ExecSession
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit

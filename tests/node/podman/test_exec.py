@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from onejob.node.sessions.exec_session import ExecSession
+from onejob.node.exec_session import ExecSession
 from tests.node.exec_support import everything
 from tests.node.podman.support import NEEDS_PODMAN, a_podman_node, script
 from tests.node.support import with_spec

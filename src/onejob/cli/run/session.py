@@ -43,8 +43,8 @@ from onejob.clock import SystemClock
 from onejob.control_plane import ControlPlane, Settings
 from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
-from onejob.node.agent.pressure import short_of_space
 from onejob.node.options import NodeOptions
+from onejob.node.process.pressure import short_of_space
 from onejob.node.runtime import AttemptRef, ReportsLimits, Runtime, RuntimeUnavailable
 from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job

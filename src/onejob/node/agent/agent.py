@@ -20,6 +20,7 @@ from onejob.informers.informer import Informer
 from onejob.node.agent.node_object import NodeObject
 from onejob.node.agent.pod_driver import PodDriver
 from onejob.node.agent.writer import Writer
+from onejob.node.exec_session import ExecSession
 from onejob.node.logs.pod_logs import pod_logs, running_container
 from onejob.node.runtime import (
     Fetch,
@@ -29,7 +30,6 @@ from onejob.node.runtime import (
     Runtime,
     TracksReboots,
 )
-from onejob.node.sessions.exec_session import ExecSession
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.tokens import IssueToken, fetch_with_tokens
 from onejob.objects.meta import PODS, Key

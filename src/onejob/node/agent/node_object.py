@@ -20,7 +20,7 @@ from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.agent.capacity import write_amounts
-from onejob.node.agent.conditions import ConditionEvent, NodeConditions
+from onejob.node.conditions import ConditionEvent, NodeConditions
 from onejob.objects.meta import NODES, Key, Meta, View
 from onejob.planning.pod.placement import Amounts, NodeView, Taint
 from onejob.wire.errors import AlreadyExists, ApiError, InsufficientStorage, NotFound

@@ -20,7 +20,7 @@ import msgspec
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.node.options import LogRetention
-from onejob.node.setup.removal import remove_trees
+from onejob.node.removal import remove_trees
 from onejob.objects.pod import Pod
 from onejob.worker_threads import WorkerThreads
 

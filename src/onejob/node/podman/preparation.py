@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from onejob.node.agent.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.podman.command import NodeSide, RunRequest, run_request
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.images import ImageFacts
 from onejob.node.podman.pod_folders import PodFolders
 from onejob.node.process.mounts import Mount
 from onejob.node.runtime import AttemptRef, Fetch
+from onejob.node.setup.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.setup.environment import environment, settings_used
 from onejob.node.setup.last_message import make_message_file
 from onejob.node.setup.volumes import container_mounts, settings_in_volumes

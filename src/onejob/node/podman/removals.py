@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onejob.node.podman.engine import Engine
-from onejob.node.setup.removal import remove_trees
+from onejob.node.removal import remove_trees
 
 
 class Removals:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from onejob.clock import Clock
-from onejob.node.agent.container_sources import fetch_settings
+from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.logs.reading import read_logs
 from onejob.node.podman.attempts import Attempt, Attempts
 from onejob.node.podman.command import NodeSide, container_name
@@ -50,7 +50,7 @@ from onejob.node.runtime import (
     Started,
     Warned,
 )
-from onejob.node.sessions.exec_session import ExecSession, Finished
+from onejob.node.setup.container_sources import fetch_settings
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.last_message import last_message
 from onejob.node.setup.volumes import (

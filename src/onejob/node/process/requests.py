@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onejob.node.agent.container_sources import FetchedSettings
 from onejob.node.logs.reading import log_name
+from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices
 from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.mounts import ONLY_PROC
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import OUTDATED_SUPERVISOR_MESSAGE
 from onejob.node.runtime import AttemptRef
-from onejob.node.setup.container_setup import ContainerSetup, Volumes
+from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
 from onejob.planning.pod.security import (

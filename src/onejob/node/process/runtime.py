@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from onejob.clock import Clock
-from onejob.node.agent.conditions import NodeCondition, NodeConditions
-from onejob.node.agent.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
-from onejob.node.agent.pressure import Pressures, short_of_space
+from onejob.node.conditions import NodeCondition, NodeConditions
+from onejob.node.descriptors import Sink
+from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.images import NoStandIn
 from onejob.node.logs.reading import log_path, read_logs
-from onejob.node.process.descriptors import Sink
+from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitEnforcer
+from onejob.node.process.pressure import Pressures, short_of_space
 from onejob.node.process.requests import ProcessRequests, give_terminal
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import (
@@ -32,6 +33,7 @@ from onejob.node.process.supervisor_client import (
     SupervisorGone,
     reach_by_socket,
 )
+from onejob.node.removal import remove_trees
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -49,10 +51,8 @@ from onejob.node.runtime import (
     Starting,
     Warned,
 )
-from onejob.node.sessions.exec_session import ExecSession, Finished
-from onejob.node.setup.container_setup import ContainerSetup, Volumes
+from onejob.node.setup.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.setup.environment import ConfigProblem, settings_used
-from onejob.node.setup.removal import remove_trees
 from onejob.node.setup.volumes import VolumeProblem, mounts_files, settings_in_volumes
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.objects.pod_spec import Container, NodePod

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import msgspec
 
 from onejob import own_process
-from onejob.node.sessions.exec_session import Finished
+from onejob.node.exec_session import Finished
 from onejob.node.supervisor.journal import NAME as JOURNAL_NAME
 from onejob.node.supervisor.listener import address, bind
 from onejob.node.supervisor.versions import (

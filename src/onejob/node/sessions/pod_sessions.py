@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.client.base import Client
 from onejob.node.agent.agent import NodeAgent
+from onejob.node.descriptors import Sink, Source
+from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.logs.pod_logs import running_container
-from onejob.node.process.descriptors import Sink, Source
 from onejob.node.runtime import AttachableStdin, AttemptRef
-from onejob.node.sessions.exec_session import ExecSession, Finished
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container
 from onejob.wire.errors import BadRequest

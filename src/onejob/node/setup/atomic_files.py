@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from onejob.node.setup.removal import remove_beneath
+from onejob.node.removal import remove_beneath
 from onejob.node.supervisor.paths import beneath, open_regular
 
 _DATA = "..data"

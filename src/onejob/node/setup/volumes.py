@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from onejob.node.process.mounts import Mount
+from onejob.node.removal import MEMORY_VOLUME
 from onejob.node.setup.atomic_files import File, give_folder, write_files
 from onejob.node.setup.environment import (
     CONFIG_MAPS,
@@ -21,7 +22,6 @@ from onejob.node.setup.environment import (
     missing_values,
     resource_value,
 )
-from onejob.node.setup.removal import MEMORY_VOLUME
 from onejob.node.setup.tokens import TOKEN_FIELD, token_key
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.paths import (

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from onejob.node.agent.conditions import NodeCondition, NodeConditions
+from onejob.node.conditions import NodeCondition, NodeConditions
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES
 
 #: Below these free bytes, or this fraction (1/20) of a small disk, nothing is started: the Pods

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from onejob.node.process.descriptors import Sink, Source, resize_terminal
+from onejob.node.descriptors import Sink, Source, resize_terminal
 
 #: Starts the command on these descriptors (stdin, stdout, stderr), which it takes over and closes,
 #: and waits for the command's end.

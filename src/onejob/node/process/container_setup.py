@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from onejob.node.agent.container_sources import FetchedSettings
 from onejob.node.logs.reading import log_path
 from onejob.node.process.links import LinkRefused, Links
 from onejob.node.process.mounts import HostView, Mount, plan_mounts
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.scratch import ScratchFolders
 from onejob.node.runtime import AttemptRef
+from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
