@@ -26,7 +26,6 @@ from onejob.node.agent.pod_events import (
     PodEffect,
     PodEvent,
     PodSeen,
-    Probed,
     Reconcile,
     RequestStatusWrite,
     SetTimer,
@@ -48,6 +47,7 @@ from onejob.node.agent.pod_state import (
     PodState,
     Waiting,
 )
+from onejob.node.probing.results import Probed
 from onejob.node.runtime import (
     AttemptRef,
     Ended,

@@ -15,9 +15,9 @@ from onejob.node.podman.command import (
 )
 from onejob.node.podman.engine import Abilities
 from onejob.node.podman.images import ImageFacts
-from onejob.node.process.mounts import Mount
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.volumes import Mount
 from onejob.objects.pod_spec import read_node_pod
 from tests.node.support import a_pod, with_spec
 

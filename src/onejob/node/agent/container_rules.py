@@ -12,7 +12,6 @@ from onejob.node.agent.pod_events import (
     ContainerRuns,
     HookDone,
     PodEffect,
-    Probed,
     RecordWarning,
     RunPostStart,
 )
@@ -24,6 +23,7 @@ from onejob.node.agent.pod_history import (
 )
 from onejob.node.agent.pod_state import Active, NodeNow
 from onejob.node.agent.retries import retry_delay
+from onejob.node.probing.results import Probed
 from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Starting, Warned
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.pod_spec import Container

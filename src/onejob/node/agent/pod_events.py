@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from onejob.node.agent.observed_pod import ObservedPod
+from onejob.node.probing.results import Probed
 from onejob.node.runtime import RuntimeEvent
 from onejob.objects.meta import Key, Meta
 from onejob.objects.pod_spec import Container, NodePod
@@ -92,16 +93,6 @@ class HookDone(Struct, frozen=True, gc=False):
     attempt: int
     started_at: datetime
     ok: bool
-
-
-class Probed(Struct, frozen=True, gc=False):
-    """A probe of an attempt changed its result; None for aspects that it does not cover."""
-
-    container: str
-    attempt: int
-    started: bool | None = None
-    ready: bool | None = None
-    unhealthy: bool | None = None
 
 
 class Reconcile(Struct, frozen=True, gc=False):

@@ -44,7 +44,6 @@ from onejob.node.agent.pod_events import (
     PodEffect,
     PodEvent,
     PodSeen,
-    Probed,
     Reconcile,
     ReconcileSoon,
     RecordWarning,
@@ -74,6 +73,7 @@ from onejob.node.agent.pod_state import (
     copy_active,
 )
 from onejob.node.agent.retries import FIRST_RETRY, retry_delay
+from onejob.node.probing.results import Probed
 from onejob.node.runtime import (
     Ended,
     Lost,

@@ -16,9 +16,9 @@ from onejob.node.podman.records import (
     POD_UID,
     STOP_SIGNAL,
 )
-from onejob.node.process.mounts import Mount
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem, expand_all
+from onejob.node.setup.volumes import Mount
 from onejob.objects.pod_spec import Container, NodePod, Profile
 from onejob.planning.pod.security import root_refusal
 from onejob.wire.quantity import InvalidQuantity, parse_quantity

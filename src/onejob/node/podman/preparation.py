@@ -10,12 +10,11 @@ from onejob.node.podman.command import NodeSide, RunRequest, run_request
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.images import ImageFacts
 from onejob.node.podman.pod_folders import PodFolders
-from onejob.node.process.mounts import Mount
 from onejob.node.runtime import AttemptRef, Fetch
 from onejob.node.setup.container_sources import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.setup.environment import environment, settings_used
 from onejob.node.setup.last_message import make_message_file
-from onejob.node.setup.volumes import container_mounts, settings_in_volumes
+from onejob.node.setup.volumes import Mount, container_mounts, settings_in_volumes
 from onejob.node.supervisor.paths import part_inside
 from onejob.objects.pod_spec import Container, NodePod
 

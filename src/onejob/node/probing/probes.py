@@ -6,8 +6,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from onejob.clock import Clock
-from onejob.node.agent.pod_events import Probed
 from onejob.node.probing.probe_checks import check
+from onejob.node.probing.results import Probed
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, NodePod, Probe
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from onejob.node.logs.reading import log_path
 from onejob.node.process.links import LinkRefused, Links
-from onejob.node.process.mounts import HostView, Mount, plan_mounts
+from onejob.node.process.mounts import HostView, plan_mounts
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.scratch import ScratchFolders
 from onejob.node.runtime import AttemptRef
@@ -24,6 +24,7 @@ from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
 from onejob.node.setup.volumes import (
+    Mount,
     Provided,
     VolumeProblem,
     mounts_of,

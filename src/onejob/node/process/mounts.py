@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.node.setup.volumes import Mount
+
 #: Kind, source, target, read-only; executed by `onejob.node.supervisor.spawn`. `host` is a bind of
 #: a host path that may have disappeared by then. The source of a `directory` or `file` is the
 #: folder that its path must not leave, or "" in the new root itself, which no other process can
@@ -28,15 +30,6 @@ Step: TypeAlias = tuple[
 
 #: For a container that needs no mounts except the /proc of its own PID namespace.
 ONLY_PROC: tuple[Step, ...] = (("proc", "", "/proc", False),)
-
-
-class Mount(Struct, frozen=True):
-    source: str
-    target: str
-    read_only: bool = False
-    #: Volume that `source` is a part of, or folder that it must be inside of at the time of
-    #: mounting; "" if neither.
-    volume: str = ""
 
 
 class MountPlan(Struct, frozen=True):

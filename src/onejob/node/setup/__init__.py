@@ -1,5 +1,4 @@
-"""Container setup: environment, volumes and files before a start, and their removal afterwards.
+"""Container setup shared by the runtimes: environment, volumes, tokens and files.
 
-Shared by the runtimes. All access to folders that a workload can change goes through
-`node.supervisor.paths`.
+All access to folders that a workload can change goes through `node.supervisor.paths`.
 """

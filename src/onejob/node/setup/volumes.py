@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from onejob.node.process.mounts import Mount
+from msgspec import Struct
+
 from onejob.node.removal import MEMORY_VOLUME
 from onejob.node.setup.atomic_files import File, give_folder, write_files
 from onejob.node.setup.environment import (
@@ -46,6 +47,17 @@ from onejob.objects.pod_spec import (
 )
 from onejob.planning.pod.confinement import is_within
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
+
+
+class Mount(Struct, frozen=True):
+    """Bind mount of a host path into a container."""
+
+    source: str
+    target: str
+    read_only: bool = False
+    #: Volume that `source` is a part of, or folder that it must be inside of at the time of
+    #: mounting; "" if neither.
+    volume: str = ""
 
 
 class VolumeProblem(Exception):
