@@ -7,7 +7,7 @@ compared with the programs that really ran.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -22,6 +22,7 @@ from onejob.node.runtime import (
     Fetch,
     Lost,
     RecoveredState,
+    Runtime,
     RuntimeEvent,
     RuntimeTraits,
     StartBlocked,
@@ -31,7 +32,6 @@ from onejob.node.runtime import (
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
-from onejob.wire.requests import LogOptions
 from sim.faults import Dice
 from sim.workloads import EXIT_CODES, never_ends
 
@@ -182,8 +182,8 @@ class Machine:
         return self._rng.choice(EXIT_CODES)
 
 
-class MachineRuntime:
-    """Implementation of `onejob.node.runtime.Runtime` for one process of the control plane."""
+class MachineRuntime(Runtime):
+    """Connection of one process of the control plane to its machine."""
 
     name = "machine"
     traits = RuntimeTraits()
@@ -257,10 +257,6 @@ class MachineRuntime:
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
         return CommandResult(0, "")
-
-    async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
-        return
-        yield b""
 
     def is_silent(self, ref: AttemptRef) -> bool:
         return True

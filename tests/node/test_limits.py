@@ -15,7 +15,7 @@ from onejob.client.base import Create, Selection
 from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, GroupUsage
-from onejob.node.runtime import AttemptRef, ReportsLimits
+from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import JOBS, PODS
 from tests.node.support import needs_pid_namespaces
 
@@ -151,9 +151,9 @@ async def ends_of(folder: Path, *pods: Create, **options: Any) -> tuple[str, lis
     node = NodeOptions(name="node", pods_end_with_server=True, **options)
     plane = await ControlPlane.start(Settings(folder, node))
     try:
-        runtime = plane.node.runtime
-        assert isinstance(runtime, ReportsLimits)
-        text = runtime.limits_in_force.text
+        limits = plane.node.runtime.limits_in_force
+        assert limits is not None
+        text = limits.text
         for pod in pods:
             await plane.client.write(pod)
         async with asyncio.timeout(60):
@@ -274,8 +274,9 @@ async def test_groups_are_gone_when_their_containers_are(tmp_path: Path) -> None
 @needs_groups
 async def test_a_server_without_pods_leaves_no_group_behind(tmp_path: Path) -> None:
     plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(name="node")))
-    assert isinstance(plane.node.runtime, ReportsLimits)
-    assert plane.node.runtime.limits_in_force.enforced
+    limits = plane.node.runtime.limits_in_force
+    assert limits is not None
+    assert limits.enforced
     assert _own_folders(tmp_path)
     await plane.stop()
     assert _own_folders(tmp_path) == []

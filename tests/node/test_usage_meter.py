@@ -8,7 +8,7 @@ from typing import Any
 from onejob.clock import SystemClock
 from onejob.node.process.process_table import TICKS_PER_SECOND, Process, ProcessTable
 from onejob.node.process.usage_meter import UsageMeter, _Sample, _usage
-from onejob.node.runtime import AttemptRef
+from onejob.node.runtime import AttemptRef, RuntimeTraits
 from onejob.node.simulated import SimulatedRuntime
 from tests.node.support import NODE, a_process_node, shell
 
@@ -79,6 +79,8 @@ async def test_a_running_pod_is_measured_by_its_processes(tmp_path: Path) -> Non
 
 
 class NothingRuns(SimulatedRuntime):
+    traits = RuntimeTraits(on_host=True)
+
     async def first_processes(self) -> Mapping[AttemptRef, int]:
         return {AttemptRef("u", "c", 0): 2**22 + 1}
 

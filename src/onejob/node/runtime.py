@@ -1,8 +1,9 @@
 """Runtime interface between the node agent and its runtimes: the counterpart of Kubernetes' CRI.
 
-`Runtime` is the mandatory protocol; the other protocols are optional capabilities that the agent
-detects with `isinstance`. A runtime makes one attempt per request and never restarts a container by
-itself: the agent applies the restart policy.
+`Runtime` is the base class of all runtimes. Its abstract methods are what a runtime must implement;
+all others have a default for runtimes without that ability. A runtime makes one attempt per request
+and never restarts a container by itself: the agent applies the restart policy.
+`tests/node/test_runtime_contract.py` checks the guarantees for every registered runtime.
 
 Guarantees
     `launch`, `stop`, `release` and `discard` return at once. The outcome arrives as
@@ -12,22 +13,26 @@ Guarantees
     supervisor was replaced.
 
 Requirements
-    Call `report_to` and `prepare`, where supported, before `start`, and `start` before any other
-    method. Use a new attempt number for each restart: a runtime that runs programs starts an
-    attempt at most once, and a repeated `launch` takes effect only after `StartBlocked`.
+    Call `report_to` and `prepare` before `start`, and `start` before any other method. Use a new
+    attempt number for each restart: a runtime starts an attempt at most once, and a repeated
+    `launch` takes effect only after `StartBlocked`.
 
 Errors
     `start` raises RuntimeUnavailable. `launch` does not raise; problems of a container are events:
-    `StartBlocked` if the attempt may succeed later, `Ended` if it never will.
+    `StartBlocked` if the attempt may succeed later, `Ended` if it never will. Operations that a
+    user requests and the runtime does not offer raise Unsupported.
 
 Concurrency
     Methods are called, and events delivered, on the event loop's thread. `deliver` may be called
     from within `launch` and `stop`, so it must be reentrant.
 """
 
+# ruff: noqa: B027 (methods for optional abilities do nothing by default)
+
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -43,6 +48,11 @@ from onejob.wire.requests import LogOptions
 class RuntimeUnavailable(Exception):
     """The container engine or supervisor is missing or does not work. The message is one line, for
     the user who started the node."""
+
+
+class Unsupported(Exception):
+    """The runtime does not offer this operation. The message is one line, for the user who
+    requested it."""
 
 
 class AttemptRef(NamedTuple):
@@ -122,129 +132,14 @@ class RuntimeTraits(Struct, frozen=True):
     """Differences between runtimes beyond the implementation of requests. The agent checks these
     traits, never a runtime's name."""
 
-    #: Containers execute real programs: they write output, have lifecycle hooks, and can be lost.
+    #: Containers execute real programs: they write output, read volumes, have lifecycle hooks, and
+    #: can be lost.
     runs_programs: bool = True
     #: Containers are created from images; the engine that creates them enforces their privileges.
     uses_images: bool = False
-    #: Containers are host processes: they see the host's files, and descend from our processes.
+    #: Containers are host processes: they see the host's files, descend from our processes, and are
+    #: listed by `first_processes`.
     on_host: bool = False
-
-
-class Runtime(Protocol):
-    """Container runtime of a node: makes attempts to run containers, and reports their progress.
-
-    Guarantees: an attempt is made at most once, even if `launch` is repeated. `launch`, `stop`,
-    `release` and `discard` return without waiting; progress is delivered as `RuntimeEvent`s,
-    possibly from within `launch` and `stop`.
-
-    Requirements: call `start` first; the optional protocols below name the exceptions.
-    """
-
-    #: Scheme of container IDs, and the runtime's name in the Node's status.
-    name: str
-    traits: RuntimeTraits
-
-    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
-        """Connect to the engine or supervisor; return the attempts known from earlier runs.
-
-        Raises:
-            RuntimeUnavailable: if it is missing or does not work.
-        """
-
-    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
-        """Make this attempt. Idempotent: repeated requests for the same attempt start it once."""
-
-    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
-        """Send SIGTERM to the first process, and SIGKILL to all processes after the grace
-        period."""
-
-    def release(self, uid: str) -> None:
-        """Clean up after a Pod whose final status is stored: end remaining processes, keep only its
-        logs."""
-
-    def discard(self, uid: str) -> None:
-        """Remove all data of a Pod whose object is deleted, including its logs."""
-
-    async def run_command(
-        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
-    ) -> CommandResult:
-        """Run a command in the context of a running container, with the same environment and files.
-        Used by exec probes and hooks."""
-
-    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
-        """Iterate over the output of the attempt, selected by `options`."""
-
-    def is_silent(self, ref: AttemptRef) -> bool:
-        """Return whether the attempt is known to have written nothing yet."""
-
-    def running(self, ref: AttemptRef) -> bool: ...
-
-    async def close(self, *, end_pods: bool) -> None: ...
-
-
-@runtime_checkable
-class OpensSessions(Protocol):
-    """Runtime that runs commands with attached streams: `kubectl exec`. Opening a session raises
-    ConfigProblem if the command cannot be set up, for example because the container is not
-    running."""
-
-    async def open_session(
-        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
-    ) -> ExecSession: ...
-
-
-@runtime_checkable
-class RefreshesVolumes(Protocol):
-    """Runtime whose Pods have volumes generated from API objects, which may change."""
-
-    async def refresh_volumes(self, pod: NodePod) -> None:
-        """Update the generated files. Raises ConfigProblem, VolumeProblem."""
-
-
-@runtime_checkable
-class AttachableStdin(Protocol):
-    """Runtime whose containers may have a stdin to which clients attach later: `kubectl attach
-    -i`."""
-
-    async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
-        """Return the stdin or the terminal of a container that was started with one; None if
-        unavailable.
-
-        `once` takes stdin over for good: closing it is the container's end of input.
-        """
-
-
-@runtime_checkable
-class BatchesStarts(Protocol):
-    """Runtime that starts containers in batches, namely the ones launched together."""
-
-    def send_starts(self) -> None:
-        """Start the launched containers now, ahead of other work: no more launches follow for the
-        moment."""
-
-
-@runtime_checkable
-class Preparable(Protocol):
-    """Runtime with start-up work that may overlap other work."""
-
-    def prepare(self) -> None:
-        """Begin that work; `start`, which may be called later, waits for it."""
-
-
-@runtime_checkable
-class ReportsConditions(Protocol):
-    """Runtime that detects problems of the node itself."""
-
-    def report_to(self, conditions: NodeConditions) -> None:
-        """Set the Node conditions to report to. Called before `start`."""
-
-
-@runtime_checkable
-class TracksReboots(Protocol):
-    """Runtime that reports `rebooted` at each start until the reboot is settled."""
-
-    def reboot_settled(self) -> None:
-        """The status of every Pod lost to the reboot is stored: stop reporting it."""
 
 
 class LimitsInForce(Struct, frozen=True):
@@ -253,18 +148,151 @@ class LimitsInForce(Struct, frozen=True):
     enforced: bool
 
 
-@runtime_checkable
-class ReportsLimits(Protocol):
-    """Runtime whose ability to enforce `resources.limits` depends on the machine."""
+class Runtime(ABC):
+    """Container runtime of a node: makes attempts to run containers, and reports their progress.
 
-    @property
-    def limits_in_force(self) -> LimitsInForce: ...
+    Guarantees: an attempt is made at most once, even if `launch` is repeated. `launch`, `stop`,
+    `release` and `discard` return without waiting; progress is delivered as `RuntimeEvent`s,
+    possibly from within `launch` and `stop`.
 
+    Requirements: call `start` first; only `report_to` and `prepare` precede it.
+    """
 
-@runtime_checkable
-class ShowsProcesses(Protocol):
-    """Runtime whose containers are processes visible to this machine."""
+    #: Scheme of container IDs, and the runtime's name in the Node's status.
+    name: str
+    traits: RuntimeTraits
+
+    # --- start and end of the runtime
+
+    def report_to(self, conditions: NodeConditions) -> None:
+        """Set the Node conditions to report problems of the node itself to. Called before `start`.
+
+        By default, none are reported.
+        """
+
+    def prepare(self) -> None:
+        """Begin start-up work that may overlap other work; `start`, which may be called later,
+        waits for it.
+
+        By default, there is none.
+        """
+
+    @abstractmethod
+    async def start(self, deliver: Deliver, fetch: Fetch) -> RecoveredState:
+        """Connect to the engine or supervisor; return the attempts known from earlier runs.
+
+        Raises:
+            RuntimeUnavailable: if it is missing or does not work.
+        """
+
+    def reboot_settled(self) -> None:
+        """Stop reporting `rebooted` at each start: the status of every Pod lost to the reboot is
+        stored.
+
+        By default, nothing is recorded about reboots.
+        """
+
+    @abstractmethod
+    async def close(self, *, end_pods: bool) -> None:
+        """Stop reporting and release all resources. With `end_pods`, end all containers; otherwise
+        they keep running if the runtime can recover them."""
+
+    # --- attempts
+
+    @abstractmethod
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        """Make this attempt. Idempotent: repeated requests for the same attempt start it once."""
+
+    def send_starts(self) -> None:
+        """Start the launched containers now, ahead of other work: no more launches follow for the
+        moment.
+
+        By default, starts are not batched.
+        """
+
+    @abstractmethod
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        """Send SIGTERM to the first process, and SIGKILL to all processes after the grace period.
+        Ignored for an attempt that does not run."""
+
+    @abstractmethod
+    def release(self, uid: str) -> None:
+        """Clean up after a Pod whose final status is stored: end remaining processes, keep only its
+        logs."""
+
+    @abstractmethod
+    def discard(self, uid: str) -> None:
+        """Remove all data of a Pod whose object is deleted, including its logs."""
+
+    @abstractmethod
+    def running(self, ref: AttemptRef) -> bool:
+        """Return whether the attempt is being started or runs."""
+
+    # --- output and commands
+
+    async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        """Iterate over the output of the attempt, selected by `options`.
+
+        By default, containers have no output.
+        """
+        return
+        yield b""
+
+    def is_silent(self, ref: AttemptRef) -> bool:
+        """Return whether the attempt is known to have written nothing yet.
+
+        By default, that is not known.
+        """
+        return False
+
+    async def run_command(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
+    ) -> CommandResult:
+        """Run a command in the context of a running container, with the same environment and files.
+        Used by exec probes and hooks.
+
+        By default, commands fail.
+        """
+        return CommandResult(-1, f"the {self.name} runtime runs no commands beside containers")
+
+    async def open_session(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> ExecSession:
+        """Run a command with attached streams: `kubectl exec`.
+
+        Raises ConfigProblem if the command cannot be set up, for example because the container is
+        not running, and Unsupported, the default.
+        """
+        raise Unsupported(f"the {self.name} runtime runs no commands beside containers")
+
+    async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
+        """Return the stdin or the terminal of a container that was started with one, for `kubectl
+        attach -i`; None if it is no longer open.
+
+        `once` takes stdin over for good: closing it is the container's end of input. Raises
+        Unsupported, the default.
+        """
+        raise Unsupported(f"containers of the {self.name} runtime have no stdin")
+
+    # --- other abilities
+
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        """Update the files in volumes that are generated from API objects. Raises ConfigProblem,
+        VolumeProblem.
+
+        By default, there are no such files.
+        """
 
     async def first_processes(self) -> Mapping[AttemptRef, int]:
         """Return the PID, in this machine's numbering, of the first process of each running
-        container."""
+        container.
+
+        By default, and without the trait `on_host`, none are visible.
+        """
+        return {}
+
+    @property
+    def limits_in_force(self) -> LimitsInForce | None:
+        """How `resources.limits` are enforced; None, the default, if that does not depend on the
+        machine."""
+        return None

@@ -8,7 +8,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from onejob.clock import Clock
@@ -19,13 +19,13 @@ from onejob.node.runtime import (
     Ended,
     Fetch,
     RecoveredState,
+    Runtime,
     RuntimeEvent,
     RuntimeTraits,
     Started,
 )
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
-from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ EXIT_CODE = "onejob.dev/simulated-exit-code"
 _SIGTERM = 15
 
 
-class SimulatedRuntime:
+class SimulatedRuntime(Runtime):
     """Runtime without processes, for benchmarks, demonstrations and the simulator.
 
     Guarantees: each attempt ends after the annotated duration with the annotated exit code; `stop`
@@ -92,13 +92,6 @@ class SimulatedRuntime:
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
         return CommandResult(0, "")
-
-    async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
-        return
-        yield b""
-
-    def is_silent(self, ref: AttemptRef) -> bool:
-        return False
 
     def running(self, ref: AttemptRef) -> bool:
         return ref in self._running

@@ -393,14 +393,10 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
 
 
 def _limits_line(server: "HttpsServer") -> str:
-    from onejob.node.runtime import ReportsLimits
-
     if not server.plane.settings.with_node:
         return ""
-    runtime = server.plane.node.runtime
-    if not isinstance(runtime, ReportsLimits):
-        return ""
-    return f"  limits   {runtime.limits_in_force.text}\n"
+    limits = server.plane.node.runtime.limits_in_force
+    return "" if limits is None else f"  limits   {limits.text}\n"
 
 
 def _notify_service_manager(state: str) -> None:

@@ -45,7 +45,7 @@ from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.process.pressure import short_of_space
-from onejob.node.runtime import AttemptRef, ReportsLimits, Runtime, RuntimeUnavailable
+from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
@@ -288,10 +288,10 @@ class _Session:
             self._display.notice(
                 "running as root: Pods can change any file here (forbid it: --host-fs ro)"
             )
-        # In this order: the isinstance check on a runtime already makes it detect its limits.
-        if any(map(has_limits, self._plan.objects)) and isinstance(runtime, ReportsLimits):
+        # In this order: a runtime detects its limits when they are first read.
+        if any(map(has_limits, self._plan.objects)):
             limits = runtime.limits_in_force
-            if not limits.enforced:
+            if limits is not None and not limits.enforced:
                 self._display.notice(f"limits of memory and CPU are {limits.text}")
         for notice in self._plan.notices:
             self._display.notice(notice)

@@ -24,11 +24,8 @@ from onejob.node.exec_session import ExecSession
 from onejob.node.logs.pod_logs import pod_logs, running_container
 from onejob.node.runtime import (
     Fetch,
-    OpensSessions,
-    Preparable,
-    ReportsConditions,
     Runtime,
-    TracksReboots,
+    Unsupported,
 )
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.tokens import IssueToken, fetch_with_tokens
@@ -84,8 +81,7 @@ class NodeAgent:
         self._node = NodeObject(
             client, clock, rng, node_name, ip, capacity, runtime.name, self._recorder
         )
-        if isinstance(runtime, ReportsConditions):
-            runtime.report_to(self._node.conditions)
+        runtime.report_to(self._node.conditions)
         self._driver = PodDriver(
             runtime,
             self._writer,
@@ -120,8 +116,7 @@ class NodeAgent:
     def prepare(self) -> None:
         """Start the runtime's preparations, which may overlap other start-up work. Call before
         `start`."""
-        if isinstance(self.runtime, Preparable):
-            self.runtime.prepare()
+        self.runtime.prepare()
 
     async def start(self) -> None:
         """Adopt the containers left by an earlier run of the agent, then follow the API."""
@@ -133,10 +128,10 @@ class NodeAgent:
         self._tasks = [asyncio.create_task(run()) for run in self._parts]
         await self._pods.synced()
         self._driver.begin(inherited)
-        if inherited.rebooted and isinstance(self.runtime, TracksReboots):
-            self._settling = asyncio.create_task(self._settle_reboot(self.runtime))
+        if inherited.rebooted:
+            self._settling = asyncio.create_task(self._settle_reboot())
 
-    async def _settle_reboot(self, runtime: TracksReboots) -> None:
+    async def _settle_reboot(self) -> None:
         """Call `reboot_settled` once the status of every Pod lost to the reboot is written.
 
         If the agent dies earlier, the next start has to treat the machine as rebooted again.
@@ -150,7 +145,7 @@ class NodeAgent:
             if pods:
                 # Refused writes are retried: permissions or disk space may be missing for a while.
                 await asyncio.sleep(_SETTLING_SECONDS)
-        runtime.reboot_settled()
+        self.runtime.reboot_settled()
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -234,14 +229,14 @@ class NodeAgent:
     ) -> ExecSession:
         """Run a command in the context of a running container (`kubectl exec`). Raises the
         `ApiError`s of `…/exec`."""
-        if not isinstance(self.runtime, OpensSessions):
-            raise BadRequest(f"the {self.runtime.name} runtime runs no commands beside containers")
         document = await self._client.get(Key(PODS, namespace, pod))
         found, ref = running_container(document, container)
         try:
             return await self.runtime.open_session(found, ref, command, stdin=stdin, tty=tty)
         except ConfigProblem as problem:
             raise BadRequest(problem.message) from problem
+        except Unsupported as problem:
+            raise BadRequest(str(problem)) from problem
 
     async def attach(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
         """Iterate over the output that a running container writes from now on. Raises the

@@ -64,7 +64,7 @@ from onejob.node.agent.pod_state import UNKNOWN, Active, Binding, Done, NodeNow,
 from onejob.node.agent.writer import Writer
 from onejob.node.probing.hooks import Hooks
 from onejob.node.probing.probes import Prober
-from onejob.node.runtime import AttemptRef, BatchesStarts, RecoveredState, Runtime, RuntimeEvent
+from onejob.node.runtime import AttemptRef, RecoveredState, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
@@ -125,7 +125,6 @@ class PodDriver:
         self._recorder = recorder
         self._clock = clock
         self._node_name = node_name
-        self._gathers_starts = runtime if isinstance(runtime, BatchesStarts) else None
         self._pods = pods
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
@@ -426,8 +425,7 @@ class PodDriver:
             self._dispatch(uid, _RECONCILE, node)
         self._depth -= 1
         self._schedule_turn()
-        if self._gathers_starts is not None:
-            self._gathers_starts.send_starts()
+        self._runtime.send_starts()
 
     # --- timers
 

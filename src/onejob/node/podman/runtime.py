@@ -44,6 +44,7 @@ from onejob.node.runtime import (
     Fetch,
     Lost,
     RecoveredState,
+    Runtime,
     RuntimeEvent,
     RuntimeUnavailable,
     StartBlocked,
@@ -69,7 +70,7 @@ log = logging.getLogger(__name__)
 _COMMAND_OUTPUT_BYTES = 10 * 1024
 
 
-class PodmanRuntime:
+class PodmanRuntime(Runtime):
     """Runtime of Podman or Docker containers, which outlive the server.
 
     Guarantees: an attempt is made once, because its container has a unique name. `launch` of a
@@ -191,9 +192,6 @@ class PodmanRuntime:
         return read_logs(
             self._folders.log(ref), options, self._clock.now(), lambda: self.running(ref)
         )
-
-    def is_silent(self, ref: AttemptRef) -> bool:
-        return False
 
     def running(self, ref: AttemptRef) -> bool:
         attempt = self._attempts.get(ref)

@@ -43,6 +43,7 @@ from onejob.node.runtime import (
     LimitsInForce,
     Lost,
     RecoveredState,
+    Runtime,
     RuntimeEvent,
     RuntimeTraits,
     RuntimeUnavailable,
@@ -75,7 +76,7 @@ _REMOVE_AFTER_SECONDS = 0.02
 _PATIENCE_SECONDS = 10.0
 
 
-class ProcessRuntime:
+class ProcessRuntime(Runtime):
     """Runtime of host processes, which belong to the supervisor and outlive the server.
 
     Guarantees: starts are idempotent, because the supervisor records each attempt before its

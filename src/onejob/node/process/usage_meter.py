@@ -20,7 +20,7 @@ from onejob.node.process.process_table import (
     machine_use,
 )
 from onejob.node.process.supervisor_client import SupervisorGone
-from onejob.node.runtime import AttemptRef, Runtime, ShowsProcesses
+from onejob.node.runtime import AttemptRef, Runtime
 
 #: Seconds for which a measurement is cached.
 _FRESH_SECONDS: Final = 1.0
@@ -59,7 +59,7 @@ class UsageMeter:
             return self._pods
 
     async def node(self) -> Measurement | None:
-        if not isinstance(self._runtime, ShowsProcesses):
+        if not self._runtime.traits.on_host:
             return None
         async with self._asking:
             if self._clock.monotonic() - self._node_at >= _FRESH_SECONDS:
@@ -68,7 +68,7 @@ class UsageMeter:
             return self._node
 
     async def _measure_pods(self) -> Mapping[str, Measurement]:
-        if not isinstance(self._runtime, ShowsProcesses):
+        if not self._runtime.traits.on_host:
             return {}
         try:
             running = await self._runtime.first_processes()

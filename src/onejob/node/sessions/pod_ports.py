@@ -12,7 +12,7 @@ from onejob.api.sessions.port_forwarding import Connection
 from onejob.client.base import Client
 from onejob.node.process.process_table import ProcessTable
 from onejob.node.process.supervisor_client import SupervisorGone
-from onejob.node.runtime import Runtime, ShowsProcesses
+from onejob.node.runtime import Runtime
 from onejob.node.sessions.listening import Listener, listeners, sockets_of
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import read_node_pod
@@ -25,7 +25,7 @@ class PodPorts:
         self._client = client
 
     async def connect(self, namespace: str, name: str, port: int) -> Connection:
-        if not isinstance(self._runtime, ShowsProcesses):
+        if not self._runtime.traits.on_host:
             raise BadRequest(f"the {self._runtime.name} runtime forwards no ports")
         pod = read_node_pod(await self._client.get(Key(PODS, namespace, name)))
         try:

@@ -9,7 +9,7 @@ from onejob.node.agent.agent import NodeAgent
 from onejob.node.descriptors import Sink, Source
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.logs.pod_logs import running_container
-from onejob.node.runtime import AttachableStdin, AttemptRef
+from onejob.node.runtime import AttemptRef, Unsupported
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container
 from onejob.wire.errors import BadRequest
@@ -76,22 +76,24 @@ class PodSessions:
         return await self._client.get(Key(PODS, request.namespace, request.name))
 
     async def _open_stdin(self, ref: AttemptRef, container: Container) -> Sink:
-        runtime = self._node.runtime
         place = f'container "{ref.container}"'
         if not container.stdin:
             raise BadRequest(f"{place} was started without stdin: true; attach without -i")
-        if not isinstance(runtime, AttachableStdin):
-            raise BadRequest(f"containers of the {runtime.name} runtime have no stdin")
-        stdin = await runtime.open_stdin(ref, once=container.stdin_once)
+        try:
+            stdin = await self._node.runtime.open_stdin(ref, once=container.stdin_once)
+        except Unsupported as problem:
+            raise BadRequest(str(problem)) from problem
         if stdin is None:
             raise BadRequest(f"the stdin of {place} has ended; attach without -i")
         return stdin
 
     async def _open_terminal(self, ref: AttemptRef, container: Container) -> Sink | None:
-        runtime = self._node.runtime
-        if not container.tty or not isinstance(runtime, AttachableStdin):
+        if not container.tty:
             return None
-        return await runtime.open_stdin(ref, once=False)
+        try:
+            return await self._node.runtime.open_stdin(ref, once=False)
+        except Unsupported:
+            return None
 
 
 async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStreams) -> Finished:

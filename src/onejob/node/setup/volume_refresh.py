@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onejob.informers.cache import Delta
-from onejob.node.runtime import RefreshesVolumes, Runtime
+from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.tokens import refresh_after_seconds
 from onejob.node.setup.volumes import VolumeProblem, is_refreshed, settings_in_volumes
@@ -27,7 +27,7 @@ Warn = Callable[[NodePod, str, str], None]
 
 class VolumeRefresh:
     def __init__(self, runtime: Runtime, warn: Warn) -> None:
-        self._runtime = runtime if isinstance(runtime, RefreshesVolumes) else None
+        self._runtime = runtime
         self._warn = warn
         self._pods: dict[str, NodePod] = {}
         self._users: dict[Key, set[str]] = {}
@@ -41,7 +41,7 @@ class VolumeRefresh:
 
     def follow(self, pod: NodePod) -> None:
         """Follow the sources of a Pod of this node. Call before its first container starts."""
-        if self._runtime is not None and pod.spec.volumes and is_refreshed(pod):
+        if self._runtime.traits.runs_programs and pod.spec.volumes and is_refreshed(pod):
             self._pods[pod.uid] = pod
             for key in settings_in_volumes(pod):
                 self._users.setdefault(key, set()).add(pod.uid)
@@ -115,7 +115,6 @@ class VolumeRefresh:
             self.forget(uid)
 
     async def _refresh(self, uid: str) -> None:
-        assert self._runtime is not None, "Pods are followed only for a runtime that refreshes"
         pod = self._pods[uid]
         try:
             await self._runtime.refresh_volumes(pod)
