@@ -18,8 +18,7 @@ from onejob.clock import LoopClock
 from onejob.control_plane import ControlPlane, Settings, World
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import RuntimeUnavailable
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext, RuntimeUnavailable
 from onejob.planning.queue.limits import Limits
 from onejob.store.base import CannotOpen, CommitFailed, StoreError, StoreFailed
 from onejob.store.log import LogStore

@@ -11,7 +11,7 @@ from onejob.api.service import Service
 from onejob.cluster.election import Leadership
 from onejob.cluster.manager import DEFAULT_MANAGER
 from onejob.control_plane import ControlPlane
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS
 from onejob.planning.leadership import Timing

@@ -10,7 +10,7 @@ from onejob.client import http
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.control_plane import ControlPlane
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from onejob.objects.meta import JOBS, PODS
 from onejob.virtual_time import NOON, virtual_clock
 from onejob.wire.requests import User, WriteOptions

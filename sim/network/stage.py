@@ -15,8 +15,7 @@ from onejob.clock import Clock
 from onejob.control_plane import ControlPlane, Settings, World
 from onejob.controllers.selection import ALL
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import Runtime
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext, Runtime
 from onejob.planning.queue.limits import Limits
 from onejob.virtual_time import Stuck
 from sim.checks.problems import Problems

@@ -8,8 +8,7 @@ from onejob.clock import Clock
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.process.runtime_settings import ProcessSettings
-from onejob.node.runtime import AttemptRef
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import AttemptRef, NodeContext
 from onejob.objects.pod_spec import Container, NodePod
 from sim.machine import Launch
 from sim.node.machine import ProcessMachine

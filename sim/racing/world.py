@@ -9,7 +9,7 @@ from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.control_plane import ControlPlane
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.queue.limits import Limits
 from onejob.virtual_time import NOON

@@ -18,7 +18,7 @@ from onejob.cli.run.resuming import manifests_of_run
 from onejob.client.base import Create
 from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, NAMESPACES, Key
 from onejob.objects.pod import Pod

@@ -57,12 +57,12 @@ from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
 from onejob.node.agent.agent import NodeAgent
-from onejob.node.agent.capacity import read_amounts
+from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import Runtime
-from onejob.node.runtimes import RUNTIMES
-from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
+from onejob.node.runtime import NodeContext, Runtime
+from onejob.node.runtimes import runtime_kind
+from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
 from onejob.planning.job.managing import is_ours
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
@@ -182,7 +182,7 @@ class ControlPlane:
         self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
-        traits = RUNTIMES[settings.node.runtime].traits
+        traits = runtime_kind(settings.node.runtime).traits
         self.service = Service(
             store,
             clock=world.clock,
@@ -252,9 +252,10 @@ class ControlPlane:
 
     def _make_node(self, world: World) -> NodeAgent:
         settings = self.settings
-        options, kind = settings.node, RUNTIMES[settings.node.runtime]
+        options, kind = settings.node, runtime_kind(settings.node.runtime)
         node_name = options.name or socket.gethostname().lower()
-        capacity = {**kind.capacity(), **read_amounts(options.capacity)}
+        default = BOUNDLESS if kind.traits.boundless else machine_capacity()
+        capacity = {**default, **read_amounts(options.capacity)}
         services = self.informers.services.cache
         context = NodeContext(
             node_name,

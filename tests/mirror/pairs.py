@@ -17,7 +17,7 @@ from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.control_plane import Settings
 from onejob.controllers.selection import ALL
-from onejob.node.options import NodeOptions, RuntimeName
+from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.planning.mirror import names
 from onejob.server import HttpsServer
@@ -178,7 +178,7 @@ def make_folder(folder: Path) -> None:
 
 @asynccontextmanager
 async def a_server(
-    folder: Path, runtime: RuntimeName, *, controllers: frozenset[str] = ALL
+    folder: Path, runtime: str, *, controllers: frozenset[str] = ALL
 ) -> AsyncIterator[HttpsServer]:
     """Run one HTTPS server with the given node runtime."""
     make_folder(folder)
@@ -200,7 +200,7 @@ async def a_server(
 
 @asynccontextmanager
 async def a_pair(
-    folder: Path, runtime: RuntimeName = "simulated", *, controllers: frozenset[str] = ALL
+    folder: Path, runtime: str = "simulated", *, controllers: frozenset[str] = ALL
 ) -> AsyncIterator[Pair]:
     """Run two servers. `runtime` is that of the remote side; here nothing runs.
 

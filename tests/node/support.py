@@ -24,8 +24,7 @@ from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.process.runtime_settings import ProcessSettings
-from onejob.node.runtime import Runtime
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.supervisor import pid_namespaces
 from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import PODS, Key

@@ -18,8 +18,7 @@ from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.process.runtime_settings import ProcessSettings
-from onejob.node.runtime import Runtime
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import NodePod

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from onejob.node.process.mounts import HostView, MountPlan, plan_mounts
+from onejob.node.runtime import NodeContext
 from onejob.node.setup.container_sources import NO_SETTINGS
-from onejob.node.setup.environment import NodeContext
 from onejob.node.setup.volumes import container_mounts
 from onejob.node.supervisor import mounting
 from onejob.node.supervisor.failures import SetupFailed

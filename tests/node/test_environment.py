@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.node.runtime import NodeContext
 from onejob.node.setup.environment import (
     ConfigProblem,
-    NodeContext,
     environment,
     expand,
     expand_all,

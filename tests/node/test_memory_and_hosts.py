@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onejob.client.base import Create
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from onejob.node.setup.volumes import _memory_size
 from onejob.objects.pod_spec import Container as ContainerView
 from onejob.objects.pod_spec import EmptyDirVolume, NodePod, NodePodSpec, Resources

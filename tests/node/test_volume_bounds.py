@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent, StartBlocked
+from onejob.node.runtime import AttemptRef, Ended, NodeContext, RuntimeEvent, StartBlocked
 from onejob.node.setup import container_sources, volumes
 from onejob.node.setup.atomic_files import write_files
 from onejob.node.setup.container_sources import FetchedSettings, fetch_settings
-from onejob.node.setup.environment import ConfigProblem, NodeContext
+from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.volumes import (
     MAX_FILES_BYTES,
     VolumeProblem,

@@ -18,7 +18,7 @@ from onejob.benchmarks.used_nodes import record_node
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
 from onejob.control_plane import ControlPlane, Settings, World
-from onejob.node.options import NodeOptions, RuntimeName
+from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import JOBS
 from onejob.store.writer import ThreadCommitter
@@ -43,7 +43,7 @@ class MeasuredPlane:
 
 @asynccontextmanager
 async def a_plane(
-    runtime: RuntimeName = "simulated",
+    runtime: str = "simulated",
     folder: Path | None = None,
     clock: Clock | None = None,
     pods_end_with_server: bool = False,

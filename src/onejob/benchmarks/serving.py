@@ -21,7 +21,6 @@ from onejob.benchmarks.results import Cost, Measurement
 from onejob.benchmarks.usage import cpu_seconds_of, descendants, peak_rss_mb, rss_mb
 from onejob.benchmarks.used_nodes import record_node
 from onejob.clock import SystemClock
-from onejob.node.options import RuntimeName
 
 _PODS = "/api/v1/namespaces/default/pods"
 _READY_SECONDS = 30.0
@@ -150,9 +149,7 @@ class Server:
 
 
 @asynccontextmanager
-async def a_server(
-    runtime: RuntimeName = "process", folder: Path | None = None
-) -> AsyncIterator[Server]:
+async def a_server(runtime: str = "process", folder: Path | None = None) -> AsyncIterator[Server]:
     """Run `onejob serve` in its own process, ready for requests.
 
     Without a folder the state is temporary. No server may have used a given folder before: the

@@ -1,11 +1,9 @@
 """Record of the node runtimes used by a probe, so that figures of a simulated node are labelled."""
 
-from onejob.node.options import RuntimeName
-
 _used: set[str] = set()
 
 
-def record_node(runtime: RuntimeName) -> RuntimeName:
+def record_node(runtime: str) -> str:
     """Record the runtime of a node and return it. Call it wherever a probe starts a node."""
     _used.add(runtime)
     return runtime

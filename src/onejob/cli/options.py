@@ -15,8 +15,8 @@ from onejob.node.options import (
     LogRetention,
     NodeOptions,
     PidNamespace,
-    RuntimeName,
 )
+from onejob.node.runtimes import RUNTIMES, runtime_kind
 
 if TYPE_CHECKING:
     from onejob.planning.queue.limits import Limits
@@ -60,7 +60,7 @@ class _Runtime(_Choice):
 _NODE_OPTIONS = (
     click.option(
         "--runtime",
-        type=_Runtime(get_args(RuntimeName)),
+        type=_Runtime(list(RUNTIMES)),
         default="process",
         show_default=True,
         help="What a container is: a process, a container, or nothing at all.",
@@ -150,7 +150,7 @@ def node_options(function: F) -> F:
     @functools.wraps(function)
     def with_node(
         *arguments: Any,
-        runtime: RuntimeName,
+        runtime: str,
         pass_env: tuple[str, ...],
         image_map: tuple[str, ...],
         capacity: str,
@@ -228,9 +228,7 @@ def controller_options(function: F) -> F:
 
 def require_runtime(node: NodeOptions) -> None:
     """Raise CommandError if this machine lacks a requirement of the runtime."""
-    from onejob.node.runtimes import RUNTIMES
-
-    if problem := RUNTIMES[node.runtime].problem(node):
+    if problem := runtime_kind(node.runtime).problem(node):
         raise CommandError(problem)
 
 

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-RuntimeName: TypeAlias = Literal["process", "podman", "simulated"]
 EnforcedLimits: TypeAlias = Literal["auto", "rlimit", "off"]
 PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
@@ -27,7 +26,8 @@ class NodeOptions(Struct, frozen=True):
     The defaults select the process runtime with the machine's name and capacity.
     """
 
-    runtime: RuntimeName = "process"
+    #: A key of `node.runtimes.RUNTIMES`.
+    runtime: str = "process"
     #: "" means the machine's host name.
     name: str = ""
     #: Resource name -> quantity; empty means the machine's capacity.

@@ -30,17 +30,21 @@ Concurrency
 # ruff: noqa: B027 (methods for optional abilities do nothing by default)
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from onejob.clock import Clock
 from onejob.node.conditions import NodeConditions
 from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession
+from onejob.node.options import NodeOptions
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.service import Service
 from onejob.planning.pod.lifecycle import Exit
 from onejob.wire.requests import LogOptions
 
@@ -140,6 +144,28 @@ class RuntimeTraits(Struct, frozen=True):
     #: Containers are host processes: they see the host's files, descend from our processes, and are
     #: listed by `first_processes`.
     on_host: bool = False
+    #: Containers use no resources of the machine: the node's capacity is unlimited unless its
+    #: options set it.
+    boundless: bool = False
+
+
+class NodeContext(Struct, frozen=True):
+    """Node facts that a runtime is given: for the downward API and for volumes."""
+
+    name: str
+    ip: str
+    #: Default for unset limits: milli-CPUs, bytes.
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    #: Returns the Services of a namespace.
+    services: Callable[[str], Iterable[Service]] = lambda namespace: ()
+    #: Whether missing hostPaths may be created.
+    makes_host_paths: bool = True
+    #: Whether Pods get tokens of their service accounts.
+    issues_tokens: bool = False
+    #: Returns the URL by which Pods reach the API server; "" if there is none (yet).
+    api_server: Callable[[], str] = lambda: ""
+    #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
+    host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
 
 
 class LimitsInForce(Struct, frozen=True):
@@ -296,3 +322,13 @@ class Runtime(ABC):
         """How `resources.limits` are enforced; None, the default, if that does not depend on the
         machine."""
         return None
+
+
+class RuntimeKind(Struct, frozen=True):
+    """Registration of a runtime: its factory, and the properties known before one is created."""
+
+    traits: RuntimeTraits
+    make: Callable[[NodeOptions, Path, Clock, NodeContext], Runtime]
+    #: Returns one line for the user: the reason why the runtime is unusable on this machine; "" if
+    #: usable.
+    problem: Callable[[NodeOptions], str] = lambda options: ""

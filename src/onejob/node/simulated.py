@@ -10,17 +10,22 @@ import itertools
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Final
 
 from onejob.clock import Clock
+from onejob.node.options import NodeOptions
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
     Deliver,
     Ended,
     Fetch,
+    NodeContext,
     RecoveredState,
     Runtime,
     RuntimeEvent,
+    RuntimeKind,
     RuntimeTraits,
     Started,
 )
@@ -47,7 +52,7 @@ class SimulatedRuntime(Runtime):
     """
 
     name = "simulated"
-    traits = RuntimeTraits(runs_programs=False, uses_images=True)
+    traits = RuntimeTraits(runs_programs=False, uses_images=True, boundless=True)
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -149,3 +154,10 @@ def _exit_code(text: str, attempt: int) -> int:
     except ValueError:
         log.warning("annotation %s: %r is not a list of numbers", EXIT_CODE, text)
         return 0
+
+
+def _make(options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext) -> Runtime:
+    return SimulatedRuntime(clock)
+
+
+KIND: Final = RuntimeKind(SimulatedRuntime.traits, _make)

@@ -16,7 +16,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.records import DATA_DIR
 from onejob.node.podman.runtime import PodmanRuntime
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 from tests.node.support import NODE, ROOM, Document, Node, a_node, a_pod, an_api
 
 #: Options that containers need on machines that are containers themselves.

@@ -13,8 +13,7 @@ from onejob.control_plane import ControlPlane, Front, Settings, World
 from onejob.node.options import NodeOptions
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.runtime import PodmanRuntime
-from onejob.node.runtime import Runtime
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext, Runtime
 from onejob.objects.meta import Key
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
 from tests.node.podman.support import ENGINE, NEEDS_PODMAN, OPTIONS, script

@@ -64,7 +64,7 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a command can inherit: UTF-8 only, as start requests are JSON."""
-    from onejob.node.runtimes import is_text
+    from onejob.node.process.runtime_settings import is_text
 
     return {name: value for name, value in environment.items() if is_text(name) and is_text(value)}
 

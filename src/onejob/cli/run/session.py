@@ -45,8 +45,8 @@ from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.process.pressure import short_of_space
+from onejob.node.process.runtime_settings import INHERITED_VARIABLES
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
-from onejob.node.runtimes import INHERITED_VARIABLES
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.planning.queue.limits import Limits

@@ -19,16 +19,15 @@ from onejob.cli.kept_runs import Run, has_supervisor
 from onejob.planning.job.uncounted import ExitCodes
 
 if TYPE_CHECKING:
-    from onejob.node.options import RuntimeName
     from onejob.node.runtime import (
         AttemptRef,
         Deliver,
         Fetch,
+        NodeContext,
         RecoveredState,
         Runtime,
         RuntimeEvent,
     )
-    from onejob.node.setup.environment import NodeContext
     from onejob.objects.pod_spec import Container, NodePod
 
 _DEFAULT_GRACE_SECONDS: Final = 30
@@ -90,8 +89,7 @@ async def _settle(folder: Path, run: Run) -> ExitCodes:
         settling.append(_StartsNothing(_runtime_of(run, folder, context)))
         return cast("Runtime", settling[0])
 
-    name = cast("RuntimeName", run.runtime)
-    settings = Settings(folder, NodeOptions(runtime=name), controllers=frozenset())
+    settings = Settings(folder, NodeOptions(runtime=run.runtime), controllers=frozenset())
     plane = await ControlPlane.start(settings, World(runtime=make))
     (runtime,) = settling
     try:
@@ -203,13 +201,12 @@ class _StartsNothing:
 def _runtime_of(run: Run, folder: Path, context: "NodeContext") -> "Runtime":
     from onejob.clock import SystemClock
     from onejob.node.options import NodeOptions
-    from onejob.node.runtimes import RUNTIMES
+    from onejob.node.runtimes import runtime_kind
 
-    name = cast("RuntimeName", run.runtime)
-    options = NodeOptions(runtime=name, pid_namespace="off", pods_end_with_server=True)
+    options = NodeOptions(runtime=run.runtime, pid_namespace="off", pods_end_with_server=True)
     if run.engine:
         options = msgspec.structs.replace(options, engine=run.engine)
-    return RUNTIMES[name].make(options, folder, SystemClock(), context)
+    return runtime_kind(run.runtime).make(options, folder, SystemClock(), context)
 
 
 def _grace(pod: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onejob.node.options import NodeOptions
-from onejob.node.setup.environment import NodeContext
+from onejob.node.runtime import NodeContext
 
 
 @dataclass(frozen=True, slots=True)

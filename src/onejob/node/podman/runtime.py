@@ -6,17 +6,19 @@ ensures that an attempt is made only once, and it is kept after its exit until t
 
 import asyncio
 import logging
+import shutil
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
 from onejob.clock import Clock
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.logs.reading import read_logs
+from onejob.node.options import NodeOptions
 from onejob.node.podman.attempts import Attempt, Attempts
 from onejob.node.podman.command import NodeSide, container_name
 from onejob.node.podman.ends import EndWatch
@@ -27,6 +29,7 @@ from onejob.node.podman.engine import (
     Abilities,
     Answer,
     Engine,
+    not_installed,
 )
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.images import ImageProblem, Images
@@ -35,7 +38,6 @@ from onejob.node.podman.pod_folders import PodFolders
 from onejob.node.podman.preparation import Preparation, settings_for
 from onejob.node.podman.records import DATA_DIR, Boot, Found, judge
 from onejob.node.podman.removals import Removals
-from onejob.node.podman.traits import TRAITS
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -43,16 +45,19 @@ from onejob.node.runtime import (
     Ended,
     Fetch,
     Lost,
+    NodeContext,
     RecoveredState,
     Runtime,
     RuntimeEvent,
+    RuntimeKind,
+    RuntimeTraits,
     RuntimeUnavailable,
     StartBlocked,
     Started,
     Warned,
 )
 from onejob.node.setup.container_sources import fetch_settings
-from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.environment import ConfigProblem, server_variables
 from onejob.node.setup.last_message import last_message
 from onejob.node.setup.volumes import (
     VolumeProblem,
@@ -78,7 +83,7 @@ class PodmanRuntime(Runtime):
     `close`, containers keep running unless `end_pods` or the option `pods_end_with_server` is set.
     """
 
-    traits = TRAITS
+    traits = RuntimeTraits(uses_images=True)
 
     def __init__(self, data_dir: Path, clock: Clock, settings: PodmanSettings) -> None:
         self._folders = PodFolders(data_dir)
@@ -470,3 +475,17 @@ def _this_boot(clock: Clock) -> Boot:
     with open("/proc/uptime") as file:
         uptime = float(file.read().split()[0])
     return Boot(linux.boot_id(), clock.now() - timedelta(seconds=uptime))
+
+
+def _make(options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext) -> Runtime:
+    # Nothing is inherited by default: an image sets its own PATH.
+    settings = PodmanSettings(context, options, server_variables(options.pass_env))
+    return PodmanRuntime(data_dir, clock, settings)
+
+
+def _problem(options: NodeOptions) -> str:
+    program = options.engine[0]
+    return "" if shutil.which(program) is not None else not_installed(program)
+
+
+KIND: Final = RuntimeKind(PodmanRuntime.traits, _make, _problem)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onejob.clock import Clock
 from onejob.node.conditions import NodeCondition, NodeConditions
@@ -20,12 +20,13 @@ from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.images import NoStandIn
 from onejob.node.logs.reading import log_path, read_logs
+from onejob.node.options import NodeOptions
 from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.pressure import Pressures, short_of_space
 from onejob.node.process.requests import ProcessRequests, give_terminal
-from onejob.node.process.runtime_settings import ProcessSettings
+from onejob.node.process.runtime_settings import ProcessSettings, process_settings, variable_problem
 from onejob.node.process.supervisor_client import (
     OUTDATED_SUPERVISOR_MESSAGE,
     Reach,
@@ -42,9 +43,11 @@ from onejob.node.runtime import (
     Fetch,
     LimitsInForce,
     Lost,
+    NodeContext,
     RecoveredState,
     Runtime,
     RuntimeEvent,
+    RuntimeKind,
     RuntimeTraits,
     RuntimeUnavailable,
     StartBlocked,
@@ -679,3 +682,10 @@ def _nothing() -> None: ...
 
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _make(options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext) -> Runtime:
+    return ProcessRuntime(data_dir, clock, process_settings(options, context))
+
+
+KIND: Final = RuntimeKind(ProcessRuntime.traits, _make, variable_problem)

@@ -1,12 +1,12 @@
 """Container environment: variable sources and `$(VAR)` expansion."""
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
-
+from onejob.node.runtime import NodeContext
 from onejob.node.setup.service_variables import api_server_variables, service_variables
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
@@ -16,7 +16,6 @@ from onejob.objects.pod_spec import (
     NodePod,
     ResourceFieldSelector,
 )
-from onejob.objects.service import Service
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
@@ -40,23 +39,9 @@ class Settings(Protocol):
     def values(self, key: Key) -> Mapping[str, bytes] | None: ...
 
 
-class NodeContext(Struct, frozen=True):
-    """Node facts for the downward API and for volumes."""
-
-    name: str
-    ip: str
-    #: Default for unset limits: milli-CPUs, bytes.
-    allocatable: Mapping[str, int] = field(default_factory=dict)
-    #: Returns the Services of a namespace.
-    services: Callable[[str], Iterable[Service]] = lambda namespace: ()
-    #: Whether missing hostPaths may be created.
-    makes_host_paths: bool = True
-    #: Whether Pods get tokens of their service accounts.
-    issues_tokens: bool = False
-    #: Returns the URL by which Pods reach the API server; "" if there is none (yet).
-    api_server: Callable[[], str] = lambda: ""
-    #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
-    host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
+def server_variables(names: Iterable[str]) -> dict[str, str]:
+    """Return the variables with these names that this process has, with its values."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from onejob.node.removal import MEMORY_VOLUME
+from onejob.node.runtime import NodeContext
 from onejob.node.setup.atomic_files import File, give_folder, write_files
 from onejob.node.setup.environment import (
     CONFIG_MAPS,
     SECRETS,
     ConfigProblem,
-    NodeContext,
     Settings,
     expand,
     field_value,
