@@ -59,6 +59,8 @@ class SimulatedRuntime(Runtime):
         self._deliver: Deliver
         self._ends: list[tuple[float, int, AttemptRef, int]] = []
         self._running: dict[AttemptRef, float] = {}
+        #: Attempts by Pod UID, so that none is made twice.
+        self._made: dict[str, set[AttemptRef]] = {}
         self._started: list[RuntimeEvent] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -70,6 +72,10 @@ class SimulatedRuntime(Runtime):
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)
+        made = self._made.setdefault(pod.uid, set())
+        if ref in made:
+            return
+        made.add(ref)
         seconds, code = 0.0, 0
         if annotations := pod.metadata.annotations:
             seconds = _duration(annotations.get(DURATION, ""))
@@ -87,11 +93,12 @@ class SimulatedRuntime(Runtime):
             self._flush_soon()
 
     def release(self, uid: str) -> None:
-        """Do nothing: a simulated Pod leaves no processes or files."""
+        """End the Pod without further events, and forget its attempts."""
+        for ref in self._made.pop(uid, ()):
+            self._running.pop(ref, None)
 
     def discard(self, uid: str) -> None:
-        for ref in [ref for ref in self._running if ref.uid == uid]:
-            del self._running[ref]
+        self.release(uid)
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
