@@ -41,8 +41,11 @@ def settle_run(folder: Path, run: Run) -> ExitCodes:
     Return the exit codes of its containers as far as the runtime has recorded them. Raises
     CommandError.
     """
+    from onejob.node.runtimes import runtime_kind
+
+    has_programs = runtime_kind(run.runtime).traits.runs_programs
     ended_in_order = run.finished_at is not None and not run.stopped_by
-    if run.runtime == "simulated" or (ended_in_order and not has_supervisor(folder)):
+    if not has_programs or (ended_in_order and not has_supervisor(folder)):
         return {}
     with _problems_of(folder, run):
         return asyncio.run(_settle(folder, run))
