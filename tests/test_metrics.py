@@ -1,13 +1,16 @@
+from typing import Any
+
 import pytest
 
-from onejob.metrics import METRICS, Metrics
+from onejob.metrics import Metrics
+from onejob.prometheus import Histogram, Metric
 
 
 def test_counters_gauges_and_histograms_are_shown_as_prometheus_text() -> None:
     metrics = Metrics()
-    metrics.count("job_controller_jobs_finished_total", "Indexed", "succeeded", "SuccessPolicy")
-    metrics.set("workqueue_depth", 3, "job")
-    metrics.observe("cronjob_controller_job_creation_skew_duration_seconds", 3.5)
+    metrics.jobs_finished.inc(completion_mode="Indexed", result="succeeded", reason="SuccessPolicy")
+    metrics.queue_depth.set(3, name="job")
+    metrics.cronjob_skew.observe(3.5)
     lines = metrics.exposition().splitlines()
     labels = 'completion_mode="Indexed",result="succeeded",reason="SuccessPolicy"'
     assert f"job_controller_jobs_finished_total{{{labels}}} 1" in lines
@@ -22,7 +25,7 @@ def test_counters_gauges_and_histograms_are_shown_as_prometheus_text() -> None:
 
 def test_label_values_are_escaped() -> None:
     metrics = Metrics()
-    metrics.count("job_controller_jobs_by_external_controller_total", 'a"b\\c\nd')
+    metrics.external_jobs.inc(controller_name='a"b\\c\nd')
     assert r'{controller_name="a\"b\\c\nd"} 1' in metrics.exposition()
 
 
@@ -31,8 +34,8 @@ def test_ends_of_jobs_are_shown_before_there_are_any() -> None:
     metrics = Metrics()
     labels = 'completion_mode="NonIndexed",result="failed",reason="BackoffLimitExceeded"'
     assert f"job_controller_jobs_finished_total{{{labels}}} 0\n" in metrics.exposition()
-    metrics.count(
-        "job_controller_jobs_finished_total", "NonIndexed", "failed", "BackoffLimitExceeded"
+    metrics.jobs_finished.inc(
+        completion_mode="NonIndexed", result="failed", reason="BackoffLimitExceeded"
     )
     assert f"job_controller_jobs_finished_total{{{labels}}} 1\n" in metrics.exposition()
     assert f"job_controller_jobs_finished_total{{{labels}}} 0\n" not in metrics.exposition()
@@ -42,19 +45,38 @@ def test_ends_of_jobs_are_shown_before_there_are_any() -> None:
 
 def test_a_value_on_a_bucket_bound_belongs_to_that_bucket() -> None:
     metrics = Metrics()
-    metrics.observe("cronjob_controller_job_creation_skew_duration_seconds", 4.0)
+    metrics.cronjob_skew.observe(4.0)
     assert '_bucket{le="4"} 1' in metrics.exposition()
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_metric_is_described_and_only_histograms_have_buckets(metric: object) -> None:
-    found = next(m for m in METRICS if m is metric)
-    assert found.help
-    assert bool(found.buckets) == (found.type == "histogram")
+def test_dropped_series_is_not_exposed() -> None:
+    metrics = Metrics()
+    metrics.cronjob_active.set(1, namespace="default", cronjob="tick")
+    assert (
+        'kube_cronjob_status_active{namespace="default",cronjob="tick"} 1' in metrics.exposition()
+    )
+    metrics.cronjob_active.drop(namespace="default", cronjob="tick")
+    assert "kube_cronjob_status_active{" not in metrics.exposition()
+
+
+def test_series_can_be_updated_without_its_labels() -> None:
+    metrics = Metrics()
+    series = metrics.open_streams.series(verb="WATCH", resource="jobs")
+    series.value += 1
+    metrics.open_streams.add(1, verb="WATCH", resource="jobs")
+    assert metrics.open_streams.value(verb="WATCH", resource="jobs") == 2
+
+
+@pytest.mark.parametrize("metric", [*Metrics()], ids=lambda metric: metric.name)
+def test_every_metric_is_described_and_its_histogram_has_buckets(
+    metric: Metric[..., Any],
+) -> None:
+    assert metric.help_text
+    assert not isinstance(metric, Histogram) or metric.buckets
 
 
 def test_no_two_metrics_share_a_name() -> None:
-    names = [name for metric in METRICS for name in (metric.name, *metric.aliases)]
+    names = [name for metric in Metrics() for name in (metric.name, *metric.aliases)]
     assert len(names) == len(set(names))
 
 
@@ -97,6 +119,7 @@ UPSTREAM = {
 
 @pytest.mark.parametrize("name", UPSTREAM)
 def test_every_name_of_upstream_and_of_the_proposals_is_served(name: str) -> None:
-    [metric] = [one for one in METRICS if name in (one.name, *one.aliases)]
-    assert (metric.type, metric.labels, len(metric.buckets)) == UPSTREAM[name]
+    [metric] = [one for one in Metrics() if name in (one.name, *one.aliases)]
+    buckets = len(metric.buckets) if isinstance(metric, Histogram) else 0
+    assert (metric.type, metric.label_names, buckets) == UPSTREAM[name]
     assert f"# TYPE {name} {metric.type}\n" in Metrics().exposition()

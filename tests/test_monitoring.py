@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onejob.metrics import METRICS, Metrics
+from onejob.metrics import Metrics
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
 #: Metrics of Prometheus itself.
@@ -28,8 +28,8 @@ def expressions() -> list[str]:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_every_figure_that_is_asked_for_is_exported(expression: str) -> None:
-    exported = {metric.name for metric in METRICS} | OWN
-    exported |= {f"{m.name}_bucket" for m in METRICS if m.type == "histogram"}
+    exported = {metric.name for metric in Metrics()} | OWN
+    exported |= {f"{m.name}_bucket" for m in Metrics() if m.type == "histogram"}
     names = _WORD.findall(_NOT_METRICS.sub(" ", expression))
     assert names
     assert set(names) <= exported
@@ -37,7 +37,7 @@ def test_every_figure_that_is_asked_for_is_exported(expression: str) -> None:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_labels_that_are_asked_for_exist(expression: str) -> None:
-    labels = {label for metric in METRICS for label in metric.labels} | {"le", "job"}
+    labels = {label for metric in Metrics() for label in metric.label_names} | {"le", "job"}
     groups = re.findall(r"\bby \(([^)]*)\)", expression)
     asked = {label.strip() for group in groups for label in group.split(",")}
     asked |= set(re.findall(r"[{,]\s*(\w+)\s*=", expression))
@@ -79,8 +79,8 @@ def test_runbooks_of_alerts_exist() -> None:
 
 def test_promtool_reads_what_is_exported() -> None:
     metrics = Metrics()
-    metrics.observe("onejob_job_duration_seconds", 3.0, "failed", "CronJob")
-    metrics.count("job_controller_jobs_finished_total", "Indexed", "failed", "FailedIndexes")
+    metrics.job_duration.observe(3.0, result="failed", owner="CronJob")
+    metrics.jobs_finished.inc(completion_mode="Indexed", result="failed", reason="FailedIndexes")
     done = subprocess.run(
         [_promtool(), "check", "metrics"],
         input=metrics.exposition(),

@@ -55,7 +55,7 @@ from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, Plugin, QueueName
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.logs.keeping import KeptLogs
@@ -154,7 +154,7 @@ class _Queued(Protocol):
     """Controller with work queues, some of it delayed by wall-clock time."""
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Any]]: ...
+    def queues(self) -> Mapping[QueueName, WorkQueue[Any]]: ...
 
     def clock_jumped(self) -> None: ...
 
@@ -342,9 +342,9 @@ class ControlPlane:
         for part in queued:
             self._clock_watch.on_jump(part.clock_jumped)
         export_queues(metrics, lambda: [controller.queues for controller in queued])
-        metrics.read(
-            "onejob_admission_denied_total",
-            lambda: {(plugin,): count for plugin, count in self.service.admission.denied.items()},
+        denied = self.service.admission.denied
+        metrics.admission_denied.read_each(
+            lambda: {Plugin(plugin=plugin): count for plugin, count in denied.items()}
         )
         definitions = DefinitionController(client, lambda: self.service.definitions, clock=clock)
         self._controllers += [
@@ -424,10 +424,10 @@ class ControlPlane:
 
     def _export_store(self) -> None:
         store, metrics = self.store, self.metrics
-        metrics.read("onejob_store_revision", lambda: {(): store.revision})
-        metrics.read("onejob_store_damaged_documents", lambda: {(): len(store.damaged)})
-        metrics.read("onejob_store_commits_total", lambda: {(): store.commits})
-        metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
+        metrics.store_revision.read(lambda: store.revision)
+        metrics.damaged_documents.read(lambda: len(store.damaged))
+        metrics.store_commits.read(lambda: store.commits)
+        metrics.store_writes.read(lambda: store.writes)
 
     def _controller_context(self, component: str) -> ControllerContext:
         client = self._acting_client(component)

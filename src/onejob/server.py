@@ -35,6 +35,7 @@ from onejob.controllers.mirror.pod_sources import PodLogs, Ports
 from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
 from onejob.dashboard.on_demand import DashboardOnDemand
 from onejob.dashboard.sessions import Sessions
+from onejob.metrics import AuditBackend, PodPhase
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
@@ -192,19 +193,24 @@ def _auditor(settings: Settings, world: World) -> "Auditor | None":
 
 
 def _export_process(plane: ControlPlane) -> None:
-    read, pods = plane.metrics.read, plane.informers.pods.cache
-    read("process_cpu_seconds_total", lambda: {(): time.process_time()})
-    read("process_resident_memory_bytes", lambda: {(): own_process.resident_bytes()})
-    read("process_open_fds", lambda: {(): own_process.open_descriptors()})
-    read("process_max_fds", lambda: {(): own_process.descriptor_limit()})
-    # Excludes ended Pods, which the cache keeps until they are counted.
-    read("onejob_pods", lambda: Counter((pod.status.phase,) for pod in pods if not pod.terminal))
+    metrics, pods = plane.metrics, plane.informers.pods.cache
+    metrics.process_cpu.read(time.process_time)
+    metrics.process_memory.read(own_process.resident_bytes)
+    metrics.process_open_fds.read(own_process.open_descriptors)
+    metrics.process_max_fds.read(own_process.descriptor_limit)
+
+    def pods_by_phase() -> dict[PodPhase, int]:
+        # Excludes ended Pods, which the cache keeps until they are counted.
+        phases = Counter(pod.status.phase for pod in pods if not pod.terminal)
+        return {PodPhase(phase=phase): count for phase, count in phases.items()}
+
+    metrics.pods.read_each(pods_by_phase)
 
 
 def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
     log = auditor.log
-    plane.metrics.read("apiserver_audit_event_total", lambda: {(): log.written})
-    plane.metrics.read("apiserver_audit_error_total", lambda: {("log",): log.dropped})
+    plane.metrics.audit_events.read(lambda: log.written)
+    plane.metrics.audit_errors.read_each(lambda: {AuditBackend(plugin="log"): log.dropped})
 
 
 def _dashboard(

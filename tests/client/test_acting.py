@@ -64,8 +64,11 @@ async def acting(
         await test(client, plane.client, rights, metrics)
 
 
-def requests(metrics: Metrics, *labels: str) -> float:
-    return metrics.value("apiserver_request_total", *labels)
+def requests(metrics: Metrics, verb: str, group: str, resource: str, code: int) -> float:
+    """Return the number of requests for a resource of version v1."""
+    return metrics.requests.value(
+        verb=verb, group=group, version="v1", resource=resource, subresource="", code=str(code)
+    )
 
 
 async def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
@@ -73,12 +76,12 @@ async def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
         client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
         await client.write(CREATE)
-        assert requests(metrics, "CREATE", "", "v1", "pods", "", "201") == 1
+        assert requests(metrics, "CREATE", "", "pods", 201) == 1
         with pytest.raises(NotFound):
             await client.get(Key(JOBS, "default", "none"))
-        assert requests(metrics, "GET", "batch", "v1", "jobs", "", "404") == 1
+        assert requests(metrics, "GET", "batch", "jobs", 404) == 1
         assert len((await client.list(Selection(PODS))).documents) == 1
-        assert requests(metrics, "LIST", "", "v1", "pods", "", "200") == 1
+        assert requests(metrics, "LIST", "", "pods", 200) == 1
 
     await acting(tmp_path, test)
 
@@ -87,8 +90,9 @@ async def test_acting_client_times_single_requests_and_only_counts_staged_ones(
     tmp_path: Path,
 ) -> None:
     def timed(metrics: Metrics, verb: str, group: str, resource: str) -> float:
-        labels = (verb, group, "v1", resource, "")
-        return metrics.value("apiserver_request_duration_seconds", *labels)
+        return metrics.request_duration.value(
+            verb=verb, group=group, version="v1", resource=resource, subresource=""
+        )
 
     async def test(
         client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
@@ -104,9 +108,9 @@ async def test_acting_client_times_single_requests_and_only_counts_staged_ones(
         assert timed(metrics, "LIST", "", "pods") == 1
         client.stage(Delete(KEY, grace_seconds=0))
         await client.write_many([CREATE, CREATE])
-        assert requests(metrics, "DELETE", "", "v1", "pods", "", "200") == 1
-        assert requests(metrics, "CREATE", "", "v1", "pods", "", "201") == 2
-        assert requests(metrics, "CREATE", "", "v1", "pods", "", "409") == 2
+        assert requests(metrics, "DELETE", "", "pods", 200) == 1
+        assert requests(metrics, "CREATE", "", "pods", 201) == 2
+        assert requests(metrics, "CREATE", "", "pods", 409) == 2
         assert timed(metrics, "DELETE", "", "pods") == 0
         assert timed(metrics, "CREATE", "", "pods") == 2
 
@@ -126,7 +130,7 @@ async def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path
             await StagedWrites(client).write(Patch(KEY, b"{}", subresource="status"))
         with pytest.raises(Forbidden):
             await client.get(Key("secrets", "default", "s"))
-        assert requests(metrics, "GET", "", "v1", "secrets", "", "403") == 1
+        assert requests(metrics, "GET", "", "secrets", 403) == 1
         with pytest.raises(Forbidden):
             client.watch(Selection("secrets"), after=0)
 
@@ -142,7 +146,7 @@ async def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Pat
         results = await client.write_many([refused, CREATE, refused, Delete(KEY)])
         kinds = [type(result) for result in results]
         assert kinds == [Forbidden, Written, Forbidden, Written]
-        assert requests(metrics, "DELETE", "", "v1", "pods", "", "200") == 1
+        assert requests(metrics, "DELETE", "", "pods", 200) == 1
 
     await acting(tmp_path, test)
 

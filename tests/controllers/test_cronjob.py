@@ -56,16 +56,16 @@ async def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None
         }
         assert made["metadata"]["ownerReferences"][0]["uid"] == cronjob["metadata"]["uid"]
         assert await house.reasons() == ["SuccessfulCreate"] * 2
-        skew = house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds")
-        assert skew == 2
-        assert house.metrics.value("kube_cronjob_status_active", "default", "tick") == 2
-        last = "kube_cronjob_status_last_schedule_time"
+        metrics = house.metrics
+        assert metrics.cronjob_skew.value() == 2
+        assert metrics.cronjob_active.value(namespace="default", cronjob="tick") == 2
+        last = metrics.cronjob_last_schedule
         started_at = datetime(2026, 1, 1, 12, 2, tzinfo=UTC).timestamp()
-        assert house.metrics.value(last, "default", "tick") == started_at
+        assert last.value(namespace="default", cronjob="tick") == started_at
         assert "last_successful_time{" not in house.metrics.exposition()
         await house.client.write(Delete(key))
         await asyncio.sleep(1)
-        assert f"{last}{{" not in house.metrics.exposition()
+        assert f"{last.name}{{" not in house.metrics.exposition()
 
 
 async def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_many_cronjobs_on_the_same_minute_all_run(tmp_path: Path) -> None:
             await a_cronjob(house, f"cj-{number}")
         await asyncio.sleep(70)
         assert len(await house.names(JOBS)) == 1000
-        assert house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds") == 1000
+        assert house.metrics.cronjob_skew.value() == 1000
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=3), timedelta(hours=-3)])

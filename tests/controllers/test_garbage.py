@@ -431,8 +431,7 @@ async def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> Non
         child = await a_config_map(house, "child", ownerReferences=[absent()])
         await asyncio.sleep(10)
         assert not await house.exists(child)
-        errors = "garbagecollector_controller_resources_sync_error_total"
-        assert house.metrics.value(errors) == 3
+        assert house.metrics.garbage_sync_errors.value() == 3
 
 
 async def test_thousands_of_owners_are_looked_up_and_dropped_without_holding_others_up(

@@ -11,6 +11,7 @@ import pytest
 from onejob.api.service import Service
 from onejob.client.base import Bind, Op, Patch, Result
 from onejob.client.local import LocalClient
+from onejob.metrics import RemovalReason
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.wire.errors import TooManyRequests
 from tests.controllers.housekeeping import ForgetfulWatch, House, a_house
@@ -30,8 +31,8 @@ async def a_bound_pod(house: House, name: str, node: str, phase: str = "Running"
     return key
 
 
-def removed(house: House, reason: str) -> float:
-    return house.metrics.value("pod_gc_collector_force_delete_pods_total", "default", reason)
+def removed(house: House, reason: RemovalReason) -> float:
+    return house.metrics.pods_removed.value(namespace="default", reason=reason)
 
 
 async def test_finished_pods_beyond_the_limit_go_oldest_first(tmp_path: Path) -> None:
@@ -162,8 +163,8 @@ async def test_a_pod_whose_end_cannot_be_told_is_not_deleted_before_it_can(tmp_p
         await house.delete(node)
         await asyncio.sleep(200)
         assert await house.names(PODS) == ["pod"]
-        name = "pod_gc_collector_force_delete_pod_errors_total"
-        assert house.metrics.value(name, "default", "orphaned") > 0
+        errors = house.metrics.pod_removal_errors
+        assert errors.value(namespace="default", reason="orphaned") > 0
         clients[0].refusing = False
         await asyncio.sleep(30)
         assert await house.names(PODS) == []

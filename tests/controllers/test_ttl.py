@@ -46,8 +46,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_not_before(
         assert await house.exists(key)
         await asyncio.sleep(1)
         assert not await house.exists(key)
-        name = "ttl_after_finished_controller_job_deletion_duration_seconds"
-        assert house.metrics.value(name) == 1
+        assert house.metrics.ttl_deletion_delay.value() == 1
 
 
 @pytest.mark.parametrize("condition", ["Complete", "Failed"])

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
 
 from onejob.client.base import Client, Create, Delete, Op, Patch, Result
-from onejob.metrics import Metrics
+from onejob.metrics import CompletionMode, Metrics, SyncAction
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job import claiming
@@ -20,11 +20,14 @@ pytestmark = pytest.mark.virtual_time
 
 
 def syncs(metrics: Metrics) -> float:
+    results: tuple[Literal["success", "error"], ...] = ("success", "error")
+    modes: tuple[CompletionMode, ...] = get_args(CompletionMode)
+    actions: tuple[SyncAction, ...] = get_args(SyncAction)
     return sum(
-        metrics.value("job_controller_job_syncs_total", mode, result, action)
-        for mode in ("NonIndexed", "Indexed")
-        for result in ("success", "error")
-        for action in ("reconciling", "tracking", "pods_created", "pods_deleted")
+        metrics.job_syncs.value(completion_mode=mode, result=result, action=action)
+        for mode in modes
+        for result in results
+        for action in actions
     )
 
 

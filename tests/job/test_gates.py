@@ -153,8 +153,8 @@ async def test_managed_by_on_off_and_on_again(tmp_path: Path) -> None:
         document = await term.document(job)
         assert document["spec"]["managedBy"] == "example.com/other", "kept where it is stored"
         assert document["status"]["active"] == 1
-        external = "job_controller_jobs_by_external_controller_total"
-        assert term.cluster.metrics.value(external, "example.com/other") == 0
+        external = term.cluster.metrics.external_jobs
+        assert external.value(controller_name="example.com/other") == 0
         late = await term.cluster.create_job("late", managedBy="example.com/other")
         assert "managedBy" not in (await term.document(late))["spec"]
         patch = msgspec.json.encode({"status": {"ready": 7}})
@@ -167,8 +167,8 @@ async def test_managed_by_on_off_and_on_again(tmp_path: Path) -> None:
         (pod,) = await term.pods_of("theirs")
         assert pod.phase == "Succeeded"
         assert not is_held(pod), "it was started here, so nobody else would free it"
-        external = "job_controller_jobs_by_external_controller_total"
-        assert term.cluster.metrics.value(external, "example.com/other") == 1
+        external = term.cluster.metrics.external_jobs
+        assert external.value(controller_name="example.com/other") == 1
         patch = msgspec.json.encode({"status": {"ready": 9}})
         (refused,) = await term.cluster.client.write_many([Patch(job, patch, "merge", "status")])
         assert "cannot set more ready pods than active" in str(refused)

@@ -173,8 +173,7 @@ async def test_an_outside_controller_drives_a_job_to_its_end(tmp_path: Path) -> 
             if event["involvedObject"]["kind"] == "Job"
         ]
         assert set(about_jobs) == {"ours"}
-        counted = "job_controller_jobs_by_external_controller_total"
-        assert server.plane.metrics.value(counted, MANAGER) == 1
+        assert server.plane.metrics.external_jobs.value(controller_name=MANAGER) == 1
         assert f'jobs_by_external_controller_total{{controller_name="{MANAGER}"}} 1' in (
             server.plane.metrics.exposition()
         )

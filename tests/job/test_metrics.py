@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create, Delete, Op, Patch, Result
-from onejob.metrics import METRICS
+from onejob.metrics import Metrics
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import completion_index
@@ -78,17 +78,17 @@ DECLARED = {
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_metric_is_declared_with_its_labels(name: str) -> None:
-    metric = next(m for m in METRICS if name in (m.name, *m.aliases))
-    assert list(metric.labels) == DECLARED[name].split()
+    metric = next(m for m in Metrics() if name in (m.name, *m.aliases))
+    assert list(metric.label_names) == DECLARED[name].split()
 
 
 def test_buckets_are_upstreams() -> None:
-    buckets = {metric.name: metric.buckets for metric in METRICS}
-    syncs = buckets["job_controller_job_sync_duration_seconds"]
+    metrics = Metrics()
+    syncs = metrics.job_sync_duration.buckets
     assert (syncs[0], syncs[-1], len(syncs)) == (0.004, 65.536, 15)
-    skews = buckets["cronjob_controller_job_creation_skew_duration_seconds"]
+    skews = metrics.cronjob_skew.buckets
     assert (skews[0], skews[-1], len(skews)) == (1, 512, 10)
-    deletions = buckets["ttl_after_finished_controller_job_deletion_duration_seconds"]
+    deletions = metrics.ttl_deletion_delay.buckets
     assert (deletions[0], deletions[-1], len(deletions)) == (0.1, 819.2, 14)
 
 

@@ -228,8 +228,8 @@ async def test_a_refused_status_write_is_repeated_and_counts_once(
         )
         assert not refusals
         assert (job.status.succeeded, job.status.failed) == (2, node.failed)
-        name = "job_controller_pod_failures_handled_by_failure_policy_total"
-        assert cluster.metrics.value(name, "Count") == node.failed
+        matches = cluster.metrics.failure_policy_matches
+        assert matches.value(action="Count") == node.failed
         await controller.stop()
 
 

@@ -237,7 +237,7 @@ async def test_what_cannot_be_delivered_is_given_up_and_said(tmp_path: Path, inb
         await asyncio.sleep(600)
         lost = [text for reason, text in await warnings(plane) if "Notif" in reason]
         assert "The message to ops (failed) is lost: it could not be delivered in time" in lost
-        assert plane.metrics.value("onejob_notifications_waiting", "ops") == 0
-        assert plane.metrics.value("onejob_notifications_total", "ops", "dropped") == 2
+        assert plane.metrics.notifications_waiting.value(target="ops") == 0
+        assert plane.metrics.notifications.value(target="ops", result="dropped") == 2
         # The delay is doubled each time.
         assert inbox.attempts <= 10

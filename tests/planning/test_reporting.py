@@ -5,10 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.operator_settings import Settings
-from onejob.planning.job.plan import Event, Metric, Observed, Plan, PodOutcomes
+from onejob.planning.job.plan import Event, Increment, Observed, Plan, PodOutcomes
 from onejob.planning.job.planner import account
 from onejob.planning.job.reporting import (
     pod_create_failed,
@@ -32,13 +33,12 @@ STARTED = {"startTime": stamp(NOON)}
 QUIET = Settings(lifecycle_events=False)
 
 
-def told(metrics: Iterable[Metric]) -> dict[str, int]:
-    """Return the amounts by name and labels: `{"job_pods_finished Indexed succeeded": 1}`."""
-    amounts = {}
-    for metric in metrics:
-        name = metric.name.removeprefix("job_controller_").removesuffix("_total")
-        amounts[" ".join([name, *(value for _, value in metric.labels)])] = metric.amount
-    return amounts
+def told(increments: Iterable[Increment]) -> dict[str, int]:
+    """Return the amounts by label set: `{"PodsFinished Indexed succeeded": 1}`."""
+    return {
+        " ".join([type(one.labels).__name__, *astuple(one.labels)]): one.amount
+        for one in increments
+    }
 
 
 def finish(pods: str, settings: Settings | None = None, **fields: Any) -> list[Event]:
@@ -103,9 +103,9 @@ def test_metrics_of_a_nonindexed_job_follow_the_counters() -> None:
     assert accounting.write.metrics == ()
     assert settlement.write is not None
     assert told(settlement.write.metrics) == {
-        "job_pods_finished NonIndexed succeeded": 2,
-        "job_pods_finished NonIndexed failed": 1,
-        "jobs_finished NonIndexed succeeded CompletionsReached": 1,
+        "PodsFinished NonIndexed succeeded": 2,
+        "PodsFinished NonIndexed failed": 1,
+        "JobFinished NonIndexed succeeded CompletionsReached": 1,
     }
 
 
@@ -114,12 +114,12 @@ def test_metrics_of_an_indexed_job_count_indexes_with_the_first_write() -> None:
     _, accounting, settlement = sync(job, indexed_pods("0:S 1:F 2:R"))
     assert accounting.write is not None
     assert told(accounting.write.metrics) == {
-        "job_finished_indexes succeeded perIndex": 1,
-        "job_finished_indexes failed perIndex": 1,
-        "job_pods_finished Indexed succeeded": 1,
+        "IndexesFinished succeeded perIndex": 1,
+        "IndexesFinished failed perIndex": 1,
+        "PodsFinished Indexed succeeded": 1,
     }
     assert settlement.write is not None
-    assert told(settlement.write.metrics) == {"job_pods_finished Indexed failed": 1}
+    assert told(settlement.write.metrics) == {"PodsFinished Indexed failed": 1}
 
 
 def test_scaling_down_never_takes_a_metric_back() -> None:
@@ -146,8 +146,8 @@ def test_creations_are_counted_by_reason_and_result(
     planned = plan(a_job(completions=5, parallelism=3, status=status, **fields), [])
     accounting = account(planned, PodOutcomes(created=2, create_failures=1, error="no"))
     assert told(accounting.metrics) == {
-        f"job_pods_creation {reason} succeeded": 2,
-        f"job_pods_creation {reason} failed": 1,
+        f"PodCreation {reason} succeeded": 2,
+        f"PodCreation {reason} failed": 1,
     }
 
 
@@ -160,8 +160,8 @@ def test_rulings_of_the_failure_policy_are_counted_once_they_are_stored() -> Non
     _, accounting, _ = sync(a_job(completions=9, podFailurePolicy={"rules": rules}), pods)
     assert accounting.write is not None
     assert told(accounting.write.metrics) == {
-        "pod_failures_handled_by_failure_policy Ignore": 1,
-        "pod_failures_handled_by_failure_policy Count": 1,
+        "FailurePolicyMatch Ignore": 1,
+        "FailurePolicyMatch Count": 1,
     }
 
 

@@ -8,7 +8,7 @@ one counter increment each.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from onejob.client.base import (
     Bind,
@@ -25,12 +25,15 @@ from onejob.client.base import (
     Written,
 )
 from onejob.client.local import LocalClient
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, RequestLabels
 from onejob.objects.meta import Key
 from onejob.planning.rbac.rules import Question
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import Outcome, User
+
+if TYPE_CHECKING:
+    from onejob.prometheus import Series
 
 T = TypeVar("T")
 
@@ -68,20 +71,19 @@ class _Requests:
     All requests are counted by response code; single requests are also timed.
     """
 
-    __slots__ = ("_by_code", "_counts", "_labels", "_metrics")
+    __slots__ = ("_by_code", "_labels", "_metrics")
 
-    def __init__(self, metrics: Metrics, *labels: str) -> None:
-        """`labels` are verb, group, version, resource and subresource."""
+    def __init__(self, metrics: Metrics, labels: RequestLabels) -> None:
         self._metrics = metrics
-        self._counts = metrics.counter("apiserver_request_total")
         self._labels = labels
-        self._by_code: dict[int, tuple[str, ...]] = {}
+        self._by_code: dict[int, Series] = {}
 
     def add(self, code: int) -> None:
-        place = self._by_code.get(code)
-        if place is None:
-            place = self._by_code[code] = (*self._labels, str(code))
-        self._counts[place] = self._counts.get(place, 0) + 1
+        series = self._by_code.get(code)
+        if series is None:
+            series = self._metrics.requests.series(**self._labels, code=str(code))
+            self._by_code[code] = series
+        series.value += 1
 
     async def timed(self, request: Awaitable[T], success: int) -> T:
         """Await one request; count and time its response, also if it is an error."""
@@ -97,7 +99,7 @@ class _Requests:
 
     def _add_timed(self, code: int, seconds: float) -> None:
         self.add(code)
-        self._metrics.observe("apiserver_request_duration_seconds", seconds, *self._labels)
+        self._metrics.request_duration.observe(seconds, **self._labels)
 
 
 class AuthorizedClient:
@@ -202,7 +204,14 @@ class AuthorizedClient:
         plural, _, group = resource.partition(".")
         kind = self._kinds.by_resource.get(resource)
         version = kind.version if kind is not None else ""
-        requests = _Requests(self._metrics, verb.upper(), group, version, plural, subresource)
+        labels = RequestLabels(
+            verb=verb.upper(),
+            group=group,
+            version=version,
+            resource=plural,
+            subresource=subresource,
+        )
+        requests = _Requests(self._metrics, labels)
         if not self._rights.allows(self.user, Question(verb, group, plural, subresource)):
             full = f"{plural}/{subresource}" if subresource else plural
             requests.add(403)

@@ -83,8 +83,8 @@ class Manager:
         self._leadership: Leadership | None = None
         self._term: _Controllers | None = None
         self._requests_before = 0
-        self.metrics.read("onejob_controller_leading", lambda: {(): int(self.leading)})
-        self.metrics.read("onejob_controller_requests_total", lambda: {(): self.requests})
+        self.metrics.controller_leading.read(lambda: int(self.leading))
+        self.metrics.controller_requests.read(lambda: self.requests)
         export_queues(self.metrics, lambda: self._term.queues() if self._term is not None else ())
 
     @property

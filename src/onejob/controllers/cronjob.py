@@ -13,6 +13,7 @@ from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
 from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import QueueName
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
@@ -29,13 +30,6 @@ _CATCH_UP_SECONDS = 5.0
 #: Requeue delay of a slot whose Job name is taken by a Job that is not ours; no event announces the
 #: end of that wait.
 _BLOCKED_SECONDS = 3600.0
-
-#: Gauges per CronJob, with the names of kube-state-metrics.
-_GAUGES = (
-    "kube_cronjob_status_active",
-    "kube_cronjob_status_last_schedule_time",
-    "kube_cronjob_status_last_successful_time",
-)
 
 
 class _CronJobState(Struct):
@@ -98,6 +92,11 @@ class CronJobController:
         self._recorder = context.recorder
         self._clock = context.clock
         self._metrics = context.metrics
+        self._gauges = (
+            context.metrics.cronjob_active,
+            context.metrics.cronjob_last_schedule,
+            context.metrics.cronjob_last_success,
+        )
         self._local_zone = local_zone
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()
@@ -109,7 +108,7 @@ class CronJobController:
         await work(self._queue, self.sync, workers=self._workers, name="cronjob")
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         return {"cronjob": self._queue}
 
     @property
@@ -175,8 +174,8 @@ class CronJobController:
     def _forget(self, key: Key) -> None:
         self._states.pop(key, None)
         self._queue.drop(key)
-        for gauge in _GAUGES:
-            self._metrics.drop(gauge, key.namespace, key.name)
+        for gauge in self._gauges:
+            gauge.drop(namespace=key.namespace, cronjob=key.name)
 
     # --- the sync -------------------------------------------------------------------------
 
@@ -267,14 +266,12 @@ class CronJobController:
         metadata = synced.cronjob.metadata
         status = synced.status or synced.cronjob.status
         figures = (len(status.active), status.last_schedule_time, status.last_successful_time)
-        for gauge, figure in zip(_GAUGES, figures, strict=True):
+        for gauge, figure in zip(self._gauges, figures, strict=True):
             if figure is not None:
                 value = figure if isinstance(figure, int) else figure.timestamp()
-                self._metrics.set(gauge, value, metadata.namespace, metadata.name)
+                gauge.set(value, namespace=metadata.namespace, cronjob=metadata.name)
         if synced.skew_seconds is not None:
-            self._metrics.observe(
-                "cronjob_controller_job_creation_skew_duration_seconds", synced.skew_seconds
-            )
+            self._metrics.cronjob_skew.observe(synced.skew_seconds)
 
 
 def _owner_of(job: Job | None) -> Key | None:

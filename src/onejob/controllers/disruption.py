@@ -18,6 +18,7 @@ from onejob.informers.cache import Delta
 from onejob.informers.loop import work
 from onejob.informers.shared import AnyObject
 from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import QueueName
 from onejob.objects.disruption_budget import BUDGETS, Budget, BudgetSpec, BudgetStatus, read_budget
 from onejob.objects.meta import Key, Meta, OwnerReference, View
 from onejob.objects.pod import Pod
@@ -74,7 +75,7 @@ class DisruptionController:
         self._again.clock_jumped()
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         return {"disruption": self._queue}
 
     def _budgets_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:

@@ -131,7 +131,7 @@ class GarbageCollector:
             # Another client was faster: retried, but not counted as an error.
             raise
         except (ApiError, Retry):
-            self._metrics.count("garbagecollector_controller_resources_sync_error_total")
+            self._metrics.garbage_sync_errors.inc()
             raise
 
     async def _process(self, task: Examine | Orphan) -> None:

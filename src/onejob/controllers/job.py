@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from onejob.client.base import Patch, Selection
 from onejob.client.events import About, about
@@ -23,6 +23,14 @@ from onejob.controllers.job_state import JobState, JobStates, is_accounted
 from onejob.informers.informer import Informer
 from onejob.informers.loop import Retry, work
 from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import (
+    FailurePolicyMatch,
+    IndexesFinished,
+    JobFinished,
+    PodCreation,
+    PodsFinished,
+    QueueName,
+)
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import read_pod
@@ -31,7 +39,7 @@ from onejob.planning.job.managing import is_ours, marks_of_pods, tracks_with_fin
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Event,
-    Metric,
+    Increment,
     Note,
     Observed,
     Plan,
@@ -42,7 +50,7 @@ from onejob.planning.job.planner import account, plan_job, settle
 from onejob.planning.job.pod_facts import controlling_job_uid
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.pruning import keeps_accounted_pods
-from onejob.planning.job.reporting import finalizer_removal_failed
+from onejob.planning.job.reporting import completion_mode, finalizer_removal_failed
 from onejob.planning.job.status import status_patch, with_status
 from onejob.wire.errors import ApiError, NotFound
 
@@ -124,7 +132,7 @@ class JobController:
         return self._queue.idle and self._orphans.idle
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         return {"job": self._queue, "job_orphan_pod": self._orphans.queue}
 
     @property
@@ -159,7 +167,7 @@ class JobController:
             return None
         started = self._clock.monotonic()
         plan: Plan | None = None
-        result = "error"
+        result: Literal["success", "error"] = "error"
         try:
             plan = await self._plan(current, state)
             await self._execute(plan, state)
@@ -168,7 +176,12 @@ class JobController:
             if plan is None or plan.skipped is None:
                 action = "reconciling" if plan is None else plan.action
                 seconds = self._clock.monotonic() - started
-                self._measure((job.spec.completion_mode, result, action), seconds)
+                mode = completion_mode(job)
+                metrics = self._metrics
+                metrics.job_syncs.inc(completion_mode=mode, result=result, action=action)
+                metrics.job_sync_duration.observe(
+                    seconds, completion_mode=mode, result=result, action=action
+                )
         if plan.skipped is not None:
             self._skip(plan.job, plan.skipped)
         return self._seconds_until_next(plan)
@@ -201,7 +214,7 @@ class JobController:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
                 await informer.reached(revision)
         except TimeoutError as late:
-            self._metrics.count("job_controller_stale_sync_skips_total", group, resource)
+            self._metrics.stale_sync_skips.inc(group=group, resource=resource)
             raise Retry(f"the cache of {resource} does not show our own writes yet") from late
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
@@ -375,11 +388,20 @@ class JobController:
             for event in events:
                 self._record_event(subject, event)
 
-    def _count_all(self, metrics: Iterable[Metric]) -> None:
-        for metric in metrics:
-            self._metrics.count(
-                metric.name, *(value for _, value in metric.labels), by=metric.amount
-            )
+    def _count_all(self, increments: Iterable[Increment]) -> None:
+        metrics = self._metrics
+        for increment in increments:
+            match increment.labels:
+                case JobFinished() as labels:
+                    metrics.jobs_finished.count(labels, increment.amount)
+                case PodsFinished() as labels:
+                    metrics.pods_finished.count(labels, increment.amount)
+                case IndexesFinished() as labels:
+                    metrics.indexes_finished.count(labels, increment.amount)
+                case FailurePolicyMatch() as labels:
+                    metrics.failure_policy_matches.count(labels, increment.amount)
+                case PodCreation() as labels:
+                    metrics.pod_creations.count(labels, increment.amount)
 
     def _measure_duration(self, job: Job) -> None:
         """Record the duration of a finished Job.
@@ -390,14 +412,12 @@ class JobController:
         if condition is None or condition.last_transition_time is None or start is None:
             return
         owner = job.metadata.controller_ref
-        result = "succeeded" if condition.type == "Complete" else "failed"
-        kind = "none" if owner is None else "CronJob" if owner.kind == "CronJob" else "other"
         seconds = max((condition.last_transition_time - start).total_seconds(), 0.0)
-        self._metrics.observe("onejob_job_duration_seconds", seconds, result, kind)
-
-    def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
-        self._metrics.count("job_controller_job_syncs_total", *labels)
-        self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
+        self._metrics.job_duration.observe(
+            seconds,
+            result="succeeded" if condition.type == "Complete" else "failed",
+            owner="none" if owner is None else "CronJob" if owner.kind == "CronJob" else "other",
+        )
 
 
 def _log_failure(job: Job) -> None:

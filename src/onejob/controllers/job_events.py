@@ -81,7 +81,7 @@ class JobEvents:
             self._states.job_added(job, keep_accounted=keep_accounted)
         manager = job.spec.managed_by
         if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
-            self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
+            self._metrics.external_jobs.inc(controller_name=manager or "")
             if not job.finished:
                 # There may be no controller of that name to run it. Jobs of our own mirror
                 # controller are expected.
@@ -218,12 +218,12 @@ class JobEvents:
 
     def _count_tracked(self, added: int, deleted: int) -> None:
         """Count tracked Pods that have ended, and tracked Pods that lost their finalizer since."""
-        name = "job_controller_terminated_pods_tracking_finalizer_total"
-        for what, count in (("add", added), ("delete", deleted)):
-            if count:
-                self._metrics.count(name, what, by=count)
+        if added:
+            self._metrics.finalizer_changes.add(added, event="add")
+        if deleted:
+            self._metrics.finalizer_changes.add(deleted, event="delete")
         if added or deleted:
-            self._metrics.count("job_terminated_pod_tracking_finalizer", by=added - deleted)
+            self._metrics.pods_with_finalizer.add(added - deleted)
 
 
 class _Owner(NamedTuple):

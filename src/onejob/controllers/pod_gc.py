@@ -12,7 +12,7 @@ from onejob.client.base import Client, Delete, Patch
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.shared import SharedInformers
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, RemovalReason
 from onejob.objects.meta import NODES, Condition, Key, View, condition_is_true
 from onejob.objects.pod import Pod
 from onejob.planning.mirror.names import target_of_node
@@ -20,7 +20,6 @@ from onejob.planning.pod.gc import (
     DEFAULT_TERMINATED_LIMIT,
     EndedPods,
     Quarantine,
-    Reason,
     Removal,
     ended,
     failed_status,
@@ -200,17 +199,15 @@ class PodGarbageCollector:
         # visible to watchers.
         doomed = [removal for removal in removals if removal.key not in unmarked]
         deletes = [Delete(removal.key, grace_seconds=0, uid=removal.uid) for removal in doomed]
-        removed: Counter[tuple[str, Reason]] = Counter()
+        removed: Counter[tuple[str, RemovalReason]] = Counter()
         for removal, result in zip(doomed, await self._client.write_many(deletes), strict=True):
             if isinstance(result, ApiError) and not isinstance(result, NotFound):
                 self._failed(removal, result)
             else:
                 removed[removal.key.namespace, removal.reason] += 1
         for (namespace, reason), count in removed.items():
-            name = "pod_gc_collector_force_delete_pods_total"
-            self._metrics.count(name, namespace, reason, by=count)
+            self._metrics.pods_removed.add(count, namespace=namespace, reason=reason)
 
     def _failed(self, removal: Removal, error: ApiError) -> None:
         log.warning("%s could not be removed (%s): %s", removal.key, removal.reason, error)
-        name = "pod_gc_collector_force_delete_pod_errors_total"
-        self._metrics.count(name, removal.key.namespace, removal.reason)
+        self._metrics.pod_removal_errors.inc(namespace=removal.key.namespace, reason=removal.reason)

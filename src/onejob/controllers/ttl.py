@@ -21,7 +21,7 @@ from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, QueueName
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
@@ -88,7 +88,7 @@ class TtlController:
         return len(self._waiting)
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         return {"ttl_jobs_to_delete": self._queue}
 
     @property
@@ -177,7 +177,5 @@ class TtlController:
             return
         log.info("%s is deleted: its time is over since %s", key, expiry.at)
         if key.resource == JOBS:
-            self._metrics.observe(
-                "ttl_after_finished_controller_job_deletion_duration_seconds",
-                (self._clock.now() - expiry.at).total_seconds(),
-            )
+            delay = (self._clock.now() - expiry.at).total_seconds()
+            self._metrics.ttl_deletion_delay.observe(delay)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, Queue, QueueName
 
-Queues = Mapping[str, WorkQueue[Any]]
+Queues = Mapping[QueueName, WorkQueue[Any]]
 
 
 def export_queues(metrics: Metrics, queues: Callable[[], Iterable[Queues]]) -> None:
@@ -16,16 +16,13 @@ def export_queues(metrics: Metrics, queues: Callable[[], Iterable[Queues]]) -> N
     `queues` is called at each scrape. Figures of queues with the same name are added up.
     """
 
-    def export(name: str, figure: Callable[[WorkQueue[Any]], int]) -> None:
-        def read() -> Mapping[tuple[str, ...], float]:
-            found: Counter[tuple[str, ...]] = Counter()
-            for named in queues():
-                for label, queue in named.items():
-                    found[(label,)] += figure(queue)
-            return found
+    def total(figure: Callable[[WorkQueue[Any]], int]) -> Mapping[Queue, int]:
+        found: Counter[Queue] = Counter()
+        for named in queues():
+            for name, queue in named.items():
+                found[Queue(name=name)] += figure(queue)
+        return found
 
-        metrics.read(name, read)
-
-    export("workqueue_depth", len)
-    export("workqueue_adds_total", lambda queue: queue.adds)
-    export("workqueue_retries_total", lambda queue: queue.retries)
+    metrics.queue_depth.read_each(lambda: total(len))
+    metrics.queue_adds.read_each(lambda: total(lambda queue: queue.adds))
+    metrics.queue_retries.read_each(lambda: total(lambda queue: queue.retries))

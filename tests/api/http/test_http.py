@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from onejob.metrics import RequestLabels
 from onejob.wire.errors import BadRequest, Expired, InternalError, Timeout
 from onejob.wire.requests import NOWHERE, DeleteOptions, LogOptions, User, WatchEvent
 from tests.api.http.client_certificate import make_client_certificate
@@ -539,8 +540,7 @@ def test_a_watch_ends_when_its_client_goes(tmp_path: Path) -> None:
         await read_head(reader)
         await read_chunk(reader)
         assert service.open_watches == 1
-        gauge = ("apiserver_longrunning_requests", "WATCH", "jobs")
-        assert wire.metrics.value(*gauge) == 1
+        assert wire.metrics.open_streams.value(verb="WATCH", resource="jobs") == 1
         writer.close()
         await closed(writer)
         async with asyncio.timeout(30):
@@ -717,10 +717,10 @@ def test_requests_are_counted(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         await wire.call("GET", JOBS)
         await wire.call("GET", f"{JOBS}/nope")
-        assert (
-            wire.metrics.value("apiserver_request_total", "LIST", "batch", "v1", "jobs", "", "200")
-            == 1
+        jobs = RequestLabels(
+            verb="LIST", group="batch", version="v1", resource="jobs", subresource=""
         )
+        assert wire.metrics.requests.value(**jobs, code="200") == 1
         text = (await wire.call("GET", "/metrics")).body.decode()
         assert (
             'apiserver_request_total{verb="GET",group="batch",version="v1",resource="jobs",'

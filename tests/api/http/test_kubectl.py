@@ -202,7 +202,7 @@ async def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
         client = kubectl.plane.client
 
         def watches() -> float:
-            return kubectl.plane.metrics.value("apiserver_longrunning_requests", "WATCH", "jobs")
+            return kubectl.plane.metrics.open_streams.value(verb="WATCH", resource="jobs")
 
         await kubectl.ok("create", "-f", "-", stdin=JOB)
         watch = await kubectl.start("get", "jobs", "-w")

@@ -7,7 +7,7 @@ parsed once per version.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 import msgspec
 
@@ -27,6 +27,7 @@ from onejob.api.admission.templates import TEMPLATE_RESOURCES, template_of
 from onejob.api.audit_notes import note, noted
 from onejob.api.sections import copied, held, plain
 from onejob.api.strategy import Document
+from onejob.metrics import AdmissionPlugin
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.planning.pod import confinement
 from onejob.planning.pod.confinement import Confinement
@@ -73,13 +74,8 @@ class NamespaceRules(msgspec.Struct, frozen=True):
     confinement: Confinement
 
 
-PLUGINS: Final = (
-    "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount",
-)  # fmt: skip
-
-
 class Admission:
-    """Admission control of one server, with the plugins in `PLUGINS`.
+    """Admission control of one server, with the plugins in `AdmissionPlugin`.
 
     Guarantees: decisions include all staged writes and no rolled-back ones. `generation` changes
     whenever policy does, so results may be cached by it. A rejection raises Forbidden or Invalid;
@@ -105,7 +101,7 @@ class Admission:
         self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
         #: Number of rejections by plugin; plugins that exist upstream have their upstream names.
-        self.denied: Counter[str] = Counter(dict.fromkeys(PLUGINS, 0))
+        self.denied: Counter[AdmissionPlugin] = Counter(dict.fromkeys(get_args(AdmissionPlugin), 0))
         #: Incremented with every change of policy or of a namespace.
         self.generation = 0
         #: Namespaces without policy for Pods, with the generation at which this was determined. The
@@ -331,7 +327,7 @@ class Admission:
             found = "" if template is None else pod_warning(policy, template)
         return [found] if found else []
 
-    def _refused(self, plugin: str, kind: Kind, doc: Document, why: str) -> Forbidden:
+    def _refused(self, plugin: AdmissionPlugin, kind: Kind, doc: Document, why: str) -> Forbidden:
         self.denied[plugin] += 1
         return refused(kind.resource, doc["metadata"].get("name", ""), why)
 

@@ -164,8 +164,8 @@ class ApiApp:
         self._tracer = tracing.current()
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
         self.seats = FairQueue(service.clock.monotonic)
-        metrics.read("onejob_apiserver_requests_waited_total", lambda: {(): self.seats.waited})
-        metrics.read("onejob_apiserver_requests_refused_total", lambda: {(): self.seats.refused})
+        metrics.requests_waited.read(lambda: self.seats.waited)
+        metrics.requests_refused.read(lambda: self.seats.refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -204,8 +204,15 @@ class ApiApp:
                 return
             raise
         started.code = answer.code
-        labels = started.labels(scope["method"])
-        self._metrics.count("apiserver_request_total", *labels, str(answer.code))
+        verb, group, version, resource, subresource = started.labels(scope["method"])
+        self._metrics.requests.inc(
+            verb=verb,
+            group=group,
+            version=version,
+            resource=resource,
+            subresource=subresource,
+            code=str(answer.code),
+        )
         if answer.code >= 500 and not started.logged:
             _log_own_error(scope, answer, started.request_id)
         elif self._logs_requests:
@@ -222,17 +229,24 @@ class ApiApp:
                 answer, headers, scope["method"], receive, send, started.request_id
             )
             took = self._clock.monotonic() - started.at
-            self._metrics.observe("apiserver_request_duration_seconds", took, *labels)
+            self._metrics.request_duration.observe(
+                took,
+                verb=verb,
+                group=group,
+                version=version,
+                resource=resource,
+                subresource=subresource,
+            )
             return
-        open_streams = ("apiserver_longrunning_requests", labels[0], labels[3])
-        self._metrics.count(*open_streams)
+        open_streams = self._metrics.open_streams.series(verb=verb, resource=resource)
+        open_streams.value += 1
         try:
             with self._long_running.recheck(lambda: self._recheck(scope, headers, started)) as end:
                 await self._delivery.deliver(
                     answer, headers, scope["method"], receive, send, started.request_id, end
                 )
         finally:
-            self._metrics.count(*open_streams, by=-1)
+            open_streams.value -= 1
             if started.audited is not None:
                 started.audited.complete(answer.code, None, b"")
 
@@ -440,12 +454,14 @@ class ApiApp:
             if session.abandon is not None:
                 await session.abandon()
             raise
-        self._metrics.count("apiserver_longrunning_requests", *labels)
+        verb, resource = labels
+        open_streams = self._metrics.open_streams.series(verb=verb, resource=resource)
+        open_streams.value += 1
         try:
             with self._long_running.recheck(recheck) as revoked:
                 await _run_until(revoked, session, receive, send)
         finally:
-            self._metrics.count("apiserver_longrunning_requests", *labels, by=-1)
+            open_streams.value -= 1
             if audited is not None:
                 audited.complete(101, None, b"")
 

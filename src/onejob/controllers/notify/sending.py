@@ -12,7 +12,7 @@ from onejob.clock import Clock
 from onejob.controllers.notify.channels import Channel, NotDelivered
 from onejob.informers.loop import ReportedRetry, work
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
+from onejob.metrics import Metrics, Target
 from onejob.planning.notify.messages import Message, is_too_old, to_give_up
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,8 @@ class Sender:
         self._limit = limit
         self._clock = clock
         self._metrics = metrics
-        metrics.read(
-            "onejob_notifications_waiting",
-            lambda: {(name,): len(line.messages) for name, line in self._lines.items()},
+        metrics.notifications_waiting.read_each(
+            lambda: {Target(target=name): len(line.messages) for name, line in self._lines.items()}
         )
 
     def add(self, message: Message) -> None:
@@ -136,10 +135,10 @@ class Sender:
         # It may have been dropped in favour of another message while it was being sent.
         line.messages.pop(key, None)
         self._remove(key)
-        self._metrics.count("onejob_notifications_total", name, "sent")
+        self._metrics.notifications.inc(target=name, result="sent")
 
     def _failed(self, name: str, line: _Line, message: Message, error: str) -> None:
-        self._metrics.count("onejob_notifications_total", name, "failed")
+        self._metrics.notifications.inc(target=name, result="failed")
         if not line.failing:
             # Logged once: a target that is down for a night must not fill the log.
             line.failing = True
@@ -148,5 +147,5 @@ class Sender:
 
     def _drop(self, message: Message, why: str) -> None:
         self._remove(message.id)
-        self._metrics.count("onejob_notifications_total", message.target, "dropped")
+        self._metrics.notifications.inc(target=message.target, result="dropped")
         self._gave_up(message, why)

@@ -18,6 +18,7 @@ from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
 from onejob.informers.loop import work
 from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import QueueName
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.names import PENDING_DEADLINE_ANNOTATION
@@ -37,7 +38,7 @@ class PendingDeadlines:
         context.informers.pods.on_change(self._changed)
 
     @property
-    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         return {"pending_deadline": self._queue}
 
     async def run(self) -> None:

@@ -12,7 +12,15 @@ from msgspec import Struct
 from onejob.objects.job import Job, JobStatus
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.counting import JobCounters, JobPods
-from onejob.planning.job.plan import Accounting, Event, JobOutcome, Ledger, Metric, Observed, Plan
+from onejob.planning.job.plan import (
+    Accounting,
+    Event,
+    Increment,
+    JobOutcome,
+    Ledger,
+    Observed,
+    Plan,
+)
 
 
 class Draft(Struct, frozen=True):
@@ -25,7 +33,7 @@ class Draft(Struct, frozen=True):
     dirty: bool = False
     #: Events are emitted once the status is written; metrics are recorded immediately.
     events: tuple[Event, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Increment, ...] = ()
     #: Error of the Pod creations or deletions.
     error: str | None = None
 

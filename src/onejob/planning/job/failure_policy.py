@@ -1,18 +1,24 @@
 """spec.podFailurePolicy: match failed Pods against a Job's rules."""
 
+from collections.abc import Mapping
+from typing import get_args
+
 from msgspec import Struct
 
+from onejob.metrics import FailurePolicyAction
 from onejob.objects.job import ExitCodesRule, PodConditionPattern, PodFailurePolicy
 from onejob.objects.pod import ContainerStatus, Pod
 
-_ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+_ACTIONS: Mapping[str, FailurePolicyAction] = {
+    action: action for action in get_args(FailurePolicyAction)
+}
 
 
 class PolicyMatch(Struct, frozen=True):
     """Result of matching one failed Pod against the policy."""
 
     #: Action of the matching rule; None if no rule matched.
-    action: str | None = None
+    action: FailurePolicyAction | None = None
     rule_index: int | None = None
     #: Failure message of the Job, set for FailJob only.
     message: str | None = None
@@ -32,7 +38,8 @@ def match_failure_policy(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMat
         return NO_RULING
     for position, rule in enumerate(policy.rules):
         # Skip actions introduced by a newer API instead of guessing their meaning.
-        if rule.action not in _ACTIONS:
+        action = _ACTIONS.get(rule.action)
+        if action is None:
             continue
         if rule.on_exit_codes is not None:
             container = _container_exiting_with(rule.on_exit_codes, pod)
@@ -45,9 +52,9 @@ def match_failure_policy(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMat
                 continue
             evidence = f"Pod {_place(pod)} has condition {pattern.type}"
         message = None
-        if rule.action == "FailJob":
+        if action == "FailJob":
             message = f"{evidence} matching FailJob rule at index {position}"
-        return PolicyMatch(rule.action, position, message)
+        return PolicyMatch(action, position, message)
     return NO_RULING
 
 

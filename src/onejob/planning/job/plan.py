@@ -12,6 +12,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from onejob.metrics import (
+    CreationReason,
+    FailurePolicyMatch,
+    IndexesFinished,
+    JobFinished,
+    PodCreation,
+    PodsFinished,
+    SyncAction,
+)
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
@@ -20,8 +29,6 @@ from onejob.planning.job.counting import JobCounters
 from onejob.planning.job.oom import MemoryGrowth
 from onejob.planning.job.operator_settings import Settings
 
-SyncAction: TypeAlias = Literal["reconciling", "tracking", "pods_created", "pods_deleted"]
-CreationReason: TypeAlias = Literal["new", "recreate_terminating_or_failed", "recreate_failed"]
 NoteKind: TypeAlias = Literal[
     "finished",
     "managed-elsewhere",
@@ -56,11 +63,10 @@ class Event(Struct, frozen=True, gc=False):
     message: str
 
 
-class Metric(Struct, frozen=True, gc=False):
-    """Increment of a counter metric."""
+class Increment(Struct, frozen=True, gc=False):
+    """Increment of the counter that the labels belong to."""
 
-    name: str
-    labels: tuple[tuple[str, str], ...]
+    labels: JobFinished | PodsFinished | IndexesFinished | FailurePolicyMatch | PodCreation
     amount: int = 1
 
 
@@ -178,7 +184,7 @@ class StatusWrite(Struct, frozen=True):
 
     status: JobStatus
     events: tuple[Event, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Increment, ...] = ()
     backoff: BackoffRecord | None = None
     #: True if this write finishes the Job: do not sync it again before the cache shows the write.
     finishes: bool = False
@@ -199,7 +205,7 @@ class Accounting(Struct, frozen=True):
     fate: JobOutcome | None = None
     #: True if more Pods have ended than one status may list; the next sync accounts for the rest.
     capped: bool = False
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Increment, ...] = ()
     #: Error of the Pod changes. The sync is retried, but only after accounting for all Pods.
     error: str | None = None
 

@@ -1,12 +1,24 @@
 """Events and metrics of the Job controller, as data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
+from onejob.metrics import (
+    CompletionMode,
+    CreationReason,
+    FailurePolicyAction,
+    FailurePolicyMatch,
+    IndexesFinished,
+    JobFinished,
+    PodCreation,
+    PodsFinished,
+    Result,
+)
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.meta import Condition
 from onejob.planning.job.conditions import COMPLETE
 from onejob.planning.job.indexes import parse_indexes
-from onejob.planning.job.plan import CreationReason, Event, Metric
+from onejob.planning.job.plan import Event, Increment
 
 UNKNOWN_MODE = Event(
     "Warning",
@@ -65,45 +77,55 @@ def finish_events(
     return tuple(events)
 
 
-def finish_metrics(job: Job, terminal: Condition) -> tuple[Metric, ...]:
-    result = "succeeded" if terminal.type == COMPLETE else "failed"
-    labels = (_mode(job), ("result", result), ("reason", terminal.reason))
-    return (Metric("job_controller_jobs_finished_total", labels),)
+def finish_metrics(job: Job, terminal: Condition) -> tuple[Increment, ...]:
+    labels = JobFinished(
+        completion_mode=completion_mode(job),
+        result="succeeded" if terminal.type == COMPLETE else "failed",
+        reason=terminal.reason,
+    )
+    return (Increment(labels),)
 
 
-def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Metric, ...]:
+def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Increment, ...]:
     """Return the metric increments that follow from a change of the status counters."""
-    metrics: list[Metric] = []
+    increments: list[Increment] = []
     succeeded = after.succeeded - before.succeeded
     if job.indexed:
         # Count within the current completions: scaling down must not decrease the metric.
         succeeded = _grown(job, before.completed_indexes, after.completed_indexes)
         per_index = job.spec.backoff_limit_per_index is not None
-        limit = ("backoffLimit", "perIndex" if per_index else "global")
+        limit: Literal["perIndex", "global"] = "perIndex" if per_index else "global"
         failed = _grown(job, before.failed_indexes or "", after.failed_indexes or "")
-        for result, amount in (("succeeded", succeeded), ("failed", failed)):
-            if amount > 0:
-                labels = (("status", result), limit)
-                metrics.append(Metric("job_controller_job_finished_indexes_total", labels, amount))
-    for result, amount in (("succeeded", succeeded), ("failed", after.failed - before.failed)):
-        if amount > 0:
-            labels = (_mode(job), ("result", result))
-            metrics.append(Metric("job_controller_job_pods_finished_total", labels, amount))
-    return tuple(metrics)
+        for status, amount in _by_result(succeeded, failed):
+            increments.append(Increment(IndexesFinished(status=status, backoffLimit=limit), amount))
+    for result, amount in _by_result(succeeded, after.failed - before.failed):
+        labels = PodsFinished(completion_mode=completion_mode(job), result=result)
+        increments.append(Increment(labels, amount))
+    return tuple(increments)
 
 
-def ruling_metrics(actions: Mapping[str, int]) -> tuple[Metric, ...]:
-    name = "job_controller_pod_failures_handled_by_failure_policy_total"
-    return tuple(Metric(name, (("action", action),), amount) for action, amount in actions.items())
-
-
-def creation_metrics(reason: CreationReason, created: int, failed: int) -> tuple[Metric, ...]:
-    name = "job_controller_job_pods_creation_total"
+def ruling_metrics(actions: Mapping[FailurePolicyAction, int]) -> tuple[Increment, ...]:
     return tuple(
-        Metric(name, (("reason", reason), ("status", status)), amount)
-        for status, amount in (("succeeded", created), ("failed", failed))
-        if amount
+        Increment(FailurePolicyMatch(action=action), amount) for action, amount in actions.items()
     )
+
+
+def creation_metrics(reason: CreationReason, created: int, failed: int) -> tuple[Increment, ...]:
+    return tuple(
+        Increment(PodCreation(reason=reason, status=status), amount)
+        for status, amount in _by_result(created, failed)
+    )
+
+
+def completion_mode(job: Job) -> CompletionMode:
+    return "Indexed" if job.indexed else "NonIndexed"
+
+
+def _by_result(succeeded: int, failed: int) -> Iterator[tuple[Result, int]]:
+    if succeeded > 0:
+        yield "succeeded", succeeded
+    if failed > 0:
+        yield "failed", failed
 
 
 def _grown(job: Job, before: str, after: str) -> int:
@@ -111,7 +133,3 @@ def _grown(job: Job, before: str, after: str) -> int:
         return 0
     completions = job.spec.completions or 0
     return len(parse_indexes(after, completions)) - len(parse_indexes(before, completions))
-
-
-def _mode(job: Job) -> tuple[str, str]:
-    return ("completion_mode", job.spec.completion_mode)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
+from onejob.metrics import CreationReason, SyncAction
 from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.counts import counted
@@ -16,12 +17,10 @@ from onejob.planning.job.oom import MemoryGrowth, OomHistory
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import due_indexes, next_failure_counts
 from onejob.planning.job.plan import (
-    CreationReason,
     Note,
     NoteKind,
     PodDeletion,
     PodSeed,
-    SyncAction,
 )
 from onejob.planning.job.pod_facts import completion_index, is_tracked, sidecar_names
 

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 from msgspec import Struct, field
 
+from onejob.metrics import FailurePolicyAction
 from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod
@@ -117,7 +118,7 @@ class _Batch(Struct):
     uncounted: UncountedPods
     freed: list[Pod] = field(default_factory=list)
     new_indexes: list[int] = field(default_factory=list)
-    actions: Counter[str] = field(default_factory=Counter)
+    actions: Counter[FailurePolicyAction] = field(default_factory=Counter)
     dirty: bool = False
     capped: bool = False
 

@@ -4,14 +4,13 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from onejob.metrics import RemovalReason
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
-
-Reason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "unscheduled"]
 
 #: Number of finished Pods kept before the oldest are removed.
 DEFAULT_TERMINATED_LIMIT = 12500
@@ -62,7 +61,7 @@ def ended(key: Key, pod: Pod, known: Ended | None) -> Ended | None:
 class Removal(msgspec.Struct, frozen=True, gc=False):
     key: Key
     uid: str
-    reason: Reason
+    reason: RemovalReason
     #: True to set the phase to Failed first, so that controllers counting Pods observe an end.
     mark_failed: bool
 
@@ -164,7 +163,7 @@ def _is_done(pod: Pod) -> bool:
     return pod.terminal and pod.metadata.deletion_grace_period_seconds == 0
 
 
-def _removal(pod: Pod, reason: Reason) -> Removal:
+def _removal(pod: Pod, reason: RemovalReason) -> Removal:
     return Removal(pod.key, pod.metadata.uid, reason, mark_failed=not pod.terminal)
 
 
