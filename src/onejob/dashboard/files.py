@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from onejob.api.http.answers import Answer, Header
+from onejob.api.http.responses import Header, Response
 
 #: Written by ui/pack.py: gzip streams named after the files that they hold.
 ARCHIVE: Final = Path(__file__).parent / "page.zip"
@@ -69,7 +69,7 @@ class Files:
     def built(self) -> bool:
         return INDEX in self._files
 
-    def answer(self, name: str, accept_encoding: bytes) -> Answer | None:
+    def answer(self, name: str, accept_encoding: bytes) -> Response | None:
         """Return the response for the file `name`, by default the page itself.
 
         Returns:
@@ -81,11 +81,11 @@ class Files:
             if name != INDEX:
                 return None
             text = "{}: {}\n".format(*MISSING).encode()
-            return Answer(503, text, b"text/plain", (*SAFETY_HEADERS, _NO_CACHE))
+            return Response(503, text, b"text/plain", (*SAFETY_HEADERS, _NO_CACHE))
         caching = _NO_CACHE if name == INDEX else _IMMUTABLE
         headers = (*SAFETY_HEADERS, caching, _VARY)
         content_type = _TYPES[Path(name).suffix]
         if b"gzip" in accept_encoding:
             encoding = (b"content-encoding", b"gzip")
-            return Answer(200, gzipped, content_type, (*headers, encoding))
-        return Answer(200, gzip.decompress(gzipped), content_type, headers)
+            return Response(200, gzipped, content_type, (*headers, encoding))
+        return Response(200, gzip.decompress(gzipped), content_type, headers)

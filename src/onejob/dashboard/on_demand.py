@@ -6,9 +6,9 @@ Pages and their imports (explanations, summaries, merged logs) are loaded at its
 from collections.abc import Awaitable, Callable, Mapping
 
 from onejob.api.access.authentication import Credentials
-from onejob.api.http.answers import Answer
 from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.incoming import Request
+from onejob.api.http.responses import Response
 from onejob.dashboard.sessions import SESSION_HEADER
 
 
@@ -29,7 +29,7 @@ class DashboardOnDemand:
 
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
-    ) -> Answer:
+    ) -> Response:
         await self._ready()
         return await self._pages().answer(request, path, credentials)
 

@@ -12,8 +12,8 @@ from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
 from onejob.api.access.authorization import Attributes, Authorizer, require
 from onejob.api.decoding.query import first, flag
-from onejob.api.http.answers import Answer, error_answer, json_answer, text_answer
 from onejob.api.http.incoming import Request
+from onejob.api.http.responses import Response, error_response, json_response, text_response
 from onejob.api.http.routing import PageNotFound
 from onejob.api.sessions.pod_streams import LogSource, log_options
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
@@ -89,19 +89,19 @@ class DashboardPages:
 
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
-    ) -> Answer:
+    ) -> Response:
         try:
             if path[:1] != ("api",):
                 return self._file(request, path)
             answer = await self._api(request, path[1:], credentials)
         except PageNotFound:
-            answer = text_answer("404 page not found\n", 404)
+            answer = text_response("404 page not found\n", 404)
         except ApiError as error:
-            answer = error_answer(error)
+            answer = error_response(error)
         headers = tuple(dict((*answer.headers, *SAFETY_HEADERS, _NO_STORE)).items())
-        return Answer(answer.code, answer.body, answer.content_type, headers, answer.endless)
+        return Response(answer.code, answer.body, answer.content_type, headers, answer.endless)
 
-    def _file(self, request: Request, path: tuple[str, ...]) -> Answer:
+    def _file(self, request: Request, path: tuple[str, ...]) -> Response:
         _require_method(request, "GET", "HEAD")
         name = "/".join(path)
         found = self._files.answer(name, request.headers.get(b"accept-encoding", b""))
@@ -111,7 +111,7 @@ class DashboardPages:
 
     async def _api(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
-    ) -> Answer:
+    ) -> Response:
         if path == ("session",) and request.method == "POST":
             return await self._sign_in(request)
         if request.user is ANONYMOUS:
@@ -146,7 +146,7 @@ class DashboardPages:
 
     # --- signing in -----------------------------------------------------------------------
 
-    def _new_code(self, request: Request, credentials: Credentials) -> Answer:
+    def _new_code(self, request: Request, credentials: Credentials) -> Response:
         _require_method(request, "POST")
         if SESSION_HEADER in request.headers:
             raise BadRequest("a session cannot open further ones: run `onejob ui`")
@@ -155,9 +155,9 @@ class DashboardPages:
         if not self._files.built:
             raise NotFound("{}: {}".format(*MISSING))
         code = self._sessions.new_code(request.user.name, credentials)
-        return json_answer({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
+        return json_response({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
 
-    async def _sign_in(self, request: Request) -> Answer:
+    async def _sign_in(self, request: Request) -> Response:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("only the dashboard itself signs in")
         try:
@@ -172,17 +172,17 @@ class DashboardPages:
         if opened is None:
             raise Unauthorized("this link was used or is too old: run `onejob ui` for a new one")
         cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))
-        return json_answer({"key": opened.key}, 201, ((b"set-cookie", cookie),))
+        return json_response({"key": opened.key}, 201, ((b"set-cookie", cookie),))
 
-    def _sign_out(self, request: Request) -> Answer:
+    def _sign_out(self, request: Request) -> Response:
         key = request.headers.get(SESSION_HEADER, b"").decode("latin-1")
         self._sessions.close(read_cookie(request.headers), key)
         cookie = set_cookie(cookie_name(request.headers), "", 0)
-        return json_answer({}, 200, ((b"set-cookie", cookie),))
+        return json_response({}, 200, ((b"set-cookie", cookie),))
 
-    def _who(self, request: Request) -> Answer:
+    def _who(self, request: Request) -> Response:
         _require_method(request, "GET")
-        return json_answer(
+        return json_response(
             {
                 "user": request.user.name,
                 "groups": request.user.groups,
@@ -193,34 +193,34 @@ class DashboardPages:
 
     # --- summaries ------------------------------------------------------------------------
 
-    async def _job(self, request: Request, key: Key) -> Answer:
+    async def _job(self, request: Request, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
-        return json_answer(await self._summaries.job(key))
+        return json_response(await self._summaries.job(key))
 
-    async def _index(self, request: Request, key: Key, text: str) -> Answer:
+    async def _index(self, request: Request, key: Key, text: str) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
         index = read_index(text)
         if index is None:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
-        return json_answer(await self._summaries.index(key, index))
+        return json_response(await self._summaries.index(key, index))
 
-    async def _pod(self, request: Request, key: Key) -> Answer:
+    async def _pod(self, request: Request, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
-        return json_answer(await self._summaries.pod(key))
+        return json_response(await self._summaries.pod(key))
 
-    async def _cronjob(self, request: Request, key: Key) -> Answer:
+    async def _cronjob(self, request: Request, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         for resource in (JOBS, EVENTS):
             self._require(request, "list", Key(resource, key.namespace, ""))
-        return json_answer(await self._summaries.cronjob(key))
+        return json_response(await self._summaries.cronjob(key))
 
-    async def _rerun(self, request: Request, key: Key) -> Answer:
+    async def _rerun(self, request: Request, key: Key) -> Response:
         """Return the objects to create in order to run a Job once more; the page creates them."""
         _require_method(request, "GET")
         self._require(request, "get", key)
@@ -231,16 +231,16 @@ class DashboardPages:
 
         try:
             documents = await self._summaries.rerun(key, failed_only, require_get)
-            return json_answer({"documents": documents})
+            return json_response({"documents": documents})
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
 
-    async def _manual_job(self, request: Request, key: Key) -> Answer:
+    async def _manual_job(self, request: Request, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
-        return json_answer({"document": await self._summaries.manual_job(key)})
+        return json_response({"document": await self._summaries.manual_job(key)})
 
-    async def _queue(self, request: Request) -> Answer:
+    async def _queue(self, request: Request) -> Response:
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         self._require(request, "list", Key(JOBS, namespace, ""))
@@ -252,9 +252,9 @@ class DashboardPages:
                 request.audit_as(wanted)
             return allowed
 
-        return json_answer(await self._queues.queue(namespace, may_get))
+        return json_response(await self._queues.queue(namespace, may_get))
 
-    async def _mirrors(self, request: Request) -> Answer:
+    async def _mirrors(self, request: Request) -> Response:
         """Return the mirror targets.
 
         Requires access to Secrets, because the targets are read from them.
@@ -263,11 +263,11 @@ class DashboardPages:
         namespace = first(request.query, "namespace")
         for resource in (JOBS, SECRETS):
             self._require(request, "list", Key(resource, namespace, ""))
-        return json_answer(await self._queues.mirrors(namespace))
+        return json_response(await self._queues.mirrors(namespace))
 
     # --- logs -----------------------------------------------------------------------------
 
-    def _logs_of(self, request: Request, namespace: str) -> Answer:
+    def _logs_of(self, request: Request, namespace: str) -> Response:
         _require_method(request, "GET")
         wanted = []
         asked = request.query.get("log", ())
@@ -283,7 +283,7 @@ class DashboardPages:
             raise NotFound("no Pods run here")
         options = log_options({**request.query, "timestamps": ["true"]}, wanted[0][0])
         frames = merged_logs(self._logs, namespace, wanted, options)
-        return Answer(200, frames, _FRAMES, endless=options.follow)
+        return Response(200, frames, _FRAMES, endless=options.follow)
 
     def _require(self, request: Request, verb: str, key: Key, subresource: str = "") -> None:
         """Authorise and audit the request as the equivalent API request. Raises Forbidden."""

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from onejob.api.http.answers import compressed, warning_headers
 from onejob.api.http.negotiation import Representation
 from onejob.api.http.representations import list_item, list_pieces, metadata_only, require_form
+from onejob.api.http.responses import compressed, warning_headers
 from onejob.wire.errors import NotAcceptable
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import ListOutcome

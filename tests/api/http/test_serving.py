@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from onejob.api.access.authentication import Credentials
-from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Request
+from onejob.api.http.responses import Response
 from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
 from onejob.wire.requests import WatchEvent
@@ -266,8 +266,8 @@ class _SigningIn:
 
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
-    ) -> Answer:
-        return Answer(200, await request.body())
+    ) -> Response:
+        return Response(200, await request.body())
 
 
 HALF_REQUESTS = {

@@ -33,18 +33,18 @@ from onejob.api.access.authorization import (
 )
 from onejob.api.access.service_accounts.accounts import ServiceAccounts
 from onejob.api.decoding.query import Query, check_timeout, flag, parse_query, selected_name
-from onejob.api.http.answers import (
-    Answer,
-    error_answer,
-    json_answer,
-    text_answer,
-)
 from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.fairness import FairQueue
 from onejob.api.http.incoming import ClientGone, Receive, Request, Send
 from onejob.api.http.long_running import LongRunningRequests, Recheck
+from onejob.api.http.responses import (
+    Response,
+    error_response,
+    json_response,
+    text_response,
+)
 from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
@@ -58,9 +58,9 @@ from onejob.api.http.server_pages import (
     Check,
     DiscoveryPages,
     OpenApi,
-    health_answer,
-    issuer_answer,
-    openapi_answer,
+    health_response,
+    issuer_response,
+    openapi_response,
     version_document,
 )
 from onejob.api.request_ids import RequestIds
@@ -219,7 +219,7 @@ class ApiApp:
             took = self._clock.monotonic() - started.at
             _log_request(scope, answer, started.request_id, took)
         if started.audited is not None:
-            _record_answer(started.audited, answer)
+            _record_response(started.audited, answer)
         if started.seat and (answer.endless or isinstance(answer.body, bytes)):
             # The work is done; a slow reader must not occupy the seat. Long lists keep theirs,
             # because they are rendered while they are sent.
@@ -266,7 +266,7 @@ class ApiApp:
         headers: dict[bytes, bytes],
         receive: Receive,
         started: "_Started",
-    ) -> Answer:
+    ) -> Response:
         method: str = scope["method"]
         try:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
@@ -298,11 +298,11 @@ class ApiApp:
                 case ServerPath():
                     return await self._page(request, path, scope)
         except PageNotFound:
-            return text_answer("404 page not found\n", 404)
+            return text_response("404 page not found\n", 404)
         except ApiError as error:
-            return error_answer(error)
+            return error_response(error)
         except DamagedDocument as error:
-            return error_answer(storage_read_error(error, self._service.kinds))
+            return error_response(storage_read_error(error, self._service.kinds))
         except ClientGone:
             raise
         except Exception:
@@ -313,11 +313,11 @@ class ApiApp:
                 *(request_id, method, _shown_path(scope)),
                 extra={"request": request_id},
             )
-            return error_answer(InternalError(f"{_LOGGED}: request {request_id}"))
+            return error_response(InternalError(f"{_LOGGED}: request {request_id}"))
 
     async def _resource(
         self, request: Request, target: ResourcePath, started: "_Started"
-    ) -> Answer:
+    ) -> Response:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
             verb = "watch"
@@ -328,23 +328,23 @@ class ApiApp:
         self._authorize(request.user, started.required)
         return await self._endpoints.answer(request, target, verb)
 
-    async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Answer:
+    async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Response:
         if request.method not in ("GET", "HEAD"):
-            return text_answer("405 method not allowed\n", 405)
+            return text_response("405 method not allowed\n", 405)
         check_timeout(request.query)
         if path.page not in _PUBLIC_PAGES:
             self._authorize_path(request.user, scope, request.method)
         match path.page:
             case "version" if not path.rest:
-                return json_answer(self._version)
+                return json_response(self._version)
             case "healthz" | "livez" | "readyz" if len(path.rest) <= 1:
-                return health_answer(path.page, "".join(path.rest), self._checks, request)
+                return health_response(path.page, "".join(path.rest), self._checks, request)
             case "metrics" if not path.rest:
-                return Answer(200, self._metrics.exposition().encode(), _PROMETHEUS)
+                return Response(200, self._metrics.exposition().encode(), _PROMETHEUS)
             case "openapi":
-                return await openapi_answer(path.rest, request, self._openapi)
+                return await openapi_response(path.rest, request, self._openapi)
             case "openid" | ".well-known" if self._accounts is not None:
-                return issuer_answer((path.page, *path.rest), self._accounts)
+                return issuer_response((path.page, *path.rest), self._accounts)
             case _:
                 raise PageNotFound(path.page)
 
@@ -419,9 +419,9 @@ class ApiApp:
         try:
             session, labels, recheck = await self._session(scope, headers, receive, audited)
         except PageNotFound:
-            refusal = text_answer("404 page not found\n", 404)
+            refusal = text_response("404 page not found\n", 404)
         except ApiError as error:
-            refusal = error_answer(error)
+            refusal = error_response(error)
         except Exception:
             shown = request_id.decode()
             log.exception(
@@ -429,12 +429,12 @@ class ApiApp:
                 *(shown, _shown_path(scope)),
                 extra={"request": shown},
             )
-            refusal = error_answer(InternalError(f"{_LOGGED}: request {shown}"))
+            refusal = error_response(InternalError(f"{_LOGGED}: request {shown}"))
         else:
             await self._run_session(session, labels, recheck, receive, send, audited)
             return
         if audited is not None:
-            _record_answer(audited, refusal)
+            _record_response(audited, refusal)
         await _refuse_upgrade(send, refusal, request_id)
 
     async def _run_session(
@@ -624,7 +624,7 @@ def _audited_body(audited: "AuditedRequest", receive: Receive) -> Receive:
     return received
 
 
-def _record_answer(audited: "AuditedRequest", answer: Answer) -> None:
+def _record_response(audited: "AuditedRequest", answer: Response) -> None:
     """Record the response in the audit log, before it is sent."""
     if answer.endless:
         audited.started(answer.code)
@@ -648,7 +648,7 @@ def _end_span(span: Span, started: _Started, scope: Scope) -> None:
     span.end(f"{verb} {what}".strip(), attributes, failure=failure)
 
 
-def _log_own_error(scope: Scope, answer: Answer, request_id: bytes) -> None:
+def _log_own_error(scope: Scope, answer: Response, request_id: bytes) -> None:
     """Log a server-side error with the request that caused it."""
     message = ""
     if isinstance(answer.body, bytes):
@@ -661,7 +661,7 @@ def _log_own_error(scope: Scope, answer: Answer, request_id: bytes) -> None:
     )
 
 
-def _log_request(scope: Scope, answer: Answer, request_id: bytes, took: float) -> None:
+def _log_request(scope: Scope, answer: Response, request_id: bytes, took: float) -> None:
     shown = request_id.decode()
     log.debug(
         "request %s: %s %s: %d after %.1f ms",
@@ -734,7 +734,7 @@ def _has_token(headers: dict[bytes, bytes]) -> bool:
     return bool(read_bearer_token(headers.get(b"authorization", b"")))
 
 
-async def _refuse_upgrade(send: Send, answer: Answer, request_id: bytes) -> None:
+async def _refuse_upgrade(send: Send, answer: Response, request_id: bytes) -> None:
     named = (b"audit-id", request_id)
     headers = [(b"content-type", answer.content_type), named, *answer.headers]
     start = {"type": "websocket.http.response.start", "status": answer.code, "headers": headers}

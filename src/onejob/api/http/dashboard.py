@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from onejob.api.access.authentication import Credentials
-from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Request
+from onejob.api.http.responses import Response
 
 
 class Dashboard(Protocol):
@@ -17,7 +17,7 @@ class Dashboard(Protocol):
 
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
-    ) -> Answer:
+    ) -> Response:
         """Answer a dashboard request. `path` holds the segments after /ui.
 
         The request's user may be anonymous, because static files and the login are public. Raises

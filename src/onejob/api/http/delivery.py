@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Final
 
-from onejob.api.http.answers import (
+from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.responses import (
     GZIP_FROM_BYTES,
-    Answer,
     Header,
+    Response,
     accepts_gzip,
     compressed,
     compressed_stream,
 )
-from onejob.api.http.incoming import Receive, Send
 
 #: Maximum size of one write: data that waits for a slow client is held twice, as plain text and
 #: encrypted.
@@ -28,7 +28,7 @@ class Delivery:
 
     async def deliver(
         self,
-        answer: Answer,
+        answer: Response,
         request_headers: dict[bytes, bytes],
         method: str,
         receive: Receive,
@@ -125,7 +125,7 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _compressible(answer: Answer) -> bool:
+def _compressible(answer: Response) -> bool:
     """Return whether a response may be compressed: endless streams and plain text must arrive
     without buffering."""
     return not answer.endless and not answer.content_type.startswith(b"text/")

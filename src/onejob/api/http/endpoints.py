@@ -20,7 +20,6 @@ from onejob.api.decoding.query import (
     watch_options,
     write_options,
 )
-from onejob.api.http.answers import Answer, Header, warning_headers
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import negotiate
 from onejob.api.http.representations import (
@@ -35,6 +34,7 @@ from onejob.api.http.representations import (
     list_pieces,
     require_form,
 )
+from onejob.api.http.responses import Header, Response, warning_headers
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Rendering, Watch, begun, resumed
 from onejob.api.http.tables import parse_include_object, table_pieces
@@ -107,7 +107,7 @@ class Endpoints:
         self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
-        self._by_verb: Mapping[str, Callable[[Request, ResourcePath], Awaitable[Answer]]] = {
+        self._by_verb: Mapping[str, Callable[[Request, ResourcePath], Awaitable[Response]]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -118,7 +118,7 @@ class Endpoints:
             "deletecollection": self._delete_collection,
         }
 
-    async def answer(self, request: Request, target: ResourcePath, verb: str) -> Answer:
+    async def answer(self, request: Request, target: ResourcePath, verb: str) -> Response:
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
@@ -127,7 +127,7 @@ class Endpoints:
 
     # --- reading --------------------------------------------------------------------------
 
-    async def _get(self, request: Request, target: ResourcePath) -> Answer:
+    async def _get(self, request: Request, target: ResourcePath) -> Response:
         match target.subresource:
             case "pods":
                 return await self._pods_of_job(request, target)
@@ -144,7 +144,7 @@ class Endpoints:
         document = await self._service.get_for_client(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
-    async def _list(self, request: Request, target: ResourcePath) -> Answer:
+    async def _list(self, request: Request, target: ResourcePath) -> Response:
         options = list_options(request.query)
         # Negotiate before reading, so that an unacceptable request costs nothing.
         representation = negotiate(request.header(b"accept"))
@@ -152,7 +152,7 @@ class Endpoints:
         outcome = await self._service.list(target.kind, target.namespace, options)
         return await self._listing(request, target.kind, outcome)
 
-    async def _measured(self, request: Request, target: ResourcePath) -> Answer:
+    async def _measured(self, request: Request, target: ResourcePath) -> Response:
         """Return PodMetrics or NodeMetrics. They have no Table, metadata-only or protobuf form."""
         representation = negotiate(request.header(b"accept"), tables=False)
         if representation.form or representation.media == "protobuf":
@@ -164,9 +164,9 @@ class Endpoints:
             document = await self._usage.list(target.kind, target.namespace, options)
         if representation.media == "yaml":
             document = await as_yaml(document, self._service.worker)
-        return Answer(200, document, representation.content_type)
+        return Response(200, document, representation.content_type)
 
-    async def _pods_of_job(self, request: Request, target: ResourcePath) -> Answer:
+    async def _pods_of_job(self, request: Request, target: ResourcePath) -> Response:
         job = await self._service.get(target.kind, target.namespace, target.name)
         uid = read_job(job).metadata.uid
         found = await self._service.list(_POD, target.namespace, ListOptions())
@@ -179,17 +179,17 @@ class Endpoints:
                 owned.append(document)
         return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
 
-    async def _log(self, request: Request, target: ResourcePath) -> Answer:
+    async def _log(self, request: Request, target: ResourcePath) -> Response:
         options = log_options(request.query, target.name)
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
         container = choose_container(pod, first(request.query, "container"))
         if self._logs is None or not is_scheduled(pod) or request.method == "HEAD":
             # Open no log if no container has run yet or the body will not be sent.
-            return Answer(200, b"", _TEXT)
+            return Response(200, b"", _TEXT)
         pieces = await self._logs.logs(target.namespace, target.name, container, options)
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
-        return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
+        return Response(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
     async def _refuse_session(self, request: Request, target: ResourcePath) -> NoReturn:
         """Raise the error of a session request that arrives without an upgrade.
@@ -206,9 +206,9 @@ class Endpoints:
             session_request(pod, request.query, target.namespace, target.name, attach=attach)
         raise BadRequest("Upgrade request required")
 
-    async def _watch(self, request: Request, target: ResourcePath) -> Answer:
+    async def _watch(self, request: Request, target: ResourcePath) -> Response:
         watch = await self.open_watch(request, target)
-        return Answer(200, watch.lines(), watch.content_type, endless=True)
+        return Response(200, watch.lines(), watch.content_type, endless=True)
 
     async def open_watch(self, request: Request, target: ResourcePath) -> Watch:
         """Start a watch.
@@ -229,7 +229,7 @@ class Endpoints:
 
     # --- writing --------------------------------------------------------------------------
 
-    async def _create(self, request: Request, target: ResourcePath) -> Answer:
+    async def _create(self, request: Request, target: ResourcePath) -> Response:
         if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
         options = write_options(
@@ -268,7 +268,7 @@ class Endpoints:
         )
         return await self._written(request, kind, outcome)
 
-    async def _update(self, request: Request, target: ResourcePath) -> Answer:
+    async def _update(self, request: Request, target: ResourcePath) -> Response:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
@@ -288,7 +288,7 @@ class Endpoints:
         )
         return await self._written(request, target.kind, outcome)
 
-    async def _patch(self, request: Request, target: ResourcePath) -> Answer:
+    async def _patch(self, request: Request, target: ResourcePath) -> Response:
         (patch_type, patch), size = await self._decoded(decode_patch, request)
         options = write_options(
             request.query,
@@ -334,13 +334,13 @@ class Endpoints:
 
     # --- scale ----------------------------------------------------------------------------
 
-    async def _scale(self, request: Request, target: ResourcePath) -> Answer:
+    async def _scale(self, request: Request, target: ResourcePath) -> Response:
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._scale_answer(request, target, document)
 
     async def _update_scale(
         self, request: Request, target: ResourcePath, scale: Document, options: WriteOptions
-    ) -> Answer:
+    ) -> Response:
         from onejob.api.crd.scale import replicas_patch
 
         patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))
@@ -356,7 +356,7 @@ class Endpoints:
         patch_type: str,
         patch: Any,
         options: WriteOptions,
-    ) -> Answer:
+    ) -> Response:
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
@@ -375,7 +375,7 @@ class Endpoints:
 
     async def _scale_answer(
         self, request: Request, target: ResourcePath, document: bytes
-    ) -> Answer:
+    ) -> Response:
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
@@ -384,9 +384,9 @@ class Endpoints:
         body = msgspec.json.encode(scale)
         if representation.media == "yaml":
             body = await as_yaml(body, self._service.worker)
-        return Answer(200, body, representation.content_type)
+        return Response(200, body, representation.content_type)
 
-    async def _delete(self, request: Request, target: ResourcePath) -> Answer:
+    async def _delete(self, request: Request, target: ResourcePath) -> Response:
         options = await self._delete_options(request)
         outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
         return await self._written(
@@ -396,7 +396,7 @@ class Endpoints:
             extra_warnings=self._deletion_warnings(target.kind, options),
         )
 
-    async def _delete_collection(self, request: Request, target: ResourcePath) -> Answer:
+    async def _delete_collection(self, request: Request, target: ResourcePath) -> Response:
         selection = list_options(request.query)
         options = await self._delete_options(request)
         outcome = await self._service.delete_collection(
@@ -439,7 +439,7 @@ class Endpoints:
         outcome: Outcome,
         *,
         extra_warnings: Sequence[str] = (),
-    ) -> Answer:
+    ) -> Response:
         if not is_status(outcome.document):
             outcome = self._service.outcome_for_client(kind, outcome)
         return await self._object(request, kind, outcome, extra_warnings=extra_warnings)
@@ -451,7 +451,7 @@ class Endpoints:
         outcome: Outcome,
         *,
         extra_warnings: Sequence[str] = (),
-    ) -> Answer:
+    ) -> Response:
         representation = negotiate(request.header(b"accept"), tables="get" in kind.verbs)
         document = outcome.document
         as_stored = self._service.strategies[kind.strategy].shows_as_stored
@@ -463,7 +463,7 @@ class Endpoints:
         elif representation.media == "protobuf":
             document = await as_protobuf(document, self._service.worker)
         headers = warning_headers((*outcome.warnings, *extra_warnings))
-        return Answer(outcome.code, document, representation.content_type, headers)
+        return Response(outcome.code, document, representation.content_type, headers)
 
     async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
         strategy = self._service.strategies[kind.strategy]
@@ -478,7 +478,7 @@ class Endpoints:
 
     async def _listing(
         self, request: Request, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
-    ) -> Answer:
+    ) -> Response:
         representation = negotiate(request.header(b"accept"))
         require_form(representation, kind, is_list=True)
         pieces: Iterator[bytes]
@@ -488,7 +488,7 @@ class Endpoints:
                 encode_list, kind, list_metadata(outcome), outcome.documents
             )
             content_type = representation.content_type
-            return Answer(200, document, content_type, warning_headers(warnings))
+            return Response(200, document, content_type, warning_headers(warnings))
         enclose = enclosed_yaml if representation.media == "yaml" else enclosed
         if representation.form == "Table":
             pieces = table_pieces(
@@ -504,12 +504,12 @@ class Endpoints:
         large = any(len(document) > LARGE_BYTES for document in outcome.documents)
         if enclose is enclosed_yaml or (large and representation.form == "Table"):
             stream = by_worker(pieces, self._service.worker)
-            return Answer(200, stream, representation.content_type, headers)
+            return Response(200, stream, representation.content_type, headers)
         start = next(pieces)
         following = next(pieces, None)
         if following is None:
-            return Answer(200, start, headers=headers)
-        return Answer(200, in_turns(start + following, pieces), headers=headers)
+            return Response(200, start, headers=headers)
+        return Response(200, in_turns(start + following, pieces), headers=headers)
 
 
 def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool) -> None:

@@ -9,14 +9,6 @@ import msgspec
 
 from onejob.api.access.service_accounts.accounts import ServiceAccounts
 from onejob.api.decoding.query import first
-from onejob.api.http.answers import (
-    GZIP_FROM_BYTES,
-    Answer,
-    Header,
-    accepts_gzip,
-    json_answer,
-    text_answer,
-)
 from onejob.api.http.discovery import (
     aggregated,
     api_group,
@@ -29,6 +21,14 @@ from onejob.api.http.negotiation import (
     aggregated_discovery_version,
     negotiate,
     prefers_protobuf_openapi,
+)
+from onejob.api.http.responses import (
+    GZIP_FROM_BYTES,
+    Header,
+    Response,
+    accepts_gzip,
+    json_response,
+    text_response,
 )
 from onejob.api.http.routing import GroupPath, PageNotFound
 from onejob.wire.errors import NotAcceptable
@@ -78,7 +78,9 @@ def version_document(release: str) -> dict[str, str]:
     }
 
 
-def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Request) -> Answer:
+def health_response(
+    page: str, name: str, checks: Mapping[str, Check], request: Request
+) -> Response:
     """Return `ok` or the failed checks; one line per check with `?verbose`.
 
     Raises PageNotFound for an unknown check.
@@ -97,9 +99,9 @@ def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Re
         healthy = healthy and not problem
         lines.append(f"[-]{check_name} failed: {problem}" if problem else f"[+]{check_name} ok")
     if healthy and "verbose" not in request.query:
-        return text_answer("ok")
+        return text_response("ok")
     lines.append(f"{page} check {'passed' if healthy else 'failed'}")
-    return text_answer("\n".join(lines) + "\n", 200 if healthy else 500)
+    return text_response("\n".join(lines) + "\n", 200 if healthy else 500)
 
 
 class DiscoveryPages:
@@ -111,7 +113,7 @@ class DiscoveryPages:
         self._aggregated: dict[tuple[str, bool], tuple[bytes, str]] = {}
         kinds.subscribe(lambda change: self._aggregated.clear())
 
-    def answer(self, place: GroupPath, request: Request, address: str) -> Answer:
+    def answer(self, place: GroupPath, request: Request, address: str) -> Response:
         accept = request.header(b"accept")
         if place.group is None:
             version = aggregated_discovery_version(accept)
@@ -124,12 +126,12 @@ class DiscoveryPages:
         _require_json(accept)
         kinds = self._kinds
         if place.group is None and place.legacy_root:
-            return json_answer(api_versions(kinds, address))
+            return json_response(api_versions(kinds, address))
         if place.group is None:
-            return json_answer(api_group_list(kinds))
+            return json_response(api_group_list(kinds))
         if not place.version:
-            return json_answer(api_group(kinds, place.group))
-        return json_answer(api_resource_list(kinds, place.group, place.version))
+            return json_response(api_group(kinds, place.group))
+        return json_response(api_resource_list(kinds, place.group, place.version))
 
     def _aggregated_bytes(self, version: str, core: bool) -> tuple[bytes, str]:
         made = self._aggregated.get((version, core))
@@ -139,7 +141,7 @@ class DiscoveryPages:
         return made
 
 
-async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Answer:
+async def openapi_response(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Response:
     if rest == ("v2",):
         protobuf = prefers_protobuf_openapi(request.header(b"accept"))
         body, tag = await openapi.version_2(protobuf=protobuf)
@@ -163,7 +165,7 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
     raise PageNotFound("/".join(rest))
 
 
-def issuer_answer(path: tuple[str, ...], accounts: ServiceAccounts) -> Answer:
+def issuer_response(path: tuple[str, ...], accounts: ServiceAccounts) -> Response:
     """Return the OIDC documents with which third parties verify service-account tokens.
 
     Raises PageNotFound for other paths.
@@ -175,7 +177,7 @@ def issuer_answer(path: tuple[str, ...], accounts: ServiceAccounts) -> Answer:
             document, content_type = accounts.key_set(), b"application/jwk-set+json"
         case _:
             raise PageNotFound("/".join(path))
-    return Answer(200, msgspec.json.encode(document), content_type, (_BRIEFLY,))
+    return Response(200, msgspec.json.encode(document), content_type, (_BRIEFLY,))
 
 
 def _cacheable(
@@ -184,7 +186,7 @@ def _cacheable(
     tag: str,
     content_type: bytes,
     headers: tuple[Header, ...] = (),
-) -> Answer:
+) -> Response:
     """Return the document, or 304 if the client has it.
 
     The compressed form has its own ETag: its bytes differ, and a cache must not mix the two.
@@ -195,8 +197,8 @@ def _cacheable(
     headers = (*headers, (b"etag", etag), (b"vary", b"Accept, Accept-Encoding"))
     held = request.headers.get(b"if-none-match", b"").split(b",")
     if {plain, squeezed, b"*"} & {each.strip().removeprefix(b"W/") for each in held}:
-        return Answer(304, b"", content_type, headers)
-    return Answer(200, body, content_type, headers)
+        return Response(304, b"", content_type, headers)
+    return Response(200, body, content_type, headers)
 
 
 def _require_json(accept: str) -> None:

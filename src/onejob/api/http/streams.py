@@ -14,7 +14,6 @@ from collections.abc import (
 from typing import Final, TypeAlias, TypeVar
 
 from onejob.api.decoding.query import first
-from onejob.api.http.answers import error_answer
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
 from onejob.api.http.representations import (
@@ -23,6 +22,7 @@ from onejob.api.http.representations import (
     watch_line,
     watch_line_head,
 )
+from onejob.api.http.responses import error_response
 from onejob.api.http.tables import bookmark_table, object_table, parse_include_object
 from onejob.api.schema.protobuf_encoding import encode_event, framed
 from onejob.api.service import Service
@@ -278,7 +278,7 @@ class Watch:
                             yield piece
                     events = await anext(self._batches, None)
             except ApiError as error:
-                body = error_answer(error).body
+                body = error_response(error).body
                 assert isinstance(body, bytes)
                 yield make_one("ERROR", body)
         finally:

@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.decoding.query import Query
-from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Watch
 from onejob.api.service import Service
@@ -107,7 +107,7 @@ def log_protocol(offered: Sequence[str]) -> str:
     return choose_protocol(offered, _PLAIN_PROTOCOLS)
 
 
-def log_stream(answer: Answer, protocol: str) -> Session:
+def log_stream(answer: Response, protocol: str) -> Session:
     """Return a session that sends a response body in pieces, without channels."""
 
     async def messages() -> AsyncGenerator[dict[str, Any], None]:
@@ -178,7 +178,7 @@ async def _unheard(message: dict[str, Any]) -> None:
     """Discard the message."""
 
 
-async def _pieces_of(answer: Answer) -> AsyncGenerator[bytes, None]:
+async def _pieces_of(answer: Response) -> AsyncGenerator[bytes, None]:
     if isinstance(answer.body, bytes):
         if answer.body:
             yield answer.body

@@ -17,9 +17,9 @@ import apsw
 
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.decoding.query import parse_query
-from onejob.api.http.answers import Answer
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.incoming import Request
+from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath, Router, verb_for
 from onejob.api.service import Service
 from onejob.api.unreadable import is_readable
@@ -114,7 +114,7 @@ class StoredApi:
             logs=_KeptLogs(service, self.folder),
         )
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Ask) -> Response:
         path, _, query = ask.target.partition("?")
         target = self._router.locate(path)
         assert isinstance(target, ResourcePath), path

@@ -24,7 +24,7 @@ _MOST_WARNINGS: Final = 80
 Header = tuple[bytes, bytes]
 
 
-class Answer(Struct, frozen=True):
+class Response(Struct, frozen=True):
     code: int
     body: bytes | AsyncIterator[bytes]
     content_type: bytes = _JSON
@@ -33,15 +33,15 @@ class Answer(Struct, frozen=True):
     endless: bool = False
 
 
-def json_answer(document: Any, code: int = 200, headers: tuple[Header, ...] = ()) -> Answer:
-    return Answer(code, msgspec.json.encode(document), headers=headers)
+def json_response(document: Any, code: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+    return Response(code, msgspec.json.encode(document), headers=headers)
 
 
-def text_answer(text: str, code: int = 200) -> Answer:
-    return Answer(code, text.encode(), _TEXT, ((b"x-content-type-options", b"nosniff"),))
+def text_response(text: str, code: int = 200) -> Response:
+    return Response(code, text.encode(), _TEXT, ((b"x-content-type-options", b"nosniff"),))
 
 
-def error_answer(error: ApiError) -> Answer:
+def error_response(error: ApiError) -> Response:
     status = error.status()
     if isinstance(error, NotFound | MethodNotAllowed) and "details" not in status:
         # As upstream: an unknown resource or method has empty details.
@@ -52,7 +52,7 @@ def error_answer(error: ApiError) -> Answer:
         headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
     if error.code == 401:
         headers.append((b"www-authenticate", b'Bearer realm="onejob"'))
-    return Answer(error.code, msgspec.json.encode(status), headers=tuple(headers))
+    return Response(error.code, msgspec.json.encode(status), headers=tuple(headers))
 
 
 def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
