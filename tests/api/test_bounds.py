@@ -14,9 +14,9 @@ import yaml
 
 from onejob.api import yielding
 from onejob.api.decoding.bodies import MAX_VALUES, decode_body, decode_patch, weight
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Form, Media, Representation
 from onejob.api.http.representations import enclosed_yaml, list_pieces
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.streams import Rendering, in_slices
 from onejob.api.service import Service
 from onejob.api.writing.context import MAX_OBJECT_BYTES
@@ -431,7 +431,7 @@ def test_large_documents_are_made_for_watchers_by_the_worker(
         async def receive() -> dict[str, Any]:
             raise AssertionError("nobody reads a body here")
 
-        request = Request("GET", {}, {}, PERSON.user, receive)
+        request = UserRequest("GET", {}, {}, PERSON.user, receive)
         large = a_pod("large")
         large["spec"]["containers"][0]["args"] = ["x" * 1000] * 100
         for document, expected in ((a_pod(), 0), (large, runs)):

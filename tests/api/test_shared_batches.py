@@ -11,8 +11,8 @@ import pytest
 
 from onejob.api import shared_batches
 from onejob.api.http import streams
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Form, Media, Representation
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.streams import Rendering, Watch, begun
 from onejob.api.service import Service
 from onejob.wire.requests import DeleteOptions, WatchOptions
@@ -32,7 +32,7 @@ def watching(
     """Yield the lines as they would be sent."""
 
     async def start() -> AsyncIterator[bytes]:
-        request = Request("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
         batches = service.watch(POD, "default", WatchOptions(resource_version="1", **options))
         first = await begun(batches, 0)
         rendering = Rendering(service, POD, Representation(media, form), request)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions import exec_sessions
 from onejob.api.sessions.exec_sessions import SPDY_PROTOCOL, run_session
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams

@@ -10,8 +10,8 @@ import pytest
 
 from onejob.api import document_facts
 from onejob.api.document_facts import DocumentFacts
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.streams import Rendering, Watch, begun
 from onejob.api.kinds import strategy_for
 from onejob.api.service import Service
@@ -83,7 +83,7 @@ def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
         options = WatchOptions(resource_version="1")
         batches = service.watch(CONFIGMAP, "default", options)
         first = await begun(batches, 0)
-        request = Request("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
         lines = Rendering(service, CONFIGMAP, Representation("json", ""), request)
         received = 0
         async for piece in Watch(batches, first, lines).lines():
@@ -113,7 +113,7 @@ def test_large_events_are_made_once_for_all_watches(tmp_path: Path, form: Any) -
         created = await create(service, large, POD)
         event = WatchEvent("ADDED", NOWHERE, 1, msgspec.json.encode(created))
         batch = SharedBatch([event])
-        request = Request("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
         media: Any = "json" if form else "protobuf"
         runs = service.worker.runs
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from onejob.api.access.authentication import Credentials
 from onejob.api.http.dashboard import Dashboard
-from onejob.api.http.incoming import Request
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response
 from onejob.dashboard.sessions import SESSION_HEADER
 
@@ -28,7 +28,7 @@ class DashboardOnDemand:
         return self._pages().session(headers) if SESSION_HEADER in headers else None
 
     async def answer(
-        self, request: Request, path: tuple[str, ...], credentials: Credentials
+        self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
         await self._ready()
         return await self._pages().answer(request, path, credentials)

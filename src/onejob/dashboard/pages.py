@@ -12,7 +12,7 @@ from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
 from onejob.api.access.authorization import Attributes, Authorizer, require
 from onejob.api.decoding.query import first, flag
-from onejob.api.http.incoming import Request
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response, error_response, json_response, text_response
 from onejob.api.http.routing import PageNotFound
 from onejob.api.sessions.pod_streams import LogSource, log_options
@@ -88,7 +88,7 @@ class DashboardPages:
         return found
 
     async def answer(
-        self, request: Request, path: tuple[str, ...], credentials: Credentials
+        self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
         try:
             if path[:1] != ("api",):
@@ -101,7 +101,7 @@ class DashboardPages:
         headers = tuple(dict((*answer.headers, *SAFETY_HEADERS, _NO_STORE)).items())
         return Response(answer.code, answer.body, answer.content_type, headers, answer.endless)
 
-    def _file(self, request: Request, path: tuple[str, ...]) -> Response:
+    def _file(self, request: UserRequest, path: tuple[str, ...]) -> Response:
         _require_method(request, "GET", "HEAD")
         name = "/".join(path)
         found = self._files.answer(name, request.headers.get(b"accept-encoding", b""))
@@ -110,7 +110,7 @@ class DashboardPages:
         return found
 
     async def _api(
-        self, request: Request, path: tuple[str, ...], credentials: Credentials
+        self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
         if path == ("session",) and request.method == "POST":
             return await self._sign_in(request)
@@ -146,7 +146,7 @@ class DashboardPages:
 
     # --- signing in -----------------------------------------------------------------------
 
-    def _new_code(self, request: Request, credentials: Credentials) -> Response:
+    def _new_code(self, request: UserRequest, credentials: Credentials) -> Response:
         _require_method(request, "POST")
         if SESSION_HEADER in request.headers:
             raise BadRequest("a session cannot open further ones: run `onejob ui`")
@@ -157,7 +157,7 @@ class DashboardPages:
         code = self._sessions.new_code(request.user.name, credentials)
         return json_response({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
 
-    async def _sign_in(self, request: Request) -> Response:
+    async def _sign_in(self, request: UserRequest) -> Response:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("only the dashboard itself signs in")
         try:
@@ -174,13 +174,13 @@ class DashboardPages:
         cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))
         return json_response({"key": opened.key}, 201, ((b"set-cookie", cookie),))
 
-    def _sign_out(self, request: Request) -> Response:
+    def _sign_out(self, request: UserRequest) -> Response:
         key = request.headers.get(SESSION_HEADER, b"").decode("latin-1")
         self._sessions.close(read_cookie(request.headers), key)
         cookie = set_cookie(cookie_name(request.headers), "", 0)
         return json_response({}, 200, ((b"set-cookie", cookie),))
 
-    def _who(self, request: Request) -> Response:
+    def _who(self, request: UserRequest) -> Response:
         _require_method(request, "GET")
         return json_response(
             {
@@ -193,13 +193,13 @@ class DashboardPages:
 
     # --- summaries ------------------------------------------------------------------------
 
-    async def _job(self, request: Request, key: Key) -> Response:
+    async def _job(self, request: UserRequest, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
         return json_response(await self._summaries.job(key))
 
-    async def _index(self, request: Request, key: Key, text: str) -> Response:
+    async def _index(self, request: UserRequest, key: Key, text: str) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
@@ -208,19 +208,19 @@ class DashboardPages:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
         return json_response(await self._summaries.index(key, index))
 
-    async def _pod(self, request: Request, key: Key) -> Response:
+    async def _pod(self, request: UserRequest, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response(await self._summaries.pod(key))
 
-    async def _cronjob(self, request: Request, key: Key) -> Response:
+    async def _cronjob(self, request: UserRequest, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         for resource in (JOBS, EVENTS):
             self._require(request, "list", Key(resource, key.namespace, ""))
         return json_response(await self._summaries.cronjob(key))
 
-    async def _rerun(self, request: Request, key: Key) -> Response:
+    async def _rerun(self, request: UserRequest, key: Key) -> Response:
         """Return the objects to create in order to run a Job once more; the page creates them."""
         _require_method(request, "GET")
         self._require(request, "get", key)
@@ -235,12 +235,12 @@ class DashboardPages:
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
 
-    async def _manual_job(self, request: Request, key: Key) -> Response:
+    async def _manual_job(self, request: UserRequest, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response({"document": await self._summaries.manual_job(key)})
 
-    async def _queue(self, request: Request) -> Response:
+    async def _queue(self, request: UserRequest) -> Response:
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         self._require(request, "list", Key(JOBS, namespace, ""))
@@ -254,7 +254,7 @@ class DashboardPages:
 
         return json_response(await self._queues.queue(namespace, may_get))
 
-    async def _mirrors(self, request: Request) -> Response:
+    async def _mirrors(self, request: UserRequest) -> Response:
         """Return the mirror targets.
 
         Requires access to Secrets, because the targets are read from them.
@@ -267,7 +267,7 @@ class DashboardPages:
 
     # --- logs -----------------------------------------------------------------------------
 
-    def _logs_of(self, request: Request, namespace: str) -> Response:
+    def _logs_of(self, request: UserRequest, namespace: str) -> Response:
         _require_method(request, "GET")
         wanted = []
         asked = request.query.get("log", ())
@@ -285,7 +285,7 @@ class DashboardPages:
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Response(200, frames, _FRAMES, endless=options.follow)
 
-    def _require(self, request: Request, verb: str, key: Key, subresource: str = "") -> None:
+    def _require(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> None:
         """Authorise and audit the request as the equivalent API request. Raises Forbidden."""
         wanted = _wanted(verb, key, subresource)
         request.audit_as(wanted)
@@ -299,6 +299,6 @@ def _wanted(verb: str, key: Key, subresource: str = "") -> Attributes:
     )
 
 
-def _require_method(request: Request, *methods: str) -> None:
+def _require_method(request: UserRequest, *methods: str) -> None:
     if request.method not in methods:
         raise MethodNotAllowed("the server does not allow this method on the requested resource")

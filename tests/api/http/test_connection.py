@@ -10,7 +10,7 @@ import uvloop
 
 from onejob.api.http.connection import Connection, OpenConnections
 from onejob.api.http.exchange import App
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.clock import SystemClock
 from tests.api.http.wire import Reply, read_head, read_reply
 

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from onejob.api.access.authentication import Credentials
-from onejob.api.http.incoming import Request
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response
 from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
@@ -265,7 +265,7 @@ class _SigningIn:
         return None
 
     async def answer(
-        self, request: Request, path: tuple[str, ...], credentials: Credentials
+        self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
         return Response(200, await request.body())
 
@@ -503,7 +503,7 @@ def test_headers_that_never_come_are_not_waited_for(
 def test_a_body_that_never_comes_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
-    monkeypatch.setattr("onejob.api.http.incoming._BODY_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.requests._BODY_SECONDS", 0.05)
 
     async def test(wire: Wire) -> None:
         reader, writer = await wire.connect()

@@ -37,8 +37,8 @@ from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.fairness import FairQueue
-from onejob.api.http.incoming import ClientGone, Receive, Request, Send
 from onejob.api.http.long_running import LongRunningRequests, Recheck
+from onejob.api.http.requests import ClientGone, Receive, Send, UserRequest
 from onejob.api.http.responses import (
     Response,
     error_response,
@@ -282,7 +282,7 @@ class ApiApp:
                 started.seat = holder
                 REQUESTER.set(holder)
             query = parse_query(scope["query_string"])
-            request = Request(method, query, headers, user, receive)
+            request = UserRequest(method, query, headers, user, receive)
             match path:
                 case ResourcePath():
                     return await self._resource(request, path, started)
@@ -316,7 +316,7 @@ class ApiApp:
             return error_response(InternalError(f"{_LOGGED}: request {request_id}"))
 
     async def _resource(
-        self, request: Request, target: ResourcePath, started: "_Started"
+        self, request: UserRequest, target: ResourcePath, started: "_Started"
     ) -> Response:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
@@ -328,7 +328,7 @@ class ApiApp:
         self._authorize(request.user, started.required)
         return await self._endpoints.answer(request, target, verb)
 
-    async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Response:
+    async def _page(self, request: UserRequest, path: ServerPath, scope: Scope) -> Response:
         if request.method not in ("GET", "HEAD"):
             return text_response("405 method not allowed\n", 405)
         check_timeout(request.query)
@@ -496,7 +496,7 @@ class ApiApp:
         def recheck() -> None:
             self._authorize(self._identify(scope, headers, path, None), required)
 
-        request = Request("GET", query, headers, user, receive)
+        request = UserRequest("GET", query, headers, user, receive)
         holder = fairness_principal(user.name)
         await self.seats.enter(holder)
         try:
@@ -506,7 +506,7 @@ class ApiApp:
         return session, ("WATCH" if verb == "watch" else "CONNECT", path.kind.plural), recheck
 
     async def _opened(
-        self, request: Request, path: ResourcePath, verb: str, offered: Sequence[str]
+        self, request: UserRequest, path: ResourcePath, verb: str, offered: Sequence[str]
     ) -> Session:
         if verb == "watch":
             protocol = watch_protocol(offered)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from onejob.api.access.authentication import Credentials
-from onejob.api.http.incoming import Request
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response
 
 
@@ -16,7 +16,7 @@ class Dashboard(Protocol):
         """
 
     async def answer(
-        self, request: Request, path: tuple[str, ...], credentials: Credentials
+        self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
         """Answer a dashboard request. `path` holds the segments after /ui.
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Final
 
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.http.responses import (
     GZIP_FROM_BYTES,
     Header,

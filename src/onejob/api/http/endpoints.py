@@ -20,7 +20,6 @@ from onejob.api.decoding.query import (
     watch_options,
     write_options,
 )
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import negotiate
 from onejob.api.http.representations import (
     as_protobuf,
@@ -34,6 +33,7 @@ from onejob.api.http.representations import (
     list_pieces,
     require_form,
 )
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Header, Response, warning_headers
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Rendering, Watch, begun, resumed
@@ -107,7 +107,7 @@ class Endpoints:
         self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
-        self._by_verb: Mapping[str, Callable[[Request, ResourcePath], Awaitable[Response]]] = {
+        self._by_verb: Mapping[str, Callable[[UserRequest, ResourcePath], Awaitable[Response]]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -118,7 +118,7 @@ class Endpoints:
             "deletecollection": self._delete_collection,
         }
 
-    async def answer(self, request: Request, target: ResourcePath, verb: str) -> Response:
+    async def answer(self, request: UserRequest, target: ResourcePath, verb: str) -> Response:
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
@@ -127,7 +127,7 @@ class Endpoints:
 
     # --- reading --------------------------------------------------------------------------
 
-    async def _get(self, request: Request, target: ResourcePath) -> Response:
+    async def _get(self, request: UserRequest, target: ResourcePath) -> Response:
         match target.subresource:
             case "pods":
                 return await self._pods_of_job(request, target)
@@ -144,7 +144,7 @@ class Endpoints:
         document = await self._service.get_for_client(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
-    async def _list(self, request: Request, target: ResourcePath) -> Response:
+    async def _list(self, request: UserRequest, target: ResourcePath) -> Response:
         options = list_options(request.query)
         # Negotiate before reading, so that an unacceptable request costs nothing.
         representation = negotiate(request.header(b"accept"))
@@ -152,7 +152,7 @@ class Endpoints:
         outcome = await self._service.list(target.kind, target.namespace, options)
         return await self._listing(request, target.kind, outcome)
 
-    async def _measured(self, request: Request, target: ResourcePath) -> Response:
+    async def _measured(self, request: UserRequest, target: ResourcePath) -> Response:
         """Return PodMetrics or NodeMetrics. They have no Table, metadata-only or protobuf form."""
         representation = negotiate(request.header(b"accept"), tables=False)
         if representation.form or representation.media == "protobuf":
@@ -166,7 +166,7 @@ class Endpoints:
             document = await as_yaml(document, self._service.worker)
         return Response(200, document, representation.content_type)
 
-    async def _pods_of_job(self, request: Request, target: ResourcePath) -> Response:
+    async def _pods_of_job(self, request: UserRequest, target: ResourcePath) -> Response:
         job = await self._service.get(target.kind, target.namespace, target.name)
         uid = read_job(job).metadata.uid
         found = await self._service.list(_POD, target.namespace, ListOptions())
@@ -179,7 +179,7 @@ class Endpoints:
                 owned.append(document)
         return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
 
-    async def _log(self, request: Request, target: ResourcePath) -> Response:
+    async def _log(self, request: UserRequest, target: ResourcePath) -> Response:
         options = log_options(request.query, target.name)
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
@@ -191,7 +191,7 @@ class Endpoints:
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
         return Response(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
-    async def _refuse_session(self, request: Request, target: ResourcePath) -> NoReturn:
+    async def _refuse_session(self, request: UserRequest, target: ResourcePath) -> NoReturn:
         """Raise the error of a session request that arrives without an upgrade.
 
         Clients whose upgrade was rejected retry with an older protocol and display the error of
@@ -206,11 +206,11 @@ class Endpoints:
             session_request(pod, request.query, target.namespace, target.name, attach=attach)
         raise BadRequest("Upgrade request required")
 
-    async def _watch(self, request: Request, target: ResourcePath) -> Response:
+    async def _watch(self, request: UserRequest, target: ResourcePath) -> Response:
         watch = await self.open_watch(request, target)
         return Response(200, watch.lines(), watch.content_type, endless=True)
 
-    async def open_watch(self, request: Request, target: ResourcePath) -> Watch:
+    async def open_watch(self, request: UserRequest, target: ResourcePath) -> Watch:
         """Start a watch.
 
         Raises the error if it is rejected; otherwise returns immediately, without waiting for the
@@ -229,7 +229,7 @@ class Endpoints:
 
     # --- writing --------------------------------------------------------------------------
 
-    async def _create(self, request: Request, target: ResourcePath) -> Response:
+    async def _create(self, request: UserRequest, target: ResourcePath) -> Response:
         if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
         options = write_options(
@@ -268,7 +268,7 @@ class Endpoints:
         )
         return await self._written(request, kind, outcome)
 
-    async def _update(self, request: Request, target: ResourcePath) -> Response:
+    async def _update(self, request: UserRequest, target: ResourcePath) -> Response:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
@@ -288,7 +288,7 @@ class Endpoints:
         )
         return await self._written(request, target.kind, outcome)
 
-    async def _patch(self, request: Request, target: ResourcePath) -> Response:
+    async def _patch(self, request: UserRequest, target: ResourcePath) -> Response:
         (patch_type, patch), size = await self._decoded(decode_patch, request)
         options = write_options(
             request.query,
@@ -334,12 +334,12 @@ class Endpoints:
 
     # --- scale ----------------------------------------------------------------------------
 
-    async def _scale(self, request: Request, target: ResourcePath) -> Response:
+    async def _scale(self, request: UserRequest, target: ResourcePath) -> Response:
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._scale_answer(request, target, document)
 
     async def _update_scale(
-        self, request: Request, target: ResourcePath, scale: Document, options: WriteOptions
+        self, request: UserRequest, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Response:
         from onejob.api.crd.scale import replicas_patch
 
@@ -351,7 +351,7 @@ class Endpoints:
 
     async def _patch_scale(
         self,
-        request: Request,
+        request: UserRequest,
         target: ResourcePath,
         patch_type: str,
         patch: Any,
@@ -374,7 +374,7 @@ class Endpoints:
         return await self._update_scale(request, target, wanted, options)
 
     async def _scale_answer(
-        self, request: Request, target: ResourcePath, document: bytes
+        self, request: UserRequest, target: ResourcePath, document: bytes
     ) -> Response:
         from onejob.api.crd.scale import scale_of
 
@@ -386,7 +386,7 @@ class Endpoints:
             body = await as_yaml(body, self._service.worker)
         return Response(200, body, representation.content_type)
 
-    async def _delete(self, request: Request, target: ResourcePath) -> Response:
+    async def _delete(self, request: UserRequest, target: ResourcePath) -> Response:
         options = await self._delete_options(request)
         outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
         return await self._written(
@@ -396,7 +396,7 @@ class Endpoints:
             extra_warnings=self._deletion_warnings(target.kind, options),
         )
 
-    async def _delete_collection(self, request: Request, target: ResourcePath) -> Response:
+    async def _delete_collection(self, request: UserRequest, target: ResourcePath) -> Response:
         selection = list_options(request.query)
         options = await self._delete_options(request)
         outcome = await self._service.delete_collection(
@@ -410,7 +410,7 @@ class Endpoints:
         surprising = self._service.strategies[kind.strategy].default_propagation == "Orphan"
         return (_ORPHANS_WARNING,) if surprising and not options.propagation else ()
 
-    async def _delete_options(self, request: Request) -> DeleteOptions:
+    async def _delete_options(self, request: UserRequest) -> DeleteOptions:
         body = await request.body()
         if not body:
             return delete_options_from_query(request.query, request.user)
@@ -419,7 +419,9 @@ class Endpoints:
         document, _ = _decode_object(body, request.header(b"content-type"))
         return delete_options_from_body(document, request.user)
 
-    async def _decoded(self, decode: Callable[[bytes, str], T], request: Request) -> tuple[T, int]:
+    async def _decoded(
+        self, decode: Callable[[bytes, str], T], request: UserRequest
+    ) -> tuple[T, int]:
         """Return the decoded body and its processing cost in bytes.
 
         Large bodies are decoded in the worker thread.
@@ -434,7 +436,7 @@ class Endpoints:
 
     async def _written(
         self,
-        request: Request,
+        request: UserRequest,
         kind: Kind,
         outcome: Outcome,
         *,
@@ -446,7 +448,7 @@ class Endpoints:
 
     async def _object(
         self,
-        request: Request,
+        request: UserRequest,
         kind: Kind,
         outcome: Outcome,
         *,
@@ -477,7 +479,7 @@ class Endpoints:
         return msgspec.structs.replace(outcome, documents=tuple(documents))
 
     async def _listing(
-        self, request: Request, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
+        self, request: UserRequest, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
     ) -> Response:
         representation = negotiate(request.header(b"accept"))
         require_form(representation, kind, is_list=True)
@@ -512,7 +514,7 @@ class Endpoints:
         return Response(200, in_turns(start + following, pieces), headers=headers)
 
 
-def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool) -> None:
+def _require_answerable(request: UserRequest, target: ResourcePath, *, is_list: bool) -> None:
     """Raise NotAcceptable or BadRequest if the result could not be rendered for the client.
 
     Called before anything is written: a write either gets its response or is not executed.

@@ -16,12 +16,12 @@ from onejob.api.http.discovery import (
     api_resource_list,
     api_versions,
 )
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import (
     aggregated_discovery_version,
     negotiate,
     prefers_protobuf_openapi,
 )
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import (
     GZIP_FROM_BYTES,
     Header,
@@ -79,7 +79,7 @@ def version_document(release: str) -> dict[str, str]:
 
 
 def health_response(
-    page: str, name: str, checks: Mapping[str, Check], request: Request
+    page: str, name: str, checks: Mapping[str, Check], request: UserRequest
 ) -> Response:
     """Return `ok` or the failed checks; one line per check with `?verbose`.
 
@@ -113,7 +113,7 @@ class DiscoveryPages:
         self._aggregated: dict[tuple[str, bool], tuple[bytes, str]] = {}
         kinds.subscribe(lambda change: self._aggregated.clear())
 
-    def answer(self, place: GroupPath, request: Request, address: str) -> Response:
+    def answer(self, place: GroupPath, request: UserRequest, address: str) -> Response:
         accept = request.header(b"accept")
         if place.group is None:
             version = aggregated_discovery_version(accept)
@@ -141,7 +141,9 @@ class DiscoveryPages:
         return made
 
 
-async def openapi_response(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Response:
+async def openapi_response(
+    rest: tuple[str, ...], request: UserRequest, openapi: OpenApi
+) -> Response:
     if rest == ("v2",):
         protobuf = prefers_protobuf_openapi(request.header(b"accept"))
         body, tag = await openapi.version_2(protobuf=protobuf)
@@ -181,7 +183,7 @@ def issuer_response(path: tuple[str, ...], accounts: ServiceAccounts) -> Respons
 
 
 def _cacheable(
-    request: Request,
+    request: UserRequest,
     body: bytes,
     tag: str,
     content_type: bytes,

@@ -14,7 +14,6 @@ from collections.abc import (
 from typing import Final, TypeAlias, TypeVar
 
 from onejob.api.decoding.query import first
-from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Representation
 from onejob.api.http.representations import (
     WATCH_LINE_TAIL,
@@ -22,6 +21,7 @@ from onejob.api.http.representations import (
     watch_line,
     watch_line_head,
 )
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import error_response
 from onejob.api.http.tables import bookmark_table, object_table, parse_include_object
 from onejob.api.schema.protobuf_encoding import encode_event, framed
@@ -46,7 +46,7 @@ class Rendering:
     """Encoder of documents and events in the representation that one client requested."""
 
     def __init__(
-        self, service: Service, kind: Kind, representation: Representation, request: Request
+        self, service: Service, kind: Kind, representation: Representation, request: UserRequest
     ) -> None:
         self._strategy = service.strategies[kind.strategy]
         self._clock = service.clock

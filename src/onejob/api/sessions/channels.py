@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from onejob.api.http.incoming import Send
+from onejob.api.http.requests import Send
 from onejob.wire.errors import BadRequest
 
 log = logging.getLogger(__name__)

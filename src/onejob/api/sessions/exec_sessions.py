@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.channels import UNNAMED, Channels
 from onejob.api.sessions.pod_streams import ExecRequest, ExecSource, TerminalSize
 from onejob.api.sessions.spdy_channels import ClientLeft, SpdyChannels

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from onejob.api.decoding.query import Query
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.channels import Channels
 from onejob.api.sessions.spdy import (
     Pinged,

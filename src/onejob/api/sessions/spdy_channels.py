@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.pod_streams import ExecRequest
 from onejob.api.sessions.spdy import (
     Pinged,

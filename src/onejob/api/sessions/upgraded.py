@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.decoding.query import Query
-from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.requests import Receive, Send
 from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Watch

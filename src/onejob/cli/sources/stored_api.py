@@ -18,7 +18,7 @@ import apsw
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.decoding.query import parse_query
 from onejob.api.http.endpoints import Endpoints
-from onejob.api.http.incoming import Request
+from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath, Router, verb_for
 from onejob.api.service import Service
@@ -123,7 +123,7 @@ class StoredApi:
                 f"{self.title} is kept as it was: it can be read, not changed",
                 f"it goes by itself after 7 days, or now: rm -r {self.folder}",
             )
-        request = Request(
+        request = UserRequest(
             ask.method,
             parse_query(query.encode()),
             {b"accept": ask.accept.encode()},

@@ -28,7 +28,7 @@ def _not_audited(_: Attributes) -> None:
     """Do nothing: there is no audit log."""
 
 
-class Request(Struct, frozen=True):
+class UserRequest(Struct, frozen=True):
     method: str
     query: Query
     headers: Mapping[bytes, bytes]
