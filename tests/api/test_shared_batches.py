@@ -22,17 +22,13 @@ WATCHERS = 50
 PODS = 7
 
 
-async def _no_body() -> dict[str, Any]:
-    raise AssertionError("nobody reads a body here")
-
-
 def watching(
     service: Service, media: Media, form: Form, **options: Any
 ) -> "asyncio.Task[AsyncIterator[bytes]]":
     """Yield the lines as they would be sent."""
 
     async def start() -> AsyncIterator[bytes]:
-        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user)
         batches = service.watch(POD, "default", WatchOptions(resource_version="1", **options))
         first = await begun(batches, 0)
         rendering = Rendering(service, POD, Representation(media, form), request)

@@ -1,20 +1,19 @@
 """Floods of small or compressed SPDY frames: other work of the event loop gets its turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions import exec_sessions
 from onejob.api.sessions.exec_sessions import SPDY_PROTOCOL, run_session
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.api.sessions.port_forwarding import Connection, run_tunnel
+from onejob.api.sessions.socket import Socket
 from onejob.api.sessions.spdy import Pinged, SpdyError, SpdyReader, SpdyWriter
 
 PINGS = 20_000
-Run = Callable[[Receive, Send], Awaitable[None]]
+Run = Callable[[Socket], Awaitable[None]]
 
 
 class Sleeper:
@@ -23,38 +22,53 @@ class Sleeper:
         return 0
 
 
-async def tunnel(receive: Receive, send: Send) -> None:
+async def tunnel(socket: Socket) -> None:
     async def connect(port: int) -> Connection:
         raise AssertionError("not reached")
 
-    await run_tunnel(connect, receive, send)
+    await run_tunnel(connect, socket)
 
 
-async def session(receive: Receive, send: Send) -> None:
+async def session(socket: Socket) -> None:
     request = ExecRequest("default", "p", "c", ("sleep",))
-    await run_session(Sleeper(), request, receive, send, SPDY_PROTOCOL)
+    await run_session(Sleeper(), request, socket, SPDY_PROTOCOL)
+
+
+class ScriptedSocket:
+    """Socket of a client that sends these messages and disconnects."""
+
+    def __init__(self, *messages: bytes) -> None:
+        self._left = list(messages)
+        self.sent: list[bytes] = []
+
+    @property
+    def unread(self) -> int:
+        return len(self._left)
+
+    async def receive(self) -> bytes | None:
+        return self._left.pop(0) if self._left else None
+
+    async def send(self, message: bytes | str) -> None:
+        assert isinstance(message, bytes)
+        self.sent.append(message)
+
+    async def send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        self.sent.extend(parts)
+
+    async def close(self, code: int = 1000) -> None:
+        """Do nothing."""
 
 
 async def carried(run: Run, *messages: bytes) -> tuple[int, bytes]:
     """Return the turns of other tasks meanwhile, and all bytes sent."""
-    sent: list[bytes] = []
-    left = list(messages)
-
-    async def receive() -> Mapping[str, Any]:
-        if left:
-            return {"type": "websocket.receive", "bytes": left.pop(0)}
-        return {"type": "websocket.disconnect", "code": 1006}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message.get("bytes", b""))
-
-    running = asyncio.ensure_future(run(receive, send))
+    socket = ScriptedSocket(*messages)
+    running = asyncio.ensure_future(run(socket))
     turns = 0
     while not running.done():
         await asyncio.sleep(0)
         turns += 1
     await running
-    return turns, b"".join(sent)
+    return turns, b"".join(socket.sent)
 
 
 @pytest.mark.parametrize("run", [tunnel, session])
@@ -78,19 +92,9 @@ def test_headers_that_stand_for_much_are_refused() -> None:
 
 def test_data_before_all_streams_are_open_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_sessions, "_STREAMS_SECONDS", 3600.0)
-    taken = 0
-
-    async def receive() -> Mapping[str, Any]:
-        nonlocal taken
-        taken += 1
-        assert taken < 100, "a client may send without end"
-        data = writer.data(1, b"x" * 100_000)
-        return {"type": "websocket.receive", "bytes": opening if taken == 1 else data}
-
-    async def send(message: dict[str, Any]) -> None:
-        return None
-
     writer = SpdyWriter()
     opening = writer.open(1, {"streamtype": "stdin"})
+    socket = ScriptedSocket(opening, *[writer.data(1, b"x" * 100_000)] * 99)
     request = ExecRequest("default", "p", "c", ("cat",), stdin=True)
-    asyncio.run(run_session(Sleeper(), request, receive, send, SPDY_PROTOCOL))
+    asyncio.run(run_session(Sleeper(), request, socket, SPDY_PROTOCOL))
+    assert socket.unread > 0, "a client may send without end"

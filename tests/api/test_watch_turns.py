@@ -24,10 +24,6 @@ from tests.api.service_support import CONFIGMAP, PERSON, POD, a_map, a_pod, crea
 pytestmark = pytest.mark.virtual_time
 
 
-async def _no_body() -> dict[str, Any]:
-    raise AssertionError("there is no body")
-
-
 class LoopTurns:
     """Counter of event loop turns while it is open."""
 
@@ -83,7 +79,7 @@ def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
         options = WatchOptions(resource_version="1")
         batches = service.watch(CONFIGMAP, "default", options)
         first = await begun(batches, 0)
-        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user)
         lines = Rendering(service, CONFIGMAP, Representation("json", ""), request)
         received = 0
         async for piece in Watch(batches, first, lines).lines():
@@ -113,7 +109,7 @@ def test_large_events_are_made_once_for_all_watches(tmp_path: Path, form: Any) -
         created = await create(service, large, POD)
         event = WatchEvent("ADDED", NOWHERE, 1, msgspec.json.encode(created))
         batch = SharedBatch([event])
-        request = UserRequest("GET", {}, {}, PERSON.user, _no_body)
+        request = UserRequest("GET", {}, {}, PERSON.user)
         media: Any = "json" if form else "protobuf"
         runs = service.worker.runs
 

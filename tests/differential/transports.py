@@ -4,12 +4,11 @@ The second serves replays in virtual time, where a wait costs nothing; it is the
 with the same requests.
 """
 
-import asyncio
 import json
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,6 +20,8 @@ import aiohttp
 from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.http.app import ApiApp
+from onejob.api.http.requests import Request as HttpRequest
+from onejob.api.http.responses import Response
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import Clock, SystemClock
@@ -127,58 +128,58 @@ class AppTransport:
         self._app = app
 
     async def send(self, request: Request) -> Answer:
-        code, warnings, body = 0, [], bytearray()
-        async for message in self._messages(request):
-            if message["type"] == "http.response.start":
-                code = message["status"]
-                warnings = [v.decode() for k, v in message["headers"] if k.lower() == b"warning"]
-            else:
-                body += message.get("body", b"")
-        return Answer(code, bytes(body), tuple(warnings))
+        async with self._responded(request) as response:
+            body = b"".join([piece async for piece in _pieces(response.body)])
+            warnings = tuple(v.decode() for k, v in response.headers if k == b"warning")
+            return Answer(response.code, body, warnings)
 
     async def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        rest = b""
-        async for message in self._messages(request):
-            if message["type"] == "http.response.start":
-                yield b"%d" % message["status"]
-                continue
-            *whole, rest = (rest + message.get("body", b"")).split(b"\n")
-            for line in whole:
-                yield line
-        if rest:
-            yield rest
+        async with self._responded(request) as response:
+            yield b"%d" % response.code
+            rest = b""
+            async with aclosing(_pieces(response.body)) as pieces:
+                async for piece in pieces:
+                    *whole, rest = (rest + piece).split(b"\n")
+                    for line in whole:
+                        yield line
+            if rest:
+                yield rest
 
-    async def _messages(self, request: Request) -> AsyncGenerator[dict[str, Any], None]:
+    @asynccontextmanager
+    async def _responded(self, request: Request) -> AsyncIterator[Response]:
         path, _, query = request.target.partition("?")
         names = {"Host": "localhost", "Authorization": f"Bearer {_TOKEN}", **request.headers}
-        scope = {
-            "type": "http",
-            "method": request.method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(k.lower().encode(), v.encode()) for k, v in names.items()],
-            "state": {},
-        }
-        sent: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        unread = [{"type": "http.request", "body": request.body, "more_body": False}]
-
-        async def receive() -> Any:
-            if unread:
-                return unread.pop()
-            return await asyncio.get_running_loop().create_future()
-
-        async def send(message: Any) -> None:
-            sent.put_nowait(dict(message))
-
-        call = asyncio.ensure_future(self._app(scope, receive, send))
-        call.add_done_callback(lambda _: sent.put_nowait(None))
+        headers = [(name.lower().encode(), value.encode()) for name, value in names.items()]
+        response = await self._app(
+            HttpRequest(
+                request.method, path, query.encode(), headers, dict(headers), _Body(request.body)
+            )
+        )
         try:
-            while (message := await sent.get()) is not None:
-                yield message
-            await call
+            yield response
         finally:
-            call.cancel()
+            assert response.on_end is not None
+            response.on_end()
+
+
+class _Body:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def receive(self) -> tuple[bytes, bool]:
+        return self._body, False
+
+
+async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    if isinstance(body, bytes):
+        yield body
+        return
+    try:
+        async for piece in body:
+            yield piece
+    finally:
+        if isinstance(body, AsyncGenerator):
+            await body.aclose()
 
 
 @asynccontextmanager

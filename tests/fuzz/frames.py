@@ -14,14 +14,11 @@ with atheris.instrument_imports(include=["onejob"]):
     from onejob.api.schema.protobuf_encoding import encode_object
     from onejob.api.schema.protobuf_fields import MAGIC
     from onejob.api.sessions.channels import Channels
+    from onejob.api.sessions.socket import AbandonedSocket
     from onejob.api.sessions.spdy import SpdyError, SpdyReader
     from onejob.wire.errors import ApiError
 
 import msgspec
-
-
-async def _sends_nothing(_: object) -> None:
-    raise AssertionError("nothing is sent here")
 
 
 def try_protobuf(data: bytes) -> None:
@@ -41,8 +38,8 @@ def try_spdy(data: bytes) -> None:
 
 def try_channels(data: bytes) -> None:
     for protocol in ("v5.channel.k8s.io", "base64.channel.k8s.io"):
-        channels = Channels(_sends_nothing, protocol)
-        for message in ({"bytes": data}, {"text": data.decode("utf-8", "replace")}):
+        channels = Channels(AbandonedSocket(), protocol)
+        for message in (data, data.decode("utf-8", "replace")):
             assert all(channel >= -ord("0") for channel, _ in channels.parse(message))
 
 

@@ -4,8 +4,8 @@ Only on a server with an audit policy: elsewhere an `AuthorizedClient` is used, 
 auditing overhead.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -161,7 +161,7 @@ class AuditedClient(AuthorizedClient):
         version = kind.version if kind is not None else ""
         wanted = Attributes(verb, group, version, plural, subresource, namespace, name)
         headers = {b"user-agent": _AGENT, b"content-type": content_type.encode()}
-        audited = self._auditor.begin(_scope(wanted), headers)
+        audited = self._auditor.begin(_uri(wanted), headers)
         audited.identified(self.user, None, wanted)
         return audited
 
@@ -177,15 +177,14 @@ async def _until_closed(
         audited.complete(200, None, b"")
 
 
-def _scope(wanted: Attributes) -> Mapping[str, Any]:
-    """Return the ASGI scope of the equivalent HTTP request."""
+def _uri(wanted: Attributes) -> str:
+    """Return path and query of the equivalent HTTP request."""
     parts = ["apis", wanted.group] if wanted.group else ["api"]
     parts.append(wanted.version)
     if wanted.namespace:
         parts += ["namespaces", wanted.namespace]
     parts += [part for part in (wanted.resource, wanted.name, wanted.subresource) if part]
-    query = b"watch=true" if wanted.verb == "watch" else b""
-    return {"raw_path": "/".join(("", *parts)).encode(), "query_string": query}
+    return "/".join(("", *parts)) + ("?watch=true" if wanted.verb == "watch" else "")
 
 
 def _fail(audited: AuditedRequest, error: ApiError) -> None:

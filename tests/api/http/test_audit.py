@@ -245,7 +245,7 @@ def test_of_a_body_that_is_too_large_nothing_is_kept(tmp_path: Path) -> None:
     policy = read_policy({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules})
     auditor = recorder.Auditor(policy, log, _Time(), Random(1))
     headers = {b"content-type": b"application/json"}
-    audited = auditor.begin({"raw_path": b"/x", "query_string": b""}, headers)
+    audited = auditor.begin("/x", headers)
     audited.identified(User("bob"), None, Attributes("create", "", "v1", "configmaps"))
     for piece in (b'{"a":"', *(b"x" * 1_000_000 for _ in range(4)), b'"}'):
         audited.body(piece)

@@ -1,7 +1,7 @@
 """HTTP/1.1 connection without TLS and with small applications: tests choose every byte."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +10,9 @@ import uvloop
 
 from onejob.api.http.connection import Connection, OpenConnections
 from onejob.api.http.exchange import App
-from onejob.api.http.requests import Receive, Send
+from onejob.api.http.requests import BodyStream, Request
+from onejob.api.http.responses import Response
+from onejob.api.sessions.socket import Session, Socket
 from onejob.clock import SystemClock
 from tests.api.http.wire import Reply, read_head, read_reply
 
@@ -75,26 +77,24 @@ def connected(request: pytest.FixtureRequest) -> Connected:
     return run
 
 
-async def _body(receive: Receive) -> bytes:
-    body: bytes = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
+async def _body(stream: BodyStream) -> bytes:
+    body, more = b"", True
+    while more:
+        piece, more = await stream.receive()
+        body += piece
+    return body
 
 
-async def _answer(send: Send, body: bytes, *headers: tuple[bytes, bytes], code: int = 200) -> None:
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": code, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def echo(scope: Any, receive: Receive, send: Send) -> None:
+async def echo(request: Request) -> Response:
     """Respond with the request line and the body."""
-    body = await _body(receive)
-    where = f"{scope['method']} {scope['path']}?{scope['query_string'].decode()} ".encode()
-    await _answer(send, where + body)
+    body = await _body(request.stream)
+    where = f"{request.method} {request.path}?{request.query_string.decode()} ".encode()
+    return Response(200, where + body)
+
+
+async def hasty(request: Request) -> Response:
+    """Respond without reading the body."""
+    return Response(200, request.raw_path.encode())
 
 
 THREE_REQUESTS = (
@@ -121,13 +121,13 @@ def test_requests_are_answered_in_order_however_they_are_cut(connected: Connecte
 def test_many_requests_at_once_wait_for_each_other(connected: Connected) -> None:
     active = 0
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
+    async def app(request: Request) -> Response:
         nonlocal active
         active += 1
         assert active == 1, "two requests of one connection were answered at once"
         await asyncio.sleep(0)
-        await _answer(send, scope["raw_path"])
         active -= 1
+        return Response(200, request.raw_path.encode())
 
     async def talk(line: Line) -> None:
         asked = b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2000))
@@ -143,9 +143,9 @@ def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) 
     go_on = asyncio.Event()
     count = 30_000
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
+    async def app(request: Request) -> Response:
         await go_on.wait()
-        await _answer(send, b"")
+        return Response(200, b"")
 
     async def talk(line: Line) -> None:
         (connection,) = line.shared.connections
@@ -163,11 +163,15 @@ def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) 
 def test_who_leaves_after_asking_for_more_is_missed(connected: Connected) -> None:
     learned = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        learned.set()
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            await asyncio.get_running_loop().create_future()
+            yield b""
+        finally:
+            learned.set()
+
+    async def app(request: Request) -> Response:
+        return Response(200, endless())
 
     async def talk(line: Line) -> None:
         line.write("GET /stream HTTP/1.1", "", "GET /next HTTP/1.1")
@@ -220,8 +224,8 @@ def test_an_old_client_is_not_told_to_go_on(connected: Connected) -> None:
 
 
 def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Connected) -> None:
-    async def refuse(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, b"no", (b"connection", b"close"), code=413)
+    async def refuse(request: Request) -> Response:
+        return Response(413, b"no")
 
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
@@ -239,8 +243,8 @@ def test_what_follows_a_body_that_was_not_asked_for_is_not_taken_for_it(
     Through a proxy, one of another user.
     """
 
-    async def refuse(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, b"no", code=403)
+    async def refuse(request: Request) -> Response:
+        return Response(403, b"no")
 
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
@@ -252,10 +256,9 @@ def test_what_follows_a_body_that_was_not_asked_for_is_not_taken_for_it(
 
 
 def test_trailers_are_no_headers(connected: Connected) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await _body(receive)
-        names = [name for name, _ in scope["headers"]]
-        await _answer(send, b" ".join(names))
+    async def app(request: Request) -> Response:
+        await _body(request.stream)
+        return Response(200, b" ".join(name for name, _ in request.headers))
 
     async def talk(line: Line) -> None:
         body = b"1\r\nx\r\n0\r\nauthorization: Bearer stolen\r\n\r\n"
@@ -294,9 +297,6 @@ def test_what_does_not_end_after_the_answer_is_hung_up_on(connected: Connected, 
     """Without a second response, which would be taken for that to the next request."""
     start, more = ENDLESS[what]
 
-    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, b"")
-
     async def talk(line: Line) -> None:
         line.write("POST / HTTP/1.1", "transfer-encoding: chunked", body=start)
         assert (await read_reply(line.reader)).code == 200
@@ -308,8 +308,8 @@ def test_what_does_not_end_after_the_answer_is_hung_up_on(connected: Connected, 
 
 
 def test_a_header_cannot_end_early(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, b"", (b"warning", b"a\r\nset-cookie: b"))
+    async def app(request: Request) -> Response:
+        return Response(200, b"", headers=((b"warning", b"a\r\nset-cookie: b"),))
 
     async def talk(line: Line) -> None:
         reply = await line.ask("GET / HTTP/1.1")
@@ -346,17 +346,16 @@ def test_a_connection_is_kept_for_those_who_want_it(
 def test_a_large_body_waits_until_it_is_wanted(connected: Connected) -> None:
     size = 3_000_000
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
+    async def app(request: Request) -> Response:
         await asyncio.sleep(0.05)
         largest = total = 0
-        while True:
-            message = await receive()
-            total += len(message["body"])
-            largest = max(largest, len(message["body"]))
-            if not message["more_body"]:
-                break
+        more = True
+        while more:
+            piece, more = await request.stream.receive()
+            total += len(piece)
+            largest = max(largest, len(piece))
             await asyncio.sleep(0)
-        await _answer(send, b"%d %d" % (total, largest))
+        return Response(200, b"%d %d" % (total, largest))
 
     async def talk(line: Line) -> None:
         reply = await line.ask("POST / HTTP/1.1", f"content-length: {size}", body=b"x" * size)
@@ -368,9 +367,6 @@ def test_a_large_body_waits_until_it_is_wanted(connected: Connected) -> None:
 
 
 def test_what_is_sent_after_the_answer_is_passed_over(connected: Connected) -> None:
-    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, scope["raw_path"])
-
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.1", "content-length: 300000")
         assert (await read_reply(line.reader)).body == b"/a"
@@ -383,10 +379,12 @@ def test_what_is_sent_after_the_answer_is_passed_over(connected: Connected) -> N
 def test_an_answer_that_breaks_off_is_seen_to(
     connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"begun"
         raise RuntimeError("a mistake of ours")
+
+    async def app(request: Request) -> Response:
+        return Response(200, broken())
 
     async def talk(line: Line) -> None:
         line.write("GET / HTTP/1.1")
@@ -397,30 +395,73 @@ def test_an_answer_that_breaks_off_is_seen_to(
     assert "a mistake of ours" in caplog.text
 
 
-def test_a_body_of_another_length_is_a_mistake(
+def test_response_ends_once_however_it_ends(
     connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        headers = [(b"content-length", b"3")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"four"})
+    """When sent, when the client disconnects, and when it cannot be sent."""
+    ended: list[str] = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"begun"
+        await asyncio.get_running_loop().create_future()
+
+    async def app(request: Request) -> Response:
+        path = request.raw_path
+        body = endless() if path == "/endless" else b"whole"
+        headers = ((b"warning", b"\n"),) if path == "/invalid" else ()
+        return Response(200, body, headers=headers, on_end=lambda: ended.append(path))
 
     async def talk(line: Line) -> None:
-        line.write("GET / HTTP/1.1")
-        assert await line.ended()
+        assert (await line.ask("GET /whole HTTP/1.1")).code == 200
+        line.write("GET /endless HTTP/1.1")
+        await read_head(line.reader)
+        line.writer.close()
+        await asyncio.wait(line.shared.tasks)
+
+    async def talk_of_error(line: Line) -> None:
+        assert (await line.ask("GET /invalid HTTP/1.1")).code == 500
 
     connected(app, talk)
-    assert "the length of a body" in caplog.text
+    connected(app, talk_of_error)
+    assert ended == ["/whole", "/endless", "/invalid"]
+    assert "a header must not contain this" in caplog.text
+
+
+def test_stream_ends_early(connected: Connected) -> None:
+    closed: list[bool] = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            yield b"begun"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append(True)
+
+    async def app(request: Request) -> Response:
+        end = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.05, end.set_result, None)
+        return Response(200, endless(), ends=(end,))
+
+    async def talk(line: Line) -> None:
+        assert (await line.ask("GET / HTTP/1.1")).body == b"begun"
+        assert closed == [True]
+        assert (await line.ask("GET / HTTP/1.1")).code == 200
+
+    connected(app, talk)
 
 
 def test_the_application_learns_that_the_client_is_gone(connected: Connected) -> None:
     learned = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        learned.set()
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            await asyncio.get_running_loop().create_future()
+            yield b""
+        finally:
+            learned.set()
+
+    async def app(request: Request) -> Response:
+        return Response(200, endless())
 
     async def talk(line: Line) -> None:
         line.write("GET / HTTP/1.1")
@@ -432,15 +473,19 @@ def test_the_application_learns_that_the_client_is_gone(connected: Connected) ->
 
 
 def test_the_head_of_a_stream_does_not_wait_for_its_first_piece(connected: Connected) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await _body(receive)
-        await send({"type": "http.response.body", "body": b"end"})
+    go_on = asyncio.Event()
+
+    async def late() -> AsyncIterator[bytes]:
+        await go_on.wait()
+        yield b"end"
+
+    async def app(request: Request) -> Response:
+        return Response(200, late())
 
     async def talk(line: Line) -> None:
-        line.write("POST / HTTP/1.1", "content-length: 1")
+        line.write("GET / HTTP/1.1")
         assert (await read_head(line.reader))[0] == 200
-        line.writer.write(b"x")
+        go_on.set()
         assert await line.reader.readexactly(13) == b"3\r\nend\r\n0\r\n\r\n"
 
     connected(app, talk)
@@ -450,13 +495,14 @@ def test_a_client_that_does_not_read_is_waited_for(connected: Connected) -> None
     """The buffer is bounded, and the client gets all of it when it reads."""
     sent = 0
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
+    async def large() -> AsyncIterator[bytes]:
         nonlocal sent
-        await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(400):
-            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            yield b"x" * 100_000
             sent += 1
-        await send({"type": "http.response.body"})
+
+    async def app(request: Request) -> Response:
+        return Response(200, large())
 
     async def talk(line: Line) -> None:
         line.write("GET / HTTP/1.1")
@@ -489,10 +535,12 @@ def test_an_idle_connection_is_closed_in_time(
 
 
 def test_an_old_client_gets_a_stream_without_chunks(connected: Connected) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await send({"type": "http.response.body", "body": b"b"})
+    async def two() -> AsyncIterator[bytes]:
+        yield b"a"
+        yield b"b"
+
+    async def app(request: Request) -> Response:
+        return Response(200, two())
 
     async def talk(line: Line) -> None:
         line.write("GET / HTTP/1.0")
@@ -507,10 +555,12 @@ def test_garbage_behind_a_request_does_not_break_into_its_answer(connected: Conn
     """The request before it is the last one answered."""
     go_on = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+    async def late() -> AsyncIterator[bytes]:
         await go_on.wait()
-        await send({"type": "http.response.body", "body": b"whole"})
+        yield b"whole"
+
+    async def app(request: Request) -> Response:
+        return Response(200, late())
 
     async def talk(line: Line) -> None:
         line.write("GET / HTTP/1.1")
@@ -535,9 +585,6 @@ def test_a_client_that_stops_in_a_body_nobody_waits_for_is_idle_as_well(
     connected: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onejob.api.http.connection._KEEP_ALIVE_SECONDS", 0.1)
-
-    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
-        await _answer(send, b"")
 
     async def talk(line: Line) -> None:
         line.write("POST / HTTP/1.1", "content-length: 3")
@@ -573,11 +620,13 @@ def test_an_upgrade_behind_another_request_is_none(connected: Connected, upgrade
     """The connection is occupied by a response that may go on for hours."""
     go_on = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+    async def late(request: Request) -> AsyncIterator[bytes]:
         await go_on.wait()
-        await send({"type": "http.response.body", "body": scope["raw_path"]})
+        yield request.raw_path.encode()
+
+    async def app(request: Request) -> Response:
+        assert not request.upgrade
+        return Response(200, late(request))
 
     async def talk(line: Line) -> None:
         line.write("GET /stream HTTP/1.1", "", "GET /session HTTP/1.1", *UPGRADES[upgrade])
@@ -626,12 +675,18 @@ def frame(opcode: int, data: bytes, *, last: bool = True) -> bytes:
 TEXT, BYTES, CLOSE, PING, MORE = 1, 2, 8, 9, 0
 
 
-async def echo_messages(scope: Any, receive: Receive, send: Send) -> None:
-    await receive()
-    await send({"type": "websocket.accept", "subprotocol": None})
-    while (message := await receive())["type"] == "websocket.receive":
-        data = message.get("bytes") or message["text"].encode()
-        await send({"type": "websocket.send", "bytes": data})
+def upgraded(run: Callable[[Socket], Awaitable[None]]) -> App:
+    """Return an application that accepts upgrades and runs this session."""
+
+    async def app(request: Request) -> Response:
+        return Response(101, b"", session=Session("", run))
+
+    return app
+
+
+async def echo_messages(socket: Socket) -> None:
+    while (message := await socket.receive()) is not None:
+        await socket.send(message.encode() if isinstance(message, str) else message)
 
 
 async def open_web_socket(line: Line) -> None:
@@ -649,7 +704,7 @@ def test_a_text_that_is_none_ends_a_session_quietly(
         line.writer.write(frame(TEXT, b"\xff", last=False) + frame(MORE, b"\xfe"))
         assert await line.reader.read() == b"\x88\x02" + (1007).to_bytes(2, "big")
 
-    connected(echo_messages, talk)
+    connected(upgraded(echo_messages), talk)
     assert not caplog.records
 
 
@@ -662,15 +717,19 @@ def test_who_speaks_before_the_answer_is_hung_up_on(
     connected: Connected, early: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
+    async def abandon() -> None:
+        ended.append("abandoned")
+
+    async def app(request: Request) -> Response:
         asked.set()
-        await receive()
-        gone.set()
-        await send({"type": "websocket.accept", "subprotocol": None})
+        await gone.wait()
+        session = Session("", echo_messages, abandon)
+        return Response(101, b"", session=session, on_end=lambda: ended.append("ended"))
 
     async def talk(line: Line) -> None:
+        line.shared.on_closed = gone.set
         line.write("GET /a HTTP/1.1", *UPGRADES["WebSocket"])
         await asked.wait()
         line.writer.write(early)
@@ -679,7 +738,23 @@ def test_who_speaks_before_the_answer_is_hung_up_on(
             assert await line.ended()
 
     connected(app, talk)
+    assert ended == ["abandoned", "ended"]
     assert not caplog.records
+
+
+def test_revoked_web_socket_is_closed(connected: Connected) -> None:
+    async def app(request: Request) -> Response:
+        end = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.05, end.set_result, None)
+        return Response(101, b"", session=Session("", echo_messages), ends=(end,))
+
+    async def talk(line: Line) -> None:
+        await open_web_socket(line)
+        assert await line.reader.readexactly(4) == b"\x88\x02" + (1008).to_bytes(2, "big")
+        line.writer.write(frame(CLOSE, (1008).to_bytes(2, "big")))
+        assert await line.ended()
+
+    connected(app, talk)
 
 
 def test_web_socket_answers_a_flood_of_pings_with_few_pongs(connected: Connected) -> None:
@@ -691,7 +766,7 @@ def test_web_socket_answers_a_flood_of_pings_with_few_pongs(connected: Connected
             received += len(data)
         assert received < 1000 * 127
 
-    connected(echo_messages, talk)
+    connected(upgraded(echo_messages), talk)
 
 
 def test_web_socket_sends_a_large_message_as_one_frame_with_pongs_behind(
@@ -701,18 +776,14 @@ def test_web_socket_sends_a_large_message_as_one_frame_with_pongs_behind(
     parts = (b'{"a":', b"x" * 30_000_000, b"}")
     stalled = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "websocket.accept", "subprotocol": None})
-        sending = asyncio.ensure_future(
-            send({"type": "websocket.send", "parts": parts, "is_text": True})
-        )
+    async def run(socket: Socket) -> None:
+        sending = asyncio.ensure_future(socket.send_parts(parts, is_text=True))
         await asyncio.sleep(0.1)
         assert not sending.done()
         stalled.set()
-        assert (await receive())["bytes"] == b"end"
+        assert await socket.receive() == b"end"
         await sending
-        await send({"type": "websocket.close", "code": 1000})
+        await socket.close()
 
     async def talk(line: Line) -> None:
         await open_web_socket(line)
@@ -726,19 +797,15 @@ def test_web_socket_sends_a_large_message_as_one_frame_with_pongs_behind(
         line.writer.write(frame(CLOSE, (1000).to_bytes(2, "big")))
         assert await line.ended()
 
-    connected(app, talk)
+    connected(upgraded(run), talk)
 
 
 def test_web_socket_holds_other_messages_back_until_a_large_one_is_sent(
     connected: Connected,
 ) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "websocket.accept", "subprotocol": None})
-        await asyncio.gather(
-            *(send({"type": "websocket.send", "bytes": byte * 1_000_000}) for byte in (b"a", b"b"))
-        )
-        await receive()
+    async def run(socket: Socket) -> None:
+        await asyncio.gather(*(socket.send(byte * 1_000_000) for byte in (b"a", b"b")))
+        await socket.receive()
 
     async def talk(line: Line) -> None:
         await open_web_socket(line)
@@ -747,16 +814,14 @@ def test_web_socket_holds_other_messages_back_until_a_large_one_is_sent(
             assert await line.reader.readexactly(1_000_000) == byte * 1_000_000
         line.writer.write(frame(CLOSE, b""))
 
-    connected(app, talk)
+    connected(upgraded(run), talk)
 
 
 @pytest.mark.parametrize("size", [125, 126, 16_384, 16_385, 65_535, 65_536])
 def test_web_socket_frame_has_the_shortest_length(connected: Connected, size: int) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "websocket.accept", "subprotocol": None})
-        await send({"type": "websocket.send", "bytes": b"x" * size})
-        await receive()
+    async def run(socket: Socket) -> None:
+        await socket.send(b"x" * size)
+        await socket.receive()
 
     async def talk(line: Line) -> None:
         await open_web_socket(line)
@@ -769,18 +834,16 @@ def test_web_socket_frame_has_the_shortest_length(connected: Connected, size: in
         assert await line.reader.readexactly(size) == b"x" * size
         line.writer.write(frame(CLOSE, b""))
 
-    connected(app, talk)
+    connected(upgraded(run), talk)
 
 
 def test_pings_of_a_client_that_does_not_read_do_not_pile_up(connected: Connected) -> None:
     arrived = asyncio.Event()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "websocket.accept", "subprotocol": None})
-        assert (await receive())["bytes"] == b"end"
+    async def run(socket: Socket) -> None:
+        assert await socket.receive() == b"end"
         arrived.set()
-        await receive()
+        await socket.receive()
 
     async def talk(line: Line) -> None:
         await open_web_socket(line)
@@ -790,7 +853,7 @@ def test_pings_of_a_client_that_does_not_read_do_not_pile_up(connected: Connecte
         assert socket.transport.get_write_buffer_size() < 1_000_000
         line.writer.transport.abort()
 
-    connected(app, talk)
+    connected(upgraded(run), talk)
 
 
 def test_web_socket_joins_fragments_of_a_message(connected: Connected) -> None:
@@ -802,4 +865,4 @@ def test_web_socket_joins_fragments_of_a_message(connected: Connected) -> None:
         line.writer.write(frame(MORE, b"b"))
         assert await line.reader.readexactly(4) == b"\x82\x02ab"
 
-    connected(echo_messages, talk)
+    connected(upgraded(echo_messages), talk)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -300,37 +300,50 @@ class _LateReader:
 _MEGABYTE = bytes(1024 * 1024)
 
 
-def far_ahead(command: _LateReader, *rest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages to a caller who types more than the buffer, sends `rest` and stops."""
-    typed: dict[str, Any] = {"type": "websocket.receive", "bytes": b"\0" + _MEGABYTE}
-    arriving: list[dict[str, Any]] = [*[typed] * 17, *rest]
-    sent: list[dict[str, Any]] = []
+class _FarAhead:
+    """Socket of a caller who types more than the buffer, sends `rest` and stops."""
 
-    async def receive() -> dict[str, Any]:
-        if not arriving:
+    def __init__(self, *rest: bytes | None) -> None:
+        self._arriving: list[bytes | None] = [*[b"\0" + _MEGABYTE] * 17, *rest]
+        self.sent: list[bytes | str] = []
+        self.closed = False
+
+    async def receive(self) -> bytes | None:
+        if not self._arriving:
             await asyncio.get_running_loop().create_future()
-        return arriving.pop(0)
+        return self._arriving.pop(0)
 
-    async def send(message: Any) -> None:
-        sent.append(message)
+    async def send(self, message: bytes | str) -> None:
+        self.sent.append(message)
 
+    async def send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        self.sent.append(b"".join(parts))
+
+    async def close(self, code: int = 1000) -> None:
+        self.closed = True
+
+
+def far_ahead(command: _LateReader, *rest: bytes | None) -> _FarAhead:
+    """Return the socket of such a caller after the session."""
+    socket = _FarAhead(*rest)
     request = ExecRequest("default", "p", "c", ("late",), stdin=True)
-    run_virtual(run_session(command, request, receive, send))
-    return sent
+    run_virtual(run_session(command, request, socket))
+    return socket
 
 
 def test_a_caller_who_vanished_far_ahead_is_missed_at_last() -> None:
     command = _LateReader(seconds=3600)
-    unread = {"type": "websocket.receive", "bytes": b"\0unread"}
-    assert far_ahead(command, unread, unread, {"type": "websocket.disconnect"}) == []
+    socket = far_ahead(command, b"\0unread", b"\0unread", None)
+    assert (socket.sent, socket.closed) == ([], False)
     assert command.read == 0
 
 
 def test_a_caller_far_ahead_may_wait_for_the_command() -> None:
     command = _LateReader(seconds=3600)
-    status, close = far_ahead(command)
-    assert json.loads(status["bytes"][1:])["status"] == "Success"
-    assert close["type"] == "websocket.close"
+    socket = far_ahead(command)
+    (status,) = socket.sent
+    assert json.loads(status[1:])["status"] == "Success"
+    assert socket.closed
     assert command.read == 17 * len(_MEGABYTE)
 
 

@@ -160,7 +160,7 @@ async def _holds(look: Callable[[], bool]) -> bool:
 def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         app = requests.server.listener.app
-        app.seats = FairQueue(SystemClock().monotonic, seats=1, queue=1)
+        app.flow_control.seats = FairQueue(SystemClock().monotonic, seats=1, queue=1)
         connection = load_kubeconfig(requests.server.kubeconfig, SystemClock())
         credential = await connection.credentials.current()
         other = {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}
@@ -176,10 +176,14 @@ def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: P
         )
         writer.write(head.encode())
         await writer.drain()
-        await eventually(lambda: _holds(lambda: len(app.seats) == 1), "the request has a seat")
+        await eventually(
+            lambda: _holds(lambda: len(app.flow_control.seats) == 1), "the request has a seat"
+        )
         assert (await requests("GET", "/api/v1/nodes", headers=other))[0] == 200
         waits = asyncio.ensure_future(requests("GET", "/api/v1/nodes"))
-        await eventually(lambda: _holds(lambda: app.seats.waiting == 1), "another one waits")
+        await eventually(
+            lambda: _holds(lambda: app.flow_control.seats.waiting == 1), "another one waits"
+        )
         code, status = await requests("GET", "/api/v1/nodes")
         assert code == 429
         assert status["reason"] == "TooManyRequests"
@@ -189,15 +193,17 @@ def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: P
         assert (await requests("GET", "/ui/api/queue", headers=other))[0] == 200
         assert (await requests("GET", "/healthz"))[0] == 200
         writer.close()
-        await eventually(lambda: _holds(lambda: len(app.seats) == 0), "the seat is free")
+        await eventually(
+            lambda: _holds(lambda: len(app.flow_control.seats) == 0), "the seat is free"
+        )
         assert (await waits)[0] == 200
 
     with_requests(tmp_path, test)
 
 
 class _NoSeats(FairQueue):
-    async def enter(self, name: str) -> None:
-        pass
+    def enter_at_once(self, name: str) -> bool:
+        return True
 
     def leave(self, name: str) -> None:
         pass
@@ -240,7 +246,7 @@ def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
         app = requests.server.listener.app
         connections = 48
         limited = await _passed_by(requests, connections, 15)
-        app.seats = _NoSeats(SystemClock().monotonic)
+        app.flow_control.seats = _NoSeats(SystemClock().monotonic)
         unlimited = await _passed_by(requests, connections, 15)
         middle = len(limited) // 2
         print("answers of a flood per request of another user:", limited, unlimited)

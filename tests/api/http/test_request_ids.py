@@ -43,7 +43,9 @@ def test_other_errors_of_the_server_are_logged_and_those_of_clients_are_not(
         code, _ = await requests("POST", JOBS, body)
         assert code == 500
         request = requests.headers["audit-id"]
-        lines = [r.getMessage() for r in caplog.records if r.name == "onejob.api.http.app"]
+        lines = [
+            r.getMessage() for r in caplog.records if r.name == "onejob.api.http.stages.observation"
+        ]
         [line] = [line for line in lines if "answered" in line]
         assert line.startswith(f"request {request}: POST {JOBS} was answered with 500: ")
 

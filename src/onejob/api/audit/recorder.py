@@ -56,10 +56,14 @@ class Auditor:
         self._ids = RequestIds(rng)
 
     def begin(
-        self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], request_id: bytes = b""
+        self, uri: str, headers: Mapping[bytes, bytes], request_id: bytes = b"", address: str = ""
     ) -> "AuditedRequest":
-        """Return the audit record of a request whose headers have arrived."""
-        return AuditedRequest(self, scope, headers, (request_id or self._ids.of(headers)).decode())
+        """Return the audit record of a request whose headers have arrived.
+
+        `uri` is its path and query, `address` the client's, if known.
+        """
+        audit_id = (request_id or self._ids.of(headers)).decode()
+        return AuditedRequest(self, uri, headers, audit_id, address)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -80,12 +84,14 @@ class AuditedRequest:
     def __init__(
         self,
         auditor: Auditor,
-        scope: Mapping[str, Any],
+        uri: str,
         headers: Mapping[bytes, bytes],
         audit_id: str,
+        address: str,
     ) -> None:
         self._auditor = auditor
-        self._scope = scope
+        self._uri = uri
+        self._address = address
         self._headers = headers
         self.audit_id = audit_id
         self._received_at = auditor.now()
@@ -146,14 +152,14 @@ class AuditedRequest:
             "level": LEVELS[recording.level],
             "auditID": self.audit_id,
             "stage": "",
-            "requestURI": _uri(self._scope),
+            "requestURI": self._uri,
             "verb": wanted.verb,
             "user": _shown_user(asks),
         }
         if acts_as is not None:
             event["impersonatedUser"] = _shown_user(acts_as)
-        if client := self._scope.get("client"):
-            event["sourceIPs"] = [client[0]]
+        if self._address:
+            event["sourceIPs"] = [self._address]
         agent = self._headers.get(b"user-agent", b"")[:_LONGEST_AGENT].decode("latin-1")
         if agent:
             event["userAgent"] = agent
@@ -250,12 +256,6 @@ def _shown(recording: Recording, document: Any) -> Any:
         if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
             each["metadata"].pop("managedFields", None)
     return document
-
-
-def _uri(scope: Mapping[str, Any]) -> str:
-    path: str = scope["raw_path"].decode("ascii", "replace")
-    query: str = scope["query_string"].decode("ascii", "replace")
-    return f"{path}?{query}" if query else path
 
 
 def _shown_user(user: User | None) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, MutableMapping
 from email.utils import formatdate
-from typing import Any, Final, Protocol, cast
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import httptools
 
 from onejob.api.access.authentication import peer_end, peer_subject
 from onejob.api.http.exchange import App, Exchange
-from onejob.api.sessions.spdy_transport import SpdyConnection, offered_protocols
+from onejob.api.http.requests import NO_BODY, UNKNOWN_PEER, BodyStream, Peer, Request
+from onejob.api.sessions.spdy_transport import SpdyConnection
 from onejob.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _KEEP_ALIVE_SECONDS: Final = 120
 _MAX_HEADER_BYTES: Final = 64 * 1024
@@ -141,9 +143,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         # Data after the last request of a connection is ignored and not treated as an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        #: Peer identity according to TLS, and peer address.
-        self._peer: dict[str, Any] = {}
-        self._client: tuple[str, int] | None = None
+        self._peer = UNKNOWN_PEER
         # State of the request that is being parsed.
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         #: The request whose body is arriving, the one being answered, and the queue behind it.
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
-        self._waiting: deque[tuple[Exchange, MutableMapping[str, Any]]] = deque()
+        self._waiting: deque[tuple[Exchange, Request]] = deque()
         #: Unparsed input after the queued requests.
         self._held = b""
         self._reading_paused = False
@@ -199,12 +199,10 @@ class Connection(asyncio.Protocol):
         self._shared.connections.add(self)
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert() if tls is not None else None
-        self._peer = {
-            "peer_subject": peer_subject(certificate),
-            "peer_end": peer_end(certificate),
-        }
-        if address := transport.get_extra_info("peername"):
-            self._client = str(address[0]), int(address[1])
+        address = transport.get_extra_info("peername")
+        self._peer = Peer(
+            str(address[0]) if address else "", peer_subject(certificate), peer_end(certificate)
+        )
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -318,7 +316,8 @@ class Connection(asyncio.Protocol):
                 self._read_in_pieces(held)
             self.resume_reading()
         else:
-            self.resume_reading()
+            if self._reading_paused:
+                self.resume_reading()
             self._idle_since = self.loop.time()
             if self._idle_timer is None:
                 self._watch_idle(_KEEP_ALIVE_SECONDS)
@@ -358,7 +357,8 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._raw_bytes = 0
-        self._stop_header_timer()
+        if self._header_timer is not None:
+            self._stop_header_timer()
         if self._refused:
             return
         self._shared.renew_date()
@@ -390,12 +390,12 @@ class Connection(asyncio.Protocol):
             waits_for_more=self._waits_for_more and not is_old,
             knows_chunks=not is_old,
         )
-        scope = self._scope("http", method, *target)
+        request = self._request(method, *target, exchange)
         if self._answering is None:
-            self._begin(exchange, scope)
+            self._begin(exchange, request)
         else:
             # Pipelined: queue it behind the request in progress.
-            self._waiting.append((exchange, scope))
+            self._waiting.append((exchange, request))
 
     def on_body(self, body: bytes) -> None:
         self._raw_bytes = 0
@@ -411,32 +411,31 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._held = b""
 
-    def _begin(self, exchange: Exchange, scope: MutableMapping[str, Any]) -> None:
+    def _begin(self, exchange: Exchange, request: Request) -> None:
         self._answering = exchange
         self._idle_since = None
         self._unknown_since = self.loop.time()
-        task = self.loop.create_task(exchange.run(self._shared.app, scope))
+        task = self.loop.create_task(exchange.run(self._shared.app, request))
         self._shared.tasks.add(task)
         task.add_done_callback(self._shared.tasks.discard)
 
     def _user_known(self) -> None:
         self._unknown_since = None
 
-    def _scope(
-        self, type_: str, method: str, raw_path: bytes, query: bytes
-    ) -> MutableMapping[str, Any]:
-        path = raw_path.decode("ascii", "replace")
-        return {
-            "type": type_,
-            "method": method,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": self._headers,
-            "client": self._client,
-            "state": self._peer,
-            "user_known": self._user_known,
-        }
+    def _request(
+        self, method: str, path: str, query: bytes, stream: BodyStream = NO_BODY, upgrade: str = ""
+    ) -> Request:
+        return Request(
+            method,
+            path,
+            query,
+            self._headers,
+            dict(self._headers),
+            stream,
+            self._peer,
+            upgrade,
+            on_authenticated=self._user_known,
+        )
 
     # --- other protocols ------------------------------------------------------------------------
 
@@ -460,17 +459,16 @@ class Connection(asyncio.Protocol):
         target = _split(self._url)
         assert target is not None, "requests without a path are refused"
         shared = self._shared
-        scope = self._scope("websocket", self._parser.get_method().decode("ascii"), *target)
-        scope["upgrade"] = self._upgrade
+        method = self._parser.get_method().decode("ascii")
+        request = self._request(method, *target, upgrade=self._upgrade.decode("ascii"))
         if self._upgrade == b"websocket":
             # Imported on first use: the WebSocket library takes megabytes, and few clients need it.
             from onejob.api.sessions.web_socket import open_web_socket
 
-            if not open_web_socket(shared, scope, self.transport, write_paused=self.write_paused):
+            if not open_web_socket(shared, request, self.transport, write_paused=self.write_paused):
                 return
         else:
-            scope["subprotocols"] = offered_protocols(self._headers)
-            connection = SpdyConnection(shared, scope)
+            connection = SpdyConnection.of_request(shared, request)
             connection.begin(self.transport, write_paused=self.write_paused)
         shared.connections.discard(self)
         shared.goes_on(self)
@@ -556,7 +554,7 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
     )
 
 
-def _split(url: bytes) -> tuple[bytes, bytes] | None:
+def _split(url: bytes) -> tuple[str, bytes] | None:
     """Return path and query of a request target; None if it is invalid."""
     if url.startswith(b"/") and b"#" not in url and not url.startswith(b"//"):
         path, _, query = url.partition(b"?")
@@ -566,4 +564,4 @@ def _split(url: bytes) -> tuple[bytes, bytes] | None:
         except httptools.HttpParserInvalidURLError:
             return None
         path, query = parsed.path, parsed.query or b""
-    return (path, query) if path and path.isascii() else None
+    return (path.decode("ascii"), query) if path and path.isascii() else None

@@ -1,29 +1,36 @@
-"""One HTTP request and its response on a connection: ASGI's `receive` and `send`."""
+"""One HTTP request and its response on a connection."""
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from onejob.api.http.requests import Receive, Send
+from onejob.api.http.requests import ClientGone, Request
+from onejob.api.http.responses import Response
 
-App: TypeAlias = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+#: Application behind a connection. It raises ClientGone, and otherwise always responds.
+App: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger(__name__)
 
 #: Size of unconsumed body data above which reading from the connection is paused.
 _MAX_WAITING_BYTES: Final = 64 * 1024
+#: Maximum size of one write: data that waits for a slow client is held twice, as plain text and
+#: encrypted.
+_SLICE_BYTES: Final = 256 * 1024
 #: Characters that must not occur in a header, because they allow header injection.
 _ENDS_HEADER: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
 }
-_DISCONNECTED: Final[Mapping[str, Any]] = {"type": "http.disconnect"}
 _WITHOUT_BODY: Final = frozenset((204, 304))
-_OWN_ERROR: Final = b"Internal Server Error"
+#: Responses to requests whose body was not read to its end: the connection is closed.
+_BODY_UNREAD: Final = frozenset((408, 413))
+_OWN_ERROR: Final = Response(500, b"Internal Server Error", b"text/plain; charset=utf-8")
 
 
 class Carrier(Protocol):
@@ -52,11 +59,12 @@ class Carrier(Protocol):
 class Exchange:
     """One request and response.
 
-    The connection calls `body` and `body_ended` as data arrives; `run` calls the application.
+    The connection calls `body` and `body_ended` as data arrives; `run` calls the application, which
+    reads the body with `receive`.
     """
 
     __slots__ = (
-        *("_arrived", "_carrier", "_chunked", "_head", "_head_only", "_knows_chunks", "_left"),
+        *("_arrived", "_carrier", "_chunked", "_head_only", "_knows_chunks"),
         *("_pieces", "_waiting_bytes", "_waits_for_more", "_woken"),
         *("answered", "gone", "is_whole", "keep_alive", "started"),
     )
@@ -93,11 +101,9 @@ class Exchange:
         self._woken: asyncio.Event | None = None
         #: Whether the head of the response is sent or about to be.
         self.started = False
-        #: Head of a response with a known length, held back to be sent together with the body.
-        self._head = b""
         self._chunked = False
-        #: Remaining bytes of a body with Content-Length.
-        self._left: int | None = None
+
+    # --- interface for the connection -------------------------------------------------------------
 
     def body(self, piece: bytes) -> None:
         if self.answered:
@@ -121,19 +127,22 @@ class Exchange:
         if self._woken is not None:
             self._woken.set()
 
-    async def run(self, app: App, scope: MutableMapping[str, Any]) -> None:
+    async def run(self, app: App, request: Request) -> None:
+        response: Response | None = None
         try:
-            await app(scope, self.receive, self.send)
+            response = await app(request)
+            await self._send(response)
+        except ClientGone:
+            return
         except asyncio.CancelledError:
             self._carrier.close()
             raise
         except Exception:
             log.exception("a request could not be answered")
             await self._fail()
-        else:
-            if not self.answered and not self.gone:
-                log.error("a request was left without its answer")
-                await self._fail()
+        finally:
+            if response is not None and response.on_end is not None:
+                response.on_end()
 
     async def _fail(self) -> None:
         if self.started:
@@ -141,13 +150,16 @@ class Exchange:
             # is truncated.
             self._carrier.close()
             return
-        length = (b"content-length", b"%d" % len(_OWN_ERROR))
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), length]
-        headers.append((b"connection", b"close"))
-        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
-        await self.send({"type": "http.response.body", "body": _OWN_ERROR})
+        self.keep_alive = False
+        await self._send(_OWN_ERROR)
 
-    async def receive(self) -> Mapping[str, Any]:
+    # --- the request body -------------------------------------------------------------------------
+
+    async def receive(self) -> tuple[bytes, bool]:
+        """Return the next piece of the body and whether more follow (`BodyStream`).
+
+        After the last piece, wait for the end of the exchange. Raises ClientGone.
+        """
         if self._waits_for_more and not self.gone:
             self._waits_for_more = False
             self._carrier.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -159,79 +171,127 @@ class Exchange:
                 self._woken = None
             self._arrived = False
         if self.gone or self.answered:
-            return _DISCONNECTED
+            raise ClientGone
         pieces, self._pieces, self._waiting_bytes = self._pieces, [], 0
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
+        return body, not self.is_whole
 
-    async def send(self, message: dict[str, Any]) -> None:
-        if self._carrier.write_paused and not self.gone:
-            await self._carrier.writable()
+    async def _disconnected(self) -> None:
+        """Discard the rest of the body; return once the client has disconnected."""
+        with suppress(ClientGone):
+            while True:
+                await self.receive()
+
+    # --- the response -----------------------------------------------------------------------------
+
+    async def _send(self, response: Response) -> None:
+        body = response.body
+        if not isinstance(body, bytes):
+            await self._send_stream(response, body)
+            return
+        carrier = self._carrier
+        if carrier.write_paused and not self.gone:
+            await carrier.writable()
         if self.gone:
             return
-        if message["type"] == "http.response.start":
-            self._start(message["status"], message["headers"])
-        else:
-            self._send_body(message.get("body", b""), more=message.get("more_body", False))
+        # Send the head together with the body.
+        head = self._head(response, len(body))
+        if self._head_only:
+            body = b""
+        last = (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES if body else 0
+        for start in range(0, last, _SLICE_BYTES):
+            carrier.write(head + body[start : start + _SLICE_BYTES])
+            head = b""
+            if carrier.write_paused and not self.gone:
+                await carrier.writable()
+            if self.gone:
+                return
+        carrier.write(head + (body[last:] if last else body))
+        self._end()
 
-    def _start(self, code: int, headers: list[tuple[bytes, bytes]]) -> None:
-        assert not self.started, "a request has one answer"
-        length: bytes | None = None
-        closes = False
+    async def _send_stream(self, response: Response, body: AsyncIterator[bytes]) -> None:
+        carrier = self._carrier
+        if carrier.write_paused and not self.gone:
+            await carrier.writable()
+        if not self.gone:
+            # Send the head immediately, because the first piece may take a while.
+            carrier.write(self._head(response, None))
+        if not self._head_only:
+            await self._relay(body, response.ends)
+        await self._write(b"0\r\n\r\n" if self._chunked else b"")
+        if not self.gone:
+            self._end()
+
+    async def _relay(
+        self, body: AsyncIterator[bytes], ends: tuple["asyncio.Future[None]", ...]
+    ) -> None:
+        """Send until the stream ends, the client disconnects, or one of `ends` is done."""
+        pump = asyncio.ensure_future(self._pump(body))
+        gone = asyncio.ensure_future(self._disconnected())
+        try:
+            await asyncio.wait((pump, gone, *ends), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            await asyncio.wait((pump, gone))
+        if not pump.cancelled():
+            pump.result()
+
+    async def _pump(self, body: AsyncIterator[bytes]) -> None:
+        if not isinstance(body, AsyncGenerator):
+            body = _generated(body)
+        async with aclosing(body) as pieces:
+            async for piece in pieces:
+                for start in range(0, len(piece), _SLICE_BYTES):
+                    # Most pieces fit into one slice.
+                    part = piece[start : start + _SLICE_BYTES]
+                    await self._write(
+                        b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part
+                    )
+
+    async def _write(self, data: bytes) -> None:
+        """Write once the client has read most of what is sent; do nothing if it is gone."""
+        if self._carrier.write_paused and not self.gone:
+            await self._carrier.writable()
+        if data and not self.gone:
+            self._carrier.write(data)
+
+    def _head(self, response: Response, length: int | None) -> bytes:
+        """Return the encoded head. `length` is None for a stream."""
+        assert not self.started, "a request has one response"
+        code = response.code
         lines = [_STATUS_LINES[code], self._carrier.date_line]
-        for name, value in headers:
+        for name, value in ((b"content-type", response.content_type), *response.headers):
             if _ENDS_HEADER.search(value):
                 raise ValueError(f"a header must not contain this: {name!r}: {value!r}")
             lines.append(b"%b: %b\r\n" % (name, value))
-            if name == b"content-length":
-                length = value
-            elif name == b"connection":
-                closes = value == b"close"
+        if length is not None and code != 304:
+            lines.append(b"content-length: %d\r\n" % length)
         self.started = True
+        if code in _BODY_UNREAD:
+            self.keep_alive = False
         if self._waits_for_more and not self.is_whole:
             # The client may send the body or its next request; the two cannot be distinguished.
             self.keep_alive = False
         self._waits_for_more = False
-        if closes:
-            self.keep_alive = False
-        elif not self.keep_alive:
+        if not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        if length is not None:
-            self._left = int(length)
-        elif self._knows_chunks and not self._head_only and code not in _WITHOUT_BODY:
+        is_stream = length is None and code not in _WITHOUT_BODY
+        if is_stream and self._knows_chunks and not self._head_only:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
-        head = b"".join(lines)
-        if length is not None:
-            self._head = head
-        else:
-            # Send the head of a stream immediately, because its first piece may take a while.
-            self._carrier.write(head)
+        return b"".join(lines)
 
-    def _send_body(self, body: bytes, *, more: bool) -> None:
-        assert self.started, "the head of an answer comes first"
-        assert not self.answered, "the answer has ended"
-        if self._head_only:
-            data = b""
-        elif self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            if not more:
-                data += b"0\r\n\r\n"
-        else:
-            data = body
-            if self._left is not None:
-                self._left -= len(body)
-                if self._left < 0 or (self._left and not more):
-                    raise ValueError("the length of a body is not what its head says")
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        if data:
-            self._carrier.write(data)
-        if not more:
-            self.answered = True
-            self._wake()
-            if not self.keep_alive:
-                self._carrier.close()
-            self._carrier.answered()
+    def _end(self) -> None:
+        self.answered = True
+        if self._woken is not None:
+            self._woken.set()
+        if not self.keep_alive:
+            self._carrier.close()
+        self._carrier.answered()
+
+
+async def _generated(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async for piece in body:
+        yield piece

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct, field
+
 from onejob.wire.errors import TooManyRequests
 
 #: Concurrent requests per user that outlast one loop iteration. Requests that
@@ -28,16 +30,13 @@ _ACTIVE_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1
 
 
-class _Active:
+class _Active(Struct):
     """Requests of one active user."""
 
-    __slots__ = ("begun", "running", "waiting")
-
-    def __init__(self) -> None:
-        #: Whether a request was started in this loop iteration.
-        self.begun = False
-        self.running = 0
-        self.waiting: deque[asyncio.Future[None]] = deque()
+    #: Whether a request was started in this loop iteration.
+    begun: bool = False
+    running: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 class FairQueue:
@@ -77,7 +76,7 @@ class FairQueue:
         Raises TooManyRequests if the queue is full.
         """
         if not self.enter_at_once(name):
-            await self._wait(name)
+            await self.wait(name)
 
     def enter_at_once(self, name: str) -> bool:
         """Take a seat if one is free and return whether it was.
@@ -106,7 +105,8 @@ class FairQueue:
                 return True
         return False
 
-    async def _wait(self, name: str) -> None:
+    async def wait(self, name: str) -> None:
+        """Wait for a seat after `enter_at_once` failed. Raises TooManyRequests."""
         user = self._users[name]
         if len(user.waiting) >= self._queue:
             self.refused += 1

@@ -1,12 +1,14 @@
-"""HTTP responses before they are sent: status, headers, and a body as bytes or as a stream."""
+"""HTTP responses as values: status, headers, and a body as bytes or as a stream."""
 
+import asyncio
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from onejob.api.sessions.socket import Session
 from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
 
 #: Minimum size for compression (upstream's value).
@@ -25,12 +27,23 @@ Header = tuple[bytes, bytes]
 
 
 class Response(Struct, frozen=True):
+    """Response of a handler, and of the whole application to a connection.
+
+    Handlers leave `session`, `ends` and `on_end` to the application.
+    """
+
     code: int
     body: bytes | AsyncIterator[bytes]
     content_type: bytes = _JSON
     headers: tuple[Header, ...] = ()
     #: A stream without a natural end; it is ended when the server stops.
     endless: bool = False
+    #: Session that takes over the connection; only in response to a request with `upgrade`.
+    session: Session | None = None
+    #: Futures that end the stream or session early, at a shutdown or when access is revoked.
+    ends: tuple[asyncio.Future[None], ...] = ()
+    #: Called by the connection exactly once: when the response is sent, or cannot be.
+    on_end: Callable[[], None] | None = None
 
 
 def json_response(document: Any, code: int = 200, headers: tuple[Header, ...] = ()) -> Response:

@@ -5,7 +5,7 @@ would make each request more expensive.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from onejob.api.short_cache import short_cache
@@ -18,9 +18,16 @@ class PageNotFound(Exception):
     """Unknown path; answered in plain text, as upstream does."""
 
 
+class PageMethodNotAllowed(Exception):
+    """Write to a page about the server itself; answered in plain text."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResourcePath:
     """Path of a collection, object or subresource."""
+
+    is_public: ClassVar[bool] = False
+    is_dashboard_api: ClassVar[bool] = False
 
     kind: Kind
     #: "" for cluster-scoped kinds and for lists over all namespaces.
@@ -39,6 +46,9 @@ class ResourcePath:
 @dataclass(frozen=True, slots=True)
 class GroupPath:
     """Path of a discovery document: /api, /apis, /apis/GROUP, /apis/GROUP/VERSION."""
+
+    is_public: ClassVar[bool] = False
+    is_dashboard_api: ClassVar[bool] = False
 
     #: "" for the core group; None for all groups, at the roots /api and /apis.
     group: str | None
@@ -63,12 +73,25 @@ class ServerPath:
     ]
     rest: tuple[str, ...] = ()
 
+    @property
+    def is_public(self) -> bool:
+        """Whether the page is served to anonymous users."""
+        return self.page in _PUBLIC_PAGES
+
+    @property
+    def is_dashboard_api(self) -> bool:
+        """Whether the path is part of the dashboard's API, which reads objects and handles
+        login."""
+        return self.page == "ui" and self.rest[:1] == ("api",)
+
 
 RequestPath: TypeAlias = ResourcePath | GroupPath | ServerPath
 
 _SERVER_PAGES: Final = frozenset(
     ("version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known", "ui")
 )
+#: They reveal nothing about users, and are needed before a login.
+_PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "ui"))
 _NAMESPACES: Final = BY_RESOURCE["namespaces"]
 
 _COLLECTION_VERBS: Final = {

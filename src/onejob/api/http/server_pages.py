@@ -30,7 +30,8 @@ from onejob.api.http.responses import (
     json_response,
     text_response,
 )
-from onejob.api.http.routing import GroupPath, PageNotFound
+from onejob.api.http.routing import GroupPath, PageNotFound, ServerPath
+from onejob.metrics import Metrics
 from onejob.wire.errors import NotAcceptable
 from onejob.wire.registry import KindRegistry
 
@@ -39,6 +40,7 @@ Check = Callable[[], str]
 
 #: Accept headers spell it with an @, which a Content-Type may not contain.
 _OPENAPI_V2_PROTOBUF: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _IMMUTABLE: Final = (b"cache-control", b"public, immutable")
 _BRIEFLY: Final = (b"cache-control", b"public, max-age=3600")
 
@@ -102,6 +104,42 @@ def health_response(
         return text_response("ok")
     lines.append(f"{page} check {'passed' if healthy else 'failed'}")
     return text_response("\n".join(lines) + "\n", 200 if healthy else 500)
+
+
+class ServerPages:
+    """Pages about the server itself."""
+
+    def __init__(
+        self,
+        release: str,
+        openapi: OpenApi,
+        metrics: Metrics,
+        *,
+        checks: Mapping[str, Check] | None = None,
+        accounts: ServiceAccounts | None = None,
+    ) -> None:
+        """`release` is the Kubernetes release whose API is served: `v1.37.0`."""
+        self._version = version_document(release)
+        self._openapi = openapi
+        self._metrics = metrics
+        self._checks = {"ping": lambda: "", **(checks or {})}
+        self._accounts = accounts
+
+    async def answer(self, path: ServerPath, request: UserRequest) -> Response:
+        """Return a page. Raises PageNotFound."""
+        match path.page:
+            case "version" if not path.rest:
+                return json_response(self._version)
+            case "healthz" | "livez" | "readyz" if len(path.rest) <= 1:
+                return health_response(path.page, "".join(path.rest), self._checks, request)
+            case "metrics" if not path.rest:
+                return Response(200, self._metrics.exposition().encode(), _PROMETHEUS)
+            case "openapi":
+                return await openapi_response(path.rest, request, self._openapi)
+            case "openid" | ".well-known" if self._accounts is not None:
+                return issuer_response((path.page, *path.rest), self._accounts)
+            case _:
+                raise PageNotFound(path.page)
 
 
 class DiscoveryPages:

@@ -1,4 +1,4 @@
-"""HTTPS listener: TLS and HTTP/1.1 in front of an ASGI application, in a running event loop.
+"""HTTPS listener: TLS and HTTP/1.1 in front of an `ApiApp`, in a running event loop.
 
 `onejob.api.http.accepting` accepts connections and limits their number;
 `onejob.api.http.connection` reads them.

@@ -6,10 +6,10 @@ In base64 protocols the number is a digit and the data is text.
 import binascii
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final
 
-from onejob.api.http.requests import Send
+from onejob.api.sessions.socket import Socket
 from onejob.wire.errors import BadRequest
 
 log = logging.getLogger(__name__)
@@ -29,28 +29,27 @@ def choose_protocol(offered: Sequence[str], known: Sequence[str]) -> str:
 
 
 class Channels:
-    def __init__(self, send: Send, protocol: str) -> None:
-        self._send = send
+    def __init__(self, socket: Socket, protocol: str) -> None:
+        self._socket = socket
         self._base64 = "base64" in protocol
 
     async def write(self, channel: int, data: bytes) -> None:
         if self._base64:
-            text = f"{channel}{b64encode(data).decode()}"
-            await self._send({"type": "websocket.send", "text": text})
+            await self._socket.send(f"{channel}{b64encode(data).decode()}")
         else:
-            await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})
+            await self._socket.send(bytes([channel]) + data)
 
     async def close(self) -> None:
-        await self._send({"type": "websocket.close", "code": 1000})
+        await self._socket.close()
 
-    async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
+    async def read(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:
         """Yield as `parse` does; the interface shared with `SpdyChannels`."""
         for parsed in self.parse(message):
             yield parsed
 
-    def parse(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+    def parse(self, message: bytes | str) -> Iterator[tuple[int, bytes]]:
         """Yield channel and data; nothing if the message is empty or invalid base64."""
-        data: bytes = message.get("bytes") or (message.get("text") or "").encode()
+        data = message.encode() if isinstance(message, str) else message
         if not data:
             return
         if not self._base64:

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.channels import UNNAMED, Channels
 from onejob.api.sessions.pod_streams import ExecRequest, ExecSource, TerminalSize
+from onejob.api.sessions.socket import Socket
 from onejob.api.sessions.spdy_channels import ClientLeft, SpdyChannels
 from onejob.wire.errors import ApiError, InternalError
 
@@ -56,28 +56,24 @@ _SETTLING_SECONDS: Final = 0.05
 
 
 async def run_session(
-    source: ExecSource,
-    request: ExecRequest,
-    receive: Receive,
-    send: Send,
-    protocol: str = PROTOCOLS[0],
+    source: ExecSource, request: ExecRequest, socket: Socket, protocol: str = PROTOCOLS[0]
 ) -> None:
-    """Run a session on an accepted WebSocket until the command ends or the client disconnects."""
+    """Run a session on an accepted socket until the command ends or the client disconnects."""
     channels: Channels | SpdyChannels
     if protocol == SPDY_PROTOCOL:
         try:
             async with asyncio.timeout(_STREAMS_SECONDS):
-                channels = await SpdyChannels.opened(request, receive, send)
+                channels = await SpdyChannels.opened(request, socket)
         except (ClientLeft, TimeoutError):
             return
     else:
-        channels = Channels(send, protocol)
+        channels = Channels(socket, protocol)
         # kubectl reads as soon as it is connected but creates its streams slightly later, and
         # discards data for a stream that does not exist yet.
         await asyncio.sleep(_SETTLING_SECONDS)
     streams = _Streams(channels, has_status=protocol not in _WITHOUT_STATUS)
     running = asyncio.ensure_future(source.exec(request, streams))
-    reading = asyncio.ensure_future(streams.read_messages(receive))
+    reading = asyncio.ensure_future(streams.read_messages(socket))
     try:
         await asyncio.wait((running, reading), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -155,11 +151,11 @@ class _Streams:
             await self._write(_Channel.STATUS, str(status["message"]).encode())
         await self._channels.close()
 
-    async def read_messages(self, receive: Receive) -> None:
+    async def read_messages(self, socket: Socket) -> None:
         """Dispatch incoming messages to their channels until the client disconnects."""
         limit = _MAX_AHEAD_BYTES
-        message: Any = {}
-        while True:
+        message: bytes | str | None = b""
+        while message is not None:
             # The first iteration processes data that arrived before the session began.
             try:
                 async for channel, data in self._channels.read(message):
@@ -169,9 +165,7 @@ class _Streams:
             while self._typed_bytes > limit:
                 if not await self._room_within(_STALLED_SECONDS):
                     limit = self._typed_bytes + _DELIVERED_AT_ONCE
-            message = await receive()
-            if message["type"] != "websocket.receive":
-                return
+            message = await socket.receive()
 
     async def _room_within(self, seconds: float) -> bool:
         self._room.clear()

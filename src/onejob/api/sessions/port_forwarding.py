@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from onejob.api.decoding.query import Query
-from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.channels import Channels
+from onejob.api.sessions.socket import Socket
 from onejob.api.sessions.spdy import (
     Pinged,
     SpdyError,
@@ -65,10 +65,10 @@ def forwarded_ports(query: Query) -> tuple[int, ...]:
 
 
 async def run_channels(
-    connect: Connect, ports: Sequence[int], receive: Receive, send: Send, protocol: str
+    connect: Connect, ports: Sequence[int], socket: Socket, protocol: str
 ) -> None:
     """Relay until all connections have ended or the client disconnects."""
-    channels = Channels(send, protocol)
+    channels = Channels(socket, protocol)
     ahead = _Ahead()
     relays = []
     for number, port in enumerate(ports):
@@ -83,7 +83,7 @@ async def run_channels(
                 await channels.write(2 * number + 1, problem.encode())
 
     async def read() -> None:
-        while (message := await receive())["type"] == "websocket.receive":
+        while (message := await socket.receive()) is not None:
             async for channel, data in channels.read(message):
                 if channel % 2 == 0 and channel // 2 < len(relays):
                     relays[channel // 2].take(data)
@@ -112,15 +112,15 @@ def _channel_writer(channels: Channels, channel: int) -> Write:
     return write
 
 
-async def run_tunnel(connect: Connect, receive: Receive, send: Send) -> None:
+async def run_tunnel(connect: Connect, socket: Socket) -> None:
     """Relay until the client disconnects."""
-    tunnel = _Tunnel(connect, send)
+    tunnel = _Tunnel(connect, socket)
     try:
-        while (message := await receive())["type"] == "websocket.receive":
-            await tunnel.take(message.get("bytes") or b"")
+        while (message := await socket.receive()) is not None:
+            await tunnel.take(message if isinstance(message, bytes) else b"")
     except SpdyError as error:
         log.debug("a client of port forwarding sent no SPDY: %s", error)
-        await send({"type": "websocket.close", "code": 1002})
+        await socket.close(1002)
     finally:
         await tunnel.close()
 
@@ -142,9 +142,9 @@ class _Pair:
 
 
 class _Tunnel:
-    def __init__(self, connect: Connect, send: Send) -> None:
+    def __init__(self, connect: Connect, socket: Socket) -> None:
         self._connect = connect
-        self._send = send
+        self._socket = socket
         self._reader = SpdyReader()
         self._writer = SpdyWriter()
         self.ahead = _Ahead()
@@ -230,7 +230,7 @@ class _Tunnel:
             pair.task.cancel()
 
     async def write(self, frame: bytes) -> None:
-        await self._send({"type": "websocket.send", "bytes": frame})
+        await self._socket.send(frame)
 
 
 class _Ahead:

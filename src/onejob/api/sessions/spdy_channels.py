@@ -1,11 +1,11 @@
 """exec and attach over SPDY (kubectl before 1.30): one stream per channel."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
-from onejob.api.http.requests import Receive, Send
 from onejob.api.sessions.pod_streams import ExecRequest
+from onejob.api.sessions.socket import Socket
 from onejob.api.sessions.spdy import (
     Pinged,
     SpdyError,
@@ -32,8 +32,8 @@ class ClientLeft(Exception):
 class SpdyChannels:
     """Counterpart of `Channels` for SPDY. Create it with `opened`."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
         self._reader = SpdyReader()
         self._writer = SpdyWriter()
         self._streams: dict[int, int] = {}
@@ -43,9 +43,9 @@ class SpdyChannels:
         self._unanswered: list[bytes] = []
 
     @classmethod
-    async def opened(cls, request: ExecRequest, receive: Receive, send: Send) -> "SpdyChannels":
+    async def opened(cls, request: ExecRequest, socket: Socket) -> "SpdyChannels":
         """Return the channels once all streams of the session are open. Raises ClientLeft."""
-        channels = cls(send)
+        channels = cls(socket)
         wanted = {"error"} | {
             name
             for name, asked in (
@@ -58,15 +58,15 @@ class SpdyChannels:
         }
         numbers = {_CHANNELS[name] for name in wanted}
         while not numbers <= channels._streams.keys():
-            message = await receive()
-            if message["type"] != "websocket.receive":
+            message = await socket.receive()
+            if message is None:
                 raise ClientLeft
             channels._early += [taken async for taken in channels._events(message)]
             if sum(len(data) for _, data in channels._early) > _MAX_EARLY_BYTES:
                 raise ClientLeft
         return channels
 
-    async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
+    async def read(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:
         """Yield channels and their data.
 
         The end of a stream is reported as in the v5 protocol. Raises ClientLeft.
@@ -77,8 +77,8 @@ class SpdyChannels:
         async for taken in self._events(message):
             yield taken
 
-    async def _events(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
-        for part in slices(message.get("bytes") or b""):
+    async def _events(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:
+        for part in slices(message if isinstance(message, bytes) else b""):
             for taken in self._taken(part):
                 yield taken
             await self.answer()
@@ -94,7 +94,7 @@ class SpdyChannels:
         for stream in self._streams.values():
             await self._write(self._writer.data(stream, b"", ends=True))
         await self._write(self._writer.go_away(max(self._streams.values(), default=0)))
-        await self._send({"type": "websocket.close", "code": 1000})
+        await self._socket.close()
 
     def _taken(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         try:
@@ -133,4 +133,4 @@ class SpdyChannels:
             await self._write(frames)
 
     async def _write(self, frame: bytes) -> None:
-        await self._send({"type": "websocket.send", "bytes": frame})
+        await self._socket.send(frame)

@@ -1,19 +1,22 @@
-"""Connection upgraded to SPDY, presented to the application as a WebSocket.
+"""Connection upgraded to SPDY, presented to sessions as a WebSocket.
 
 The client sends a byte stream, whose pieces take the place of WebSocket messages. The offered
 protocols are named as in a tunnel: `SPDY/3.1+portforward.k8s.io`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from onejob.api.sessions.upgraded import UpgradedConnection
+import msgspec
+
+from onejob.api.http.requests import Request
+from onejob.api.sessions.upgraded import Host, UpgradedConnection
 
 PREFIX: Final = "SPDY/3.1+"
 _VERSION: Final = b"x-stream-protocol-version"
 
 
-def offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+def _offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
     return [
         PREFIX + text.strip()
         for name, value in headers
@@ -23,8 +26,13 @@ def offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 
 class SpdyConnection(UpgradedConnection):
+    @classmethod
+    def of_request(cls, host: Host, request: Request) -> "SpdyConnection":
+        offered = _offered_protocols(request.headers)
+        return cls(host, msgspec.structs.replace(request, subprotocols=offered))
+
     def data_received(self, data: bytes) -> None:
-        self._deliver({"type": "websocket.receive", "bytes": data})
+        self._deliver(data)
 
     def _accept(self, subprotocol: str) -> None:
         self._write_head(
@@ -36,5 +44,5 @@ class SpdyConnection(UpgradedConnection):
             ],
         )
 
-    async def _send_message(self, message: Mapping[str, Any]) -> None:
-        self.transport.write(message["bytes"])
+    async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        self.transport.write(b"".join(parts))

@@ -1,21 +1,26 @@
 """Connections taken over from HTTP/1.1 by an upgrade.
 
-The application sees each of them as an ASGI WebSocket. This module implements the common part:
-back-pressure in both directions, rejections, and the end of the connection.
+This module implements the common part: back-pressure in both directions, rejections, revocation,
+and the end of the connection.
 """
 
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from onejob.api.http.requests import Receive, Send
+from onejob.api.http.requests import Request
+from onejob.api.http.responses import Response
+from onejob.api.sessions.socket import Session
 
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+App = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger(__name__)
+
+#: WebSocket close code when the user's access is revoked (RFC 6455, 7.4.1).
+_POLICY_VIOLATION: Final = 1008
 
 
 class Host(Protocol):
@@ -32,25 +37,24 @@ class Host(Protocol):
 
 
 class UpgradedConnection(asyncio.Protocol):
-    """Base class of the protocols that a connection can be upgraded to.
+    """Base class of the protocols that a connection can be upgraded to; a `Socket` for sessions.
 
-    Reading pauses while a message waits for the application; `send` waits while the client does not
-    read. Stalled clients count towards the server's limit of stalled connections. After a
-    disconnect, `send` raises ConnectionError and `receive` returns a disconnect message.
+    Reading pauses while a message waits for the session; `send` waits while the client does not
+    read. Stalled clients count towards the server's limit of stalled connections.
     """
 
     transport: asyncio.Transport
 
-    def __init__(self, host: Host, scope: MutableMapping[str, Any]) -> None:
+    def __init__(self, host: Host, request: Request) -> None:
         self.loop = asyncio.get_running_loop()
         self._host = host
-        self._scope = scope
-        self._arrived: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self._request = request
+        #: Messages of the client; None after its disconnect.
+        self._arrived: asyncio.Queue[bytes | str | None] = asyncio.Queue()
         self._reading_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._lost = False
-        self._refusal: Mapping[str, Any] = {}
 
     def begin(self, transport: asyncio.Transport, *, write_paused: bool = False) -> None:
         """Take over a connection whose request has been read."""
@@ -58,7 +62,6 @@ class UpgradedConnection(asyncio.Protocol):
         self._host.connections.add(self)
         if write_paused:
             self.pause_writing()
-        self._arrived.put_nowait({"type": "websocket.connect"})
         task = self.loop.create_task(self._run())
         self._host.tasks.add(task)
         task.add_done_callback(self._host.tasks.discard)
@@ -78,19 +81,21 @@ class UpgradedConnection(asyncio.Protocol):
         self._lost = True
         self.resume_writing()
         self._host.connections.discard(self)
-        self._disconnect(1006)
+        self._disconnect()
         self._host.on_closed()
 
     def shutdown(self) -> None:
         """Close the connection because the server is stopping."""
-        self._disconnect(1012)
+        self._disconnect()
         self.transport.close()
 
     # --- application side ----------------------------------------------------------------------
 
     async def _run(self) -> None:
+        response: Response | None = None
         try:
-            await self._host.app(self._scope, self._receive, self._send)
+            response = await self._host.app(self._request)
+            await self._respond(response)
         except ConnectionError:
             # The client disconnected during a response.
             return
@@ -98,31 +103,63 @@ class UpgradedConnection(asyncio.Protocol):
             log.exception("a session failed")
         finally:
             self._application_ended()
+            if response is not None and response.on_end is not None:
+                response.on_end()
+
+    async def _respond(self, response: Response) -> None:
+        session = response.session
+        if session is None:
+            await self._drained()
+            self._refuse(response)
+            return
+        try:
+            await self._drained()
+            self._accept(session.protocol)
+        except BaseException:
+            if session.abandon is not None:
+                await session.abandon()
+            raise
+        await self._run_session(session, response.ends)
+
+    async def _run_session(
+        self, session: Session, ends: tuple["asyncio.Future[None]", ...]
+    ) -> None:
+        """Run a session until it ends or its user's access is revoked."""
+        running = asyncio.ensure_future(session.run(self))
+        try:
+            await asyncio.wait((running, *ends), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait((running,))
+        if running.cancelled():
+            await self.close(_POLICY_VIOLATION)
+        else:
+            running.result()
 
     def _application_ended(self) -> None:
         self.transport.close()
 
-    async def _receive(self) -> Mapping[str, Any]:
+    async def receive(self) -> bytes | str | None:
         message = await self._arrived.get()
         if self._arrived.empty():
             self._resume_reading()
         return message
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: bytes | str) -> None:
         await self._drained()
-        match message["type"]:
-            case "websocket.accept":
-                self._accept(message["subprotocol"] or "")
-            case "websocket.send":
-                await self._send_message(message)
-            case "websocket.close":
-                self._close(message["code"])
-            case "websocket.http.response.start":
-                self._refusal = message
-            case "websocket.http.response.body":
-                self._refuse(message["body"])
-            case unknown:
-                raise ValueError(f"unknown message {unknown}")
+        if isinstance(message, str):
+            await self._send_parts((message.encode(),), is_text=True)
+        else:
+            await self._send_parts((message,), is_text=False)
+
+    async def send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        await self._drained()
+        await self._send_parts(parts, is_text=is_text)
+
+    async def close(self, code: int = 1000) -> None:
+        await self._drained()
+        self._close(code)
 
     async def _drained(self) -> None:
         """Wait until the client has read most of the sent data. Raises ConnectionError."""
@@ -134,23 +171,25 @@ class UpgradedConnection(asyncio.Protocol):
     def _accept(self, subprotocol: str) -> None: ...
 
     @abstractmethod
-    async def _send_message(self, message: Mapping[str, Any]) -> None: ...
+    async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None: ...
 
     def _close(self, code: int) -> None:
         self.transport.close()
 
-    def _refuse(self, body: bytes) -> None:
-        length = b"%d" % len(body)
-        ends = [(b"content-length", length), (b"connection", b"close")]
-        self._write_head(self._refusal["status"], [*self._refusal["headers"], *ends])
+    def _refuse(self, response: Response) -> None:
+        body = response.body
+        assert isinstance(body, bytes), "upgrades are not answered with streams"
+        kind = (b"content-type", response.content_type)
+        ends = ((b"content-length", b"%d" % len(body)), (b"connection", b"close"))
+        self._write_head(response.code, [kind, *response.headers, *ends])
         self.transport.write(body)
-        self._disconnect(1006)
+        self._disconnect()
         self.transport.close()
 
     # --- helpers of subclasses --------------------------------------------------------------------
 
-    def _deliver(self, message: Mapping[str, Any]) -> None:
-        """Queue a message for the application and pause reading until it is consumed."""
+    def _deliver(self, message: bytes | str) -> None:
+        """Queue a message for the session and pause reading until it is consumed."""
         self._arrived.put_nowait(message)
         if not self._reading_paused:
             self._reading_paused = True
@@ -161,8 +200,8 @@ class UpgradedConnection(asyncio.Protocol):
             self._reading_paused = False
             self.transport.resume_reading()
 
-    def _disconnect(self, code: int) -> None:
-        self._arrived.put_nowait({"type": "websocket.disconnect", "code": code})
+    def _disconnect(self) -> None:
+        self._arrived.put_nowait(None)
 
     def _write_head(self, code: int, headers: list[tuple[bytes, bytes]]) -> None:
         lines = [f"HTTP/1.1 {code} {HTTPStatus(code).phrase}".encode()]

@@ -2,22 +2,14 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from onejob.api.decoding.query import Query
-from onejob.api.http.requests import Receive, Send
 from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Watch
@@ -34,6 +26,7 @@ from onejob.api.sessions.port_forwarding import (
     run_channels,
     run_tunnel,
 )
+from onejob.api.sessions.socket import AbandonedSocket, Session, Socket
 from onejob.wire.errors import BadRequest
 
 #: Subresources that require an upgrade. Logs and watches are also served without one.
@@ -41,16 +34,6 @@ SESSIONS: Final = ("exec", "attach", "portforward")
 
 _BASE64: Final = "base64.binary.k8s.io"
 _PLAIN_PROTOCOLS: Final = ("binary.k8s.io", _BASE64)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    #: Subprotocol named in the response; "" if the client named none.
-    protocol: str
-    #: Runs the session on the accepted WebSocket until one side ends it.
-    run: Callable[[Receive, Send], Awaitable[None]]
-    #: Releases resources if the client disconnects before the WebSocket is accepted.
-    abandon: Callable[[], Awaitable[None]] | None = None
 
 
 class Upgrades:
@@ -77,8 +60,8 @@ class Upgrades:
             raise BadRequest("the runtime of this server has no sessions")
         sessions = self._sessions
 
-        async def run(receive: Receive, send: Send) -> None:
-            await run_session(sessions, request, receive, send, protocol)
+        async def run(socket: Socket) -> None:
+            await run_session(sessions, request, socket, protocol)
 
         return Session(protocol, run)
 
@@ -96,8 +79,8 @@ class Upgrades:
             return Session(protocol, partial(run_tunnel, connect))
         ports = forwarded_ports(query)
 
-        async def run(receive: Receive, send: Send) -> None:
-            await run_channels(connect, ports, receive, send, protocol)
+        async def run(socket: Socket) -> None:
+            await run_channels(connect, ports, socket, protocol)
 
         return Session(protocol, run)
 
@@ -107,18 +90,15 @@ def log_protocol(offered: Sequence[str]) -> str:
     return choose_protocol(offered, _PLAIN_PROTOCOLS)
 
 
-def log_stream(answer: Response, protocol: str) -> Session:
+def log_stream(response: Response, protocol: str) -> Session:
     """Return a session that sends a response body in pieces, without channels."""
 
-    async def messages() -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(_pieces_of(answer)) as pieces:
+    async def send_all(socket: Socket) -> None:
+        async with aclosing(_pieces_of(response)) as pieces:
             async for piece in pieces:
-                if protocol == _BASE64:
-                    yield {"text": b64encode(piece).decode()}
-                else:
-                    yield {"bytes": piece}
+                await socket.send(b64encode(piece).decode() if protocol == _BASE64 else piece)
 
-    return _one_way(protocol, messages())
+    return _one_way(protocol, send_all)
 
 
 def watch_protocol(offered: Sequence[str]) -> str:
@@ -134,29 +114,27 @@ def watch_protocol(offered: Sequence[str]) -> str:
 def watch_stream(watch: Watch, protocol: str) -> Session:
     """Return a session that sends each watch event as one frame."""
 
-    async def messages() -> AsyncGenerator[dict[str, Any], None]:
+    async def send_all(socket: Socket) -> None:
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
-                yield {"parts": frame, "is_text": watch.is_text}
+                await socket.send_parts(frame, is_text=watch.is_text)
 
-    return _one_way(protocol, messages())
+    return _one_way(protocol, send_all)
 
 
-def _one_way(protocol: str, messages: AsyncGenerator[dict[str, Any], None]) -> Session:
-    """Return a session that sends `messages` and ignores the client's messages."""
+def _one_way(protocol: str, send_all: Callable[[Socket], Awaitable[None]]) -> Session:
+    """Return a session that sends messages and ignores the client's messages."""
 
-    async def pump(send: Send) -> None:
-        async with aclosing(messages):
-            async for message in messages:
-                await send({"type": "websocket.send", **message})
-        await send({"type": "websocket.close", "code": 1000})
+    async def pump(socket: Socket) -> None:
+        await send_all(socket)
+        await socket.close()
 
-    async def left(receive: Receive) -> None:
-        while (await receive())["type"] == "websocket.receive":
+    async def left(socket: Socket) -> None:
+        while await socket.receive() is not None:
             pass
 
-    async def run(receive: Receive, send: Send) -> None:
-        tasks = (asyncio.ensure_future(pump(send)), asyncio.ensure_future(left(receive)))
+    async def run(socket: Socket) -> None:
+        tasks = (asyncio.ensure_future(pump(socket)), asyncio.ensure_future(left(socket)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -167,25 +145,17 @@ def _one_way(protocol: str, messages: AsyncGenerator[dict[str, Any], None]) -> S
             tasks[0].result()
 
     # Run the generator instead of closing it: closing one that never started skips its `finally`.
-    return Session(protocol, run, partial(run, _left, _unheard))
+    return Session(protocol, run, partial(run, AbandonedSocket()))
 
 
-async def _left() -> Mapping[str, Any]:
-    return {"type": "websocket.disconnect", "code": 1006}
-
-
-async def _unheard(message: dict[str, Any]) -> None:
-    """Discard the message."""
-
-
-async def _pieces_of(answer: Response) -> AsyncGenerator[bytes, None]:
-    if isinstance(answer.body, bytes):
-        if answer.body:
-            yield answer.body
+async def _pieces_of(response: Response) -> AsyncGenerator[bytes, None]:
+    if isinstance(response.body, bytes):
+        if response.body:
+            yield response.body
         return
     try:
-        async for piece in answer.body:
+        async for piece in response.body:
             yield piece
     finally:
-        if isinstance(answer.body, AsyncGenerator):
-            await answer.body.aclose()
+        if isinstance(response.body, AsyncGenerator):
+            await response.body.aclose()

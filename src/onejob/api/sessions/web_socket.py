@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+import msgspec
+from websockets import http11
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from onejob.api.http.requests import Request
 from onejob.api.sessions.upgraded import Host, UpgradedConnection
 
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
@@ -31,7 +33,7 @@ _library_log.setLevel(logging.ERROR)
 
 def open_web_socket(
     host: Host,
-    scope: MutableMapping[str, Any],
+    request: Request,
     transport: asyncio.Transport,
     *,
     write_paused: bool = False,
@@ -41,13 +43,15 @@ def open_web_socket(
     For an invalid handshake, send an error response, close the connection and return False.
     """
     protocol = ServerProtocol(max_size=_MAX_MESSAGE_BYTES, logger=_library_log)
-    protocol.receive_data(_handshake(scope["method"], scope["headers"]))
-    requests = [event for event in protocol.events_received() if isinstance(event, Request)]
-    if requests:
-        response = protocol.accept(requests[0])
+    protocol.receive_data(_handshake(request.method, request.headers))
+    events = protocol.events_received()
+    handshake = next((event for event in events if isinstance(event, http11.Request)), None)
+    if handshake is not None:
+        response = protocol.accept(handshake)
         if response.status_code == 101:
-            scope["subprotocols"] = _offered_protocols(scope["headers"])
-            socket = WebSocket(host, scope, protocol, response)
+            offered = _offered_protocols(request.headers)
+            request = msgspec.structs.replace(request, subprotocols=offered)
+            socket = WebSocket(host, request, protocol, response)
             socket.begin(transport, write_paused=write_paused)
             return True
         protocol.send_response(response)
@@ -57,21 +61,16 @@ def open_web_socket(
 
 
 class WebSocket(UpgradedConnection):
-    """WebSocket connection.
-
-    In addition to ASGI's `text` and `bytes`, outgoing messages may have `parts`: the pieces of one
-    text (`is_text`) or binary frame. They are not copied, so that a large object watched by many
-    clients is in memory once, however slowly they read.
-    """
+    """WebSocket connection."""
 
     def __init__(
         self,
         host: Host,
-        scope: MutableMapping[str, Any],
+        request: Request,
         protocol: ServerProtocol,
-        response: Response,
+        response: http11.Response,
     ) -> None:
-        super().__init__(host, scope)
+        super().__init__(host, request)
         self._protocol = protocol
         #: Handshake response, sent when the application accepts.
         self._response = response
@@ -100,8 +99,7 @@ class WebSocket(UpgradedConnection):
                 self._take(event)
         self._flush()
         if protocol.eof_sent:
-            close = protocol.close_rcvd or protocol.close_sent
-            self._disconnect(close.code if close is not None else CloseCode.ABNORMAL_CLOSURE)
+            self._disconnect()
             self.transport.close()
 
     def _take(self, frame: Frame) -> None:
@@ -118,10 +116,10 @@ class WebSocket(UpgradedConnection):
             # The application has ended the session, or an earlier message was invalid.
             return
         if not self._is_text:
-            self._deliver({"type": "websocket.receive", "bytes": data})
+            self._deliver(data)
             return
         try:
-            self._deliver({"type": "websocket.receive", "text": data.decode()})
+            self._deliver(data.decode())
         except UnicodeDecodeError:
             self._protocol.fail(CloseCode.INVALID_DATA)
 
@@ -147,8 +145,7 @@ class WebSocket(UpgradedConnection):
         self._protocol.send_response(self._response)
         self.transport.write(b"".join(self._protocol.data_to_send()))
 
-    async def _send_message(self, message: Mapping[str, Any]) -> None:
-        is_text, parts = _content(message)
+    async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
         size = sum(map(len, parts))
         async with self._sending:
             if not self._is_open():
@@ -182,7 +179,7 @@ class WebSocket(UpgradedConnection):
             self.transport.close()
             return
         self._send_close(code)
-        self._disconnect(code)
+        self._disconnect()
         # Continue reading, to receive the reply.
         self._resume_reading()
         self._close_timer = self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
@@ -220,14 +217,6 @@ class WebSocket(UpgradedConnection):
 
 
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-
-
-def _content(message: Mapping[str, Any]) -> tuple[bool, Sequence[bytes]]:
-    if "parts" in message:
-        return message["is_text"], message["parts"]
-    if "text" in message:
-        return True, (message["text"].encode(),)
-    return False, (message["bytes"],)
 
 
 def _frame_head(opcode: Opcode, size: int) -> bytes:

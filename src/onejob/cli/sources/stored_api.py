@@ -7,11 +7,10 @@ one are not changed.
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import apsw
 
@@ -128,7 +127,6 @@ class StoredApi:
             parse_query(query.encode()),
             {b"accept": ask.accept.encode()},
             INTERNAL,
-            _no_body,
         )
         verb = verb_for(ask.method, target)
         try:
@@ -174,10 +172,6 @@ class _LogFiles:
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         path = log_path(self._folder, *ref)
         return read_logs(path, options, self._clock.now(), lambda: is_under_way(self._folder))
-
-
-async def _no_body() -> Mapping[str, Any]:
-    return {"type": "http.request", "body": b""}
 
 
 def _copy_files(source: Path, target: Path) -> None:
