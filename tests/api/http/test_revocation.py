@@ -10,6 +10,8 @@ import pytest
 
 from onejob.api.access.authentication import ADMIN, AuthenticatorChain, TokenAuthenticator
 from onejob.api.access.authorization import Attributes, Decision
+from onejob.api.http.long_running import LongRunningRequests
+from onejob.api.http.routing import PageNotFound
 from onejob.wire.requests import LogOptions, User
 from tests.api.http.exec_sessions_support import EXEC, Programs, pod, session
 from tests.api.http.http_support import JOBS, added
@@ -125,3 +127,28 @@ def test_session_is_closed_when_its_user_is_revoked(
             assert socket.close_code == 1008
 
     run(tmp_path, test, revoke)
+
+
+def test_stream_ends_when_its_path_is_no_longer_served() -> None:
+    """Other streams are still checked afterwards."""
+    rounds = 0
+
+    def absent() -> None:
+        raise PageNotFound("/apis/example.com/v1/things")
+
+    def served() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    async def main() -> None:
+        requests = LongRunningRequests()
+        revoked, other = requests.open(absent), requests.open(served)
+        async with asyncio.timeout(60):
+            await revoked
+            while rounds < 3:  # noqa: ASYNC110 (it has no event)
+                await asyncio.sleep(0.01)
+        assert not other.done()
+        requests.close(revoked)
+        requests.close(other)
+
+    asyncio.run(main())
