@@ -20,7 +20,8 @@ from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
-from onejob.api.http.app import ApiApp
+from onejob.api.http.app import Access, ApiApp, PodSources
+from onejob.api.http.server_pages import ServerPages
 from onejob.api.http.serving import ApiServer
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.schema.schema import load_schema
@@ -103,13 +104,15 @@ async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPla
         metrics = Metrics()
         app = ApiApp(
             plane.service,
-            authenticator=TokenAuthenticator({token: ADMIN}),
-            authorizer=authorizer,
-            openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
-            release=load_schema().release,
+            access=Access(TokenAuthenticator({token: ADMIN}), authorizer),
+            pages=ServerPages(
+                load_schema().release,
+                OpenApiDocuments(plane.service.schema, plane.service.kinds),
+                metrics,
+            ),
+            pods=PodSources(**sources),
             rng=Random(2),
             metrics=metrics,
-            **sources,
         )
         server = ApiServer(
             app, host="127.0.0.1", port=0, tls=certificates.server_context(), clock=clock

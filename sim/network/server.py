@@ -6,9 +6,10 @@ from random import Random
 
 from onejob.api.access.authentication import Credentials
 from onejob.api.access.authorization import AllowAuthenticated
-from onejob.api.http.app import ApiApp
+from onejob.api.http.app import Access, ApiApp
 from onejob.api.http.connection import Connection as ServerConnection
 from onejob.api.http.connection import OpenConnections
+from onejob.api.http.server_pages import ServerPages
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.credentials import Credential, FixedCredential
 from onejob.client.kubeconfig import Connection
@@ -27,10 +28,12 @@ def front(plane: ControlPlane, rng: Random) -> Callable[[], asyncio.Protocol]:
     """Return a protocol factory that accepts connections to the plane's API."""
     app = ApiApp(
         plane.service,
-        authenticator=_Anyone(),
-        authorizer=AllowAuthenticated(),
-        openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
-        release=plane.service.schema.release,
+        access=Access(_Anyone(), AllowAuthenticated()),
+        pages=ServerPages(
+            plane.service.schema.release,
+            OpenApiDocuments(plane.service.schema, plane.service.kinds),
+            plane.metrics,
+        ),
         rng=rng,
         metrics=plane.metrics,
     )

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,12 +24,13 @@ from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
-from onejob.api.http.app import ApiApp
+from onejob.api.http.app import Access, ApiApp, PodSources
+from onejob.api.http.server_pages import ServerPages
 from onejob.api.http.serving import ApiServer, local_url
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.api.sessions.port_forwarding import Connection
-from onejob.api.usage import Measurement, UsageSource
+from onejob.api.usage import Measurement
 from onejob.control_plane import ControlPlane, Front, Settings, World, prepare_data_dir
 from onejob.controllers.mirror.pod_sources import PodLogs, Ports
 from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
@@ -115,30 +116,32 @@ class HttpsServer:
             plane.service.guards[CERTIFICATE_REQUESTS] = note_requester
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
-            sources = _pod_sources(plane)
+            authenticator = AuthenticatorChain(
+                [
+                    CertificateAuthenticator(world.clock),
+                    AdminTokenAuthenticator(token_file),
+                    UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
+                    plane.accounts.authenticator,
+                ]
+            )
+            pods = _pod_sources(plane)
             sessions = Sessions(world.clock)
             app = ApiApp(
                 plane.service,
-                authenticator=AuthenticatorChain(
-                    [
-                        CertificateAuthenticator(world.clock),
-                        AdminTokenAuthenticator(token_file),
-                        UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
-                        plane.accounts.authenticator,
-                    ]
+                access=Access(authenticator, authorizer, plane.accounts.requests),
+                pages=ServerPages(
+                    plane.service.schema.release,
+                    OpenApiDocuments(plane.service.schema, plane.service.kinds),
+                    plane.metrics,
+                    accounts=plane.accounts,
                 ),
-                authorizer=authorizer,
-                openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
-                release=plane.service.schema.release,
+                pods=pods,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
-                accounts=plane.accounts,
                 auditor=auditor,
                 dashboard=DashboardOnDemand(
-                    lambda: _dashboard(plane, sessions, authorizer, sources["logs"]),
-                    plane.begun,
+                    lambda: _dashboard(plane, sessions, authorizer, pods), plane.begun
                 ),
-                **sources,
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
@@ -214,13 +217,14 @@ def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
 
 
 def _dashboard(
-    plane: ControlPlane, sessions: Sessions, authorizer: Authorizer, logs: PodLogs
+    plane: ControlPlane, sessions: Sessions, authorizer: Authorizer, pods: PodSources
 ) -> "DashboardPages":
     from onejob.dashboard.files import Files
     from onejob.dashboard.pages import DashboardPages
     from onejob.dashboard.queues import Queues
     from onejob.dashboard.summaries import Summaries
 
+    assert pods.logs is not None, "every server has logs"
     summaries = Summaries(
         plane.client,
         plane.store,
@@ -229,35 +233,18 @@ def _dashboard(
         plane.settings.local_zone,
     )
     queues = Queues(plane.client, plane.clock)
-    return DashboardPages(sessions, authorizer, summaries, queues, Files(), logs)
+    return DashboardPages(sessions, authorizer, summaries, queues, Files(), pods.logs)
 
 
-class _PodSources(TypedDict, total=False):
-    logs: PodLogs
-    sessions: PodSessionSource
-    ports: Ports
-    usage: UsageSource
-
-
-def _pod_sources(plane: ControlPlane) -> _PodSources:
-    """Return the sources of Pod data that only the node has.
-
-    These are logs, processes, ports and resource usage.
-    """
+def _pod_sources(plane: ControlPlane) -> PodSources:
+    here = _Node(plane) if plane.settings.with_node else None
     client = plane.client
-    if not plane.settings.with_node:
-        return {
-            "logs": PodLogs(None, client),
-            "sessions": PodSessionSource(None, client),
-            "ports": Ports(None, client),
-        }
-    here = _Node(plane)
-    return {
-        "logs": PodLogs(here, client),
-        "sessions": PodSessionSource(here, client),
-        "ports": Ports(here, client),
-        "usage": here,
-    }
+    return PodSources(
+        logs=PodLogs(here, client),
+        sessions=PodSessionSource(here, client),
+        ports=Ports(here, client),
+        usage=here,
+    )
 
 
 class _Node:

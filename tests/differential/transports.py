@@ -19,9 +19,10 @@ import aiohttp
 
 from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
-from onejob.api.http.app import ApiApp
+from onejob.api.http.app import Access, ApiApp
 from onejob.api.http.requests import Request as HttpRequest
 from onejob.api.http.responses import Response
+from onejob.api.http.server_pages import ServerPages
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import Clock, SystemClock
@@ -192,10 +193,12 @@ async def in_virtual_time(folder: Path) -> AsyncIterator[AppTransport]:
     try:
         app = ApiApp(
             plane.service,
-            authenticator=TokenAuthenticator({_TOKEN: ADMIN}),
-            authorizer=AllowAuthenticated(),
-            openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
-            release=plane.service.schema.release,
+            access=Access(TokenAuthenticator({_TOKEN: ADMIN}), AllowAuthenticated()),
+            pages=ServerPages(
+                plane.service.schema.release,
+                OpenApiDocuments(plane.service.schema, plane.service.kinds),
+                plane.metrics,
+            ),
             rng=Random(2),
             metrics=plane.metrics,
         )

@@ -19,7 +19,8 @@ from onejob.api.access.authentication import (
 )
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
-from onejob.api.http.app import ApiApp
+from onejob.api.http.app import Access, ApiApp, PodSources
+from onejob.api.http.server_pages import ServerPages
 from onejob.api.http.serving import ApiServer
 from onejob.clock import SystemClock
 from onejob.metrics import Metrics
@@ -175,12 +176,20 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
     default = AuthenticatorChain(
         [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
     )
+    names = ("logs", "sessions", "ports", "usage")
+    sources = {name: extra.pop(name) for name in names if name in extra}
     app = ApiApp(
         service,
-        authenticator=extra.pop("authenticator", default),
-        authorizer=extra.pop("authorizer", AllowAuthenticated()),
-        openapi=extra.pop("openapi", NoOpenApi()),
-        release="v1.37.0",
+        access=Access(
+            extra.pop("authenticator", default), extra.pop("authorizer", AllowAuthenticated())
+        ),
+        pages=ServerPages(
+            "v1.37.0",
+            extra.pop("openapi", NoOpenApi()),
+            metrics,
+            checks=extra.pop("checks", None),
+        ),
+        pods=PodSources(**sources),
         rng=Random(1),
         metrics=metrics,
         **extra,

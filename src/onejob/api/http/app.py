@@ -6,14 +6,15 @@ Errors:
     Every failure is a `Status` document. Unexpected exceptions are logged and answered with 500.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from onejob.api.access.authentication import ANONYMOUS, Authenticator
 from onejob.api.access.authorization import Authorizer
-from onejob.api.access.service_accounts.accounts import ServiceAccounts
+from onejob.api.access.service_accounts.token_requests import TokenRequests
 from onejob.api.decoding.query import parse_query
 from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.endpoints import Endpoints
@@ -24,7 +25,7 @@ from onejob.api.http.progress import Progress
 from onejob.api.http.requests import ClientGone, Request, UserRequest
 from onejob.api.http.responses import Response, error_response, text_response
 from onejob.api.http.routing import PageMethodNotAllowed, PageNotFound, Router
-from onejob.api.http.server_pages import Check, DiscoveryPages, OpenApi, ServerPages
+from onejob.api.http.server_pages import DiscoveryPages, ServerPages
 from onejob.api.http.stages.auditing import Auditing, record_end, record_response
 from onejob.api.http.stages.authentication import Authentication
 from onejob.api.http.stages.authorization import Authorization
@@ -52,6 +53,27 @@ if TYPE_CHECKING:
 _LOGGED: Final = "an error on the server was logged"
 
 
+class Access(Struct, frozen=True):
+    """Users of a server and their permissions."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    #: Issuer of service-account tokens; None if the server issues none.
+    token_requests: TokenRequests | None = None
+
+
+class PodSources(Struct, frozen=True):
+    """Sources of data about running Pods, which only a node has; each may be absent."""
+
+    logs: LogSource | None = None
+    sessions: ExecSource | None = None
+    ports: PortSource | None = None
+    usage: UsageSource | None = None
+
+
+_NO_PODS: Final = PodSources()
+
+
 class ApiApp:
     """HTTP frontend of a `Service`. `close_streams` ends all watches and followed logs."""
 
@@ -59,18 +81,11 @@ class ApiApp:
         self,
         service: Service,
         *,
-        authenticator: Authenticator,
-        authorizer: Authorizer,
-        openapi: OpenApi,
-        release: str,
+        access: Access,
+        pages: ServerPages,
         rng: Random,
         metrics: Metrics,
-        checks: Mapping[str, Check] | None = None,
-        logs: LogSource | None = None,
-        sessions: ExecSource | None = None,
-        usage: UsageSource | None = None,
-        ports: PortSource | None = None,
-        accounts: ServiceAccounts | None = None,
+        pods: PodSources = _NO_PODS,
         dashboard: Dashboard | None = None,
         auditor: "Auditor | None" = None,
     ) -> None:
@@ -79,22 +94,22 @@ class ApiApp:
         self._long_running = LongRunningRequests()
         self._observation = Observation(service.clock, RequestIds(rng), metrics)
         self._auditing = Auditing(auditor) if auditor is not None else None
-        self._authentication = Authentication(authenticator, authorizer, dashboard)
-        self._authorization = Authorization(authorizer)
+        self._authentication = Authentication(access.authenticator, access.authorizer, dashboard)
+        self._authorization = Authorization(access.authorizer)
         self.flow_control = FlowControl(FairQueue(service.clock.monotonic), metrics)
         self._execution = Execution(
             Endpoints(
                 service,
-                authorizer=authorizer,
-                authenticator=authenticator,
+                authorizer=access.authorizer,
+                authenticator=access.authenticator,
                 rng=rng,
-                logs=logs,
-                usage=usage,
-                token_requests=accounts.requests if accounts is not None else None,
+                logs=pods.logs,
+                usage=pods.usage,
+                token_requests=access.token_requests,
             ),
-            Upgrades(service, sessions, ports),
+            Upgrades(service, pods.sessions, pods.ports),
             DiscoveryPages(service.kinds),
-            ServerPages(release, openapi, metrics, checks=checks, accounts=accounts),
+            pages,
             dashboard,
         )
 
