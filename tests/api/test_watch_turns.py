@@ -69,7 +69,8 @@ async def test_shared_turns_pass_over_cancelled_streams() -> None:
     await turns.spend(1)
 
 
-def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["", "Table"])
+def test_watch_lines_of_many_watches_share_turns(tmp_path: Path, form: Any) -> None:
     watches, size = 100, 100_000
     sent: Counter[int] = Counter()
 
@@ -79,8 +80,8 @@ def test_watch_lines_of_many_watches_share_turns(tmp_path: Path) -> None:
         options = WatchOptions(resource_version="1")
         batches = service.watch(CONFIGMAP, "default", options)
         first = await begun(batches, 0)
-        request = UserRequest("GET", {}, {}, PERSON.user)
-        lines = Rendering(service, CONFIGMAP, Representation("json", ""), request)
+        request = UserRequest("GET", {"includeObject": ["Object"]}, {}, PERSON.user)
+        lines = Rendering(service, CONFIGMAP, Representation("json", form), request)
         received = 0
         async for piece in Watch(batches, first, lines).lines():
             sent[turns.now] += len(piece)

@@ -55,7 +55,7 @@ class Rendering:
         self._made = self._protobuf or self._form == "Table"
         self.turn_bytes = _MADE_TURN_BYTES if self._made else YIELD_INTERVAL_BYTES
         self._worker = service.worker
-        self.turns = service.watch_turns
+        self._turns = service.watch_turns
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
         self._shape: tuple[Hashable, ...] = (
@@ -98,11 +98,14 @@ class Rendering:
         return self.render(event.document)
 
     async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
-        """Return the encoded events in pieces. Large documents are encoded in the worker thread."""
+        """Return the encoded events in pieces, in a loop iteration with budget for them.
+
+        Large documents are encoded in the worker thread.
+        """
         return await self._made_by("lines", self.pieces, events)
 
     async def made_frames(self, events: Sequence[WatchEvent]) -> Iterable[Frame]:
-        """Return one WebSocket frame per event."""
+        """Return one WebSocket frame per event, under the same conditions as `made`."""
         return await self._made_by("frames", self.frames, events)
 
     async def _made_by(
@@ -111,14 +114,21 @@ class Rendering:
         make: Callable[[Sequence[WatchEvent]], Iterator[T]],
         events: Sequence[WatchEvent],
     ) -> Iterable[T]:
-        large = self._made and any(len(event.document) > LARGE_BYTES for event in events)
-        if not isinstance(events, SharedBatch):
-            return await self._worker.turn(list, make(events)) if large else make(events)
+        shared = events if isinstance(events, SharedBatch) else None
         shape = (form, *self._shape_now())
-        if large:
-            made = await events.made_later(shape, lambda: self._worker.turn(list, make(events)))
+        made: Sequence[T]
+        if self._made and any(len(event.document) > LARGE_BYTES for event in events):
+            if shared is None:
+                made = await self._worker.turn(list, make(events))
+            else:
+                made = await shared.made_later(shape, lambda: self._worker.turn(list, make(events)))
+            # Charged only now: the end of an encoding wakes all watchers that share it at once.
+            await self._turns.spend(_cost(events))
         else:
-            made = events.made(shape, lambda: list(make(events)))
+            await self._turns.spend(_cost(events))
+            if shared is None:
+                return make(events)
+            made = shared.made(shape, lambda: list(make(events)))
         # Another watcher may have encoded them, including the columns.
         self._columns_sent = True
         return made
@@ -273,7 +283,6 @@ class Watch:
                 events = await self._first_batch
                 while events is not None:
                     for turn in slices_of(events, self._rendering.turn_bytes):
-                        await self._rendering.turns.spend(_cost(turn))
                         for piece in await make(turn):
                             yield piece
                     events = await anext(self._batches, None)
