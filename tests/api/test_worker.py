@@ -1,6 +1,7 @@
 """Fairness between users in the worker for large requests."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +16,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.worker = Worker()
+        self.begun = threading.Event()
         self.free = threading.Event()
         self.served: list[str] = []
         self.at_work = 0
@@ -30,6 +32,7 @@ class Bench:
     def _work(self, label: str) -> None:
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
+        self.begun.set()
         assert self.free.wait(60)
         self.at_work -= 1
         self.served.append(label)
@@ -115,3 +118,21 @@ async def test_worker_passes_on_turn_of_request_cancelled_when_it_came() -> None
         assert not it.worker._busy
 
     assert (await bench(test)).served == ["second"]
+
+
+async def test_worker_shortens_switch_interval_only_while_busy() -> None:
+    usual = sys.getswitchinterval()
+    during: list[float] = []
+
+    async def test(it: Bench) -> None:
+        other = Bench()
+        asked = it.ask("one"), other.ask("two")
+        await asyncio.gather(*(asyncio.to_thread(each.begun.wait, 60) for each in (it, other)))
+        for each, task in zip((it, other), asked, strict=True):
+            during.append(sys.getswitchinterval())
+            each.free.set()
+            await task
+
+    await bench(test)
+    assert max(during) < usual
+    assert sys.getswitchinterval() == usual
