@@ -82,6 +82,32 @@ def test_memory_grows_with_each_pod_that_ran_out_of_it(
     assert memory(plan(job, pods)) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("restart_policy", "exit_code", "expected"),
+    [
+        # An init container.
+        (None, 137, ("200Mi", "128Mi", "1")),
+        # A sidecar: another container made the Pod fail.
+        ("Always", 137, ("100Mi", "64Mi", None)),
+        # The container itself survived the kill of one of its processes.
+        (None, 0, ("100Mi", "64Mi", None)),
+    ],
+)
+def test_memory_grows_only_if_the_oom_kill_failed_the_pod(
+    restart_policy: str | None, exit_code: int, expected: tuple[str, str, str | None]
+) -> None:
+    init = {"name": "i", **({"restartPolicy": restart_policy} if restart_policy else {})}
+    failed = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-03-01T11:00:00Z"}
+    status = {
+        "initContainerStatuses": [
+            {"name": "i", "state": {"terminated": {**KILLED, "exitCode": exit_code}}}
+        ],
+        "containerStatuses": [{"name": "c", "state": {"terminated": failed}}],
+    }
+    pod = a_pod("a", "F", tracked=False, status=status, initContainers=[init])
+    assert memory(plan(a_job(metadata=growing(), template=TEMPLATE), [pod])) == [expected]
+
+
 def test_without_the_annotation_or_with_a_bad_one_nothing_grows() -> None:
     for metadata in ({}, growing("0.5"), growing("many")):
         job = a_job(metadata=metadata, template=TEMPLATE)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.counts import counted
-from onejob.planning.job.pod_facts import completion_index
+from onejob.planning.job.pod_facts import completion_index, sidecar_names
 from onejob.planning.names import (
     OOM_MEMORY_FACTOR_ANNOTATION,
     OOM_MEMORY_MAX_ANNOTATION,
@@ -130,12 +130,20 @@ def retries_after(pod: Pod) -> int:
 
 
 def ran_out_of_memory(pod: Pod) -> bool:
-    """Return whether the Pod failed because a container was OOM-killed."""
+    """Return whether the Pod failed because a container was OOM-killed.
+
+    Sidecars do not count: no failure of theirs makes a Pod fail.
+    """
     if pod.phase != "Failed":
         return False
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    ends = (status.state.terminated for status in statuses)
-    return any(end is not None and end.reason == OOM_KILLED for end in ends)
+    sidecars = sidecar_names(pod)
+    return any(
+        status.state.terminated is not None
+        and status.state.terminated.reason == OOM_KILLED
+        and status.state.terminated.exit_code != 0
+        and status.name not in sidecars
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    )
 
 
 def grown_document(document: bytes, growth: MemoryGrowth) -> bytes:
