@@ -166,7 +166,7 @@ class Engine:
         self, name: str, command: Sequence[str], streams: tuple[int, int, int], *, tty: bool
     ) -> int:
         """Run a command in a container on these descriptors, close them, and return its exit
-        code."""
+        code. Raises OSError or ValueError if the client cannot be started."""
         # A client that owns its terminal receives window size changes (SIGWINCH).
         owner = ("setsid", "--ctty") if tty else ()
         flags = ("--interactive", "--tty") if tty else ("--interactive",)
@@ -222,13 +222,18 @@ class Engine:
 
     async def guard(self) -> asyncio.subprocess.Process:
         """Start a watchdog that stops all containers of this node, gracefully, when this process
-        dies."""
-        return await asyncio.create_subprocess_exec(
-            "sh", "-c", _GUARD, "sh", str(self._lock), _END_ALL, str(self._last_seen),
-            f"label={self._mark}", *self.command,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        dies. Raises RuntimeUnavailable."""
+        try:
+            return await asyncio.create_subprocess_exec(
+                "sh", "-c", _GUARD, "sh", str(self._lock), _END_ALL, str(self._last_seen),
+                f"label={self._mark}", *self.command,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"the process that ends containers with this one cannot be started: {error}"
+            ) from error
 
     async def _call(self, *arguments: str) -> Answer:
         async with self._calls:

@@ -178,7 +178,7 @@ class PodmanRuntime(Runtime):
         async def execute(streams: tuple[int, int, int]) -> Finished:
             try:
                 code = await self._engine.attend(container_name(ref), command, streams, tty=tty)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 return Finished(-1, str(error))
             failed = code == CLIENT_FAILED
             return (
