@@ -54,6 +54,25 @@ def test_resume_and_again_have_the_environment_of_the_first_run(onejob: CommandL
     assert "found <>" in clean.stdout
 
 
+def test_resume_passes_the_variables_that_the_first_run_passed(onejob: CommandLine) -> None:
+    script = 'echo "$(WORD) $OTHER <$KEPT>"; [ -e may-end ]'
+    (onejob.home / "job.yaml").write_text(job_yaml("x", script, spec="backoffLimit: 0"))
+    passing = ("--pass-env", "WORD", "--pass-env", "OTHER")
+    first = onejob.run("run", *passing, "job.yaml", WORD="first", OTHER="secret-word", KEPT="no")
+    assert first.returncode == 1
+    assert "first secret-word <>" in first.stdout
+    (file,) = kept_files(onejob, "secret-word")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    second = onejob.run("run", "--resume", "x", WORD="second")
+    assert "first secret-word <>" in second.stdout
+    (onejob.home / "may-end").touch()
+    third = onejob.run("run", "--resume", "x", "--pass-env", "WORD", WORD="third")
+    assert third.returncode == 0, third.stderr
+    assert "third secret-word <>" in third.stdout
+    again = onejob.run("run", "--again", "x")
+    assert "third secret-word <>" in again.stdout
+
+
 def test_clean_env_leaves_the_command_what_it_is_given(onejob: CommandLine) -> None:
     words = ("run", "--clean-env", "--pass-env", "SHOWN", "--", "env")
     done = onejob.run(*words, TOKEN="secret-word", SHOWN="y")

@@ -30,6 +30,7 @@ _PLANNED: Final = "planned.json"
 #: Environment variables that the run's commands inherit. Kept apart from all objects, because they
 #: may contain secrets.
 _ENVIRONMENT: Final = "environment.json"
+_PASSED: Final = "passed-environment.json"
 #: Locked by the supervisor for its whole lifetime: its folder or, on file systems that cannot lock
 #: folders, this file in it.
 _SUPERVISOR: Final = ("supervisor", "supervisor/lock")
@@ -98,9 +99,12 @@ class RunFolder:
         """Write the objects about to be created, so that a run killed meanwhile can be resumed."""
         _replace_file(self.path / _PLANNED, msgspec.json.encode(documents))
 
-    def keep_environment(self, variables: Mapping[str, str]) -> None:
-        """Write the environment that commands inherit, for a resume of this run."""
-        _replace_file(self.path / _ENVIRONMENT, msgspec.json.encode(variables))
+    def keep_environment(self, inherited: Mapping[str, str], passed: Mapping[str, str]) -> None:
+        """Write the environment that commands inherit and the variables that are passed to all
+        Pods, for a resume of this run."""
+        for name, variables in ((_ENVIRONMENT, inherited), (_PASSED, passed)):
+            if variables:
+                _replace_file(self.path / name, msgspec.json.encode(variables))
 
     def drop_plan(self) -> None:
         (self.path / _PLANNED).unlink(missing_ok=True)
@@ -140,8 +144,15 @@ class RunClaim:
 
     def environment(self) -> dict[str, str]:
         """Return the environment that the run's commands inherited; {} if none was recorded."""
+        return self._variables(_ENVIRONMENT)
+
+    def passed_environment(self) -> dict[str, str]:
+        """Return the variables that were passed to all Pods; {} if none were recorded."""
+        return self._variables(_PASSED)
+
+    def _variables(self, file: str) -> dict[str, str]:
         try:
-            content = read_own_file(self.folder / _ENVIRONMENT)
+            content = read_own_file(self.folder / file)
         except FileNotFoundError:
             return {}
         return msgspec.json.decode(content, type=dict[str, str])

@@ -34,6 +34,9 @@ class NodeOptions(Struct, frozen=True):
     capacity: Mapping[str, str] = field(default_factory=dict)
     #: Names of server environment variables that Pods inherit in addition to the defaults.
     pass_env: tuple[str, ...] = ()
+    #: Variables with the values that they had in the run that is resumed; `pass_env` overrides
+    #: them.
+    passed_env: Mapping[str, str] = field(default_factory=dict)
     #: Environment that processes inherit from the caller of `run -- COMMAND`, with lowest
     #: precedence.
     caller_env: Mapping[str, str] = field(default_factory=dict)

@@ -257,7 +257,7 @@ def command(
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
-    node = _with_caller_env(node, claim, after_dashes, clean=options["clean_env"])
+    node = _with_environment(node, claim, after_dashes, clean=options["clean_env"])
     require_runtime(node)
     _require_folder()
     output_dir, junit = _report_places(options["output_dir"], options["junit"])
@@ -287,7 +287,7 @@ def command(
     )
 
 
-def _with_caller_env(
+def _with_environment(
     node: "NodeOptions",
     claim: "RunClaim | None",
     command_line: tuple[str, ...] | None,
@@ -296,14 +296,16 @@ def _with_caller_env(
 ) -> "NodeOptions":
     """Return node options whose commands inherit our environment.
 
-    The commands of a resumed run inherit that of its first run instead.
+    The Pods of a resumed run get the variables of its first run instead.
     """
-    if clean or node.runtime != "process":
-        return node
     from msgspec.structs import replace
 
     from onejob.cli.manifests.job_from_command import inherited
 
+    if claim is not None:
+        node = replace(node, passed_env=claim.passed_environment())
+    if clean or node.runtime != "process":
+        return node
     if claim is not None:
         return replace(node, caller_env=claim.environment())
     return node if command_line is None else replace(node, caller_env=inherited(os.environ))

@@ -30,6 +30,7 @@ from onejob.cli.kept_runs import (
     new_run_id,
     prune,
 )
+from onejob.cli.manifests.job_from_command import inherited
 from onejob.cli.places import DataDir
 from onejob.cli.run.cpu_time import workload_cpu_seconds
 from onejob.cli.run.following import Follower, LogSource
@@ -47,6 +48,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.process.pressure import short_of_space
 from onejob.node.process.runtime_settings import INHERITED_VARIABLES
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
+from onejob.node.setup.environment import passed_variables
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.planning.queue.limits import Limits
@@ -302,8 +304,8 @@ class _Session:
         try:
             if resumes is not None:
                 resumes.record_successor(self._run.id)
-            if self._options.node.caller_env:
-                folder.keep_environment(self._options.node.caller_env)
+            node = self._options.node
+            folder.keep_environment(node.caller_env, inherited(passed_variables(node)))
             folder.keep_plan([_placed(wanted) for wanted in self._plan.objects])
         except OSError as error:
             if resumes is not None:
@@ -506,7 +508,7 @@ class _Session:
         from onejob.cli.run.missed_variables import missed_variable
 
         node = self._options.node
-        passed = {*INHERITED_VARIABLES, *node.pass_env, *node.caller_env}
+        passed = {*INHERITED_VARIABLES, *passed_variables(node), *node.caller_env}
         unpassed = [name for name in os.environ if name not in passed]
         return missed_variable((line for lines in last_lines.values() for line in lines), unpassed)
 

@@ -57,7 +57,7 @@ from onejob.node.runtime import (
     Warned,
 )
 from onejob.node.setup.container_sources import fetch_settings
-from onejob.node.setup.environment import ConfigProblem, server_variables
+from onejob.node.setup.environment import ConfigProblem, passed_variables
 from onejob.node.setup.last_message import last_message
 from onejob.node.setup.volumes import (
     VolumeProblem,
@@ -479,7 +479,7 @@ def _this_boot(clock: Clock) -> Boot:
 
 def _make(options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext) -> Runtime:
     # Nothing is inherited by default: an image sets its own PATH.
-    settings = PodmanSettings(context, options, server_variables(options.pass_env))
+    settings = PodmanSettings(context, options, passed_variables(options))
     return PodmanRuntime(data_dir, clock, settings)
 
 

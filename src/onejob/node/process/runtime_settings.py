@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onejob.node.images import Images, Shell, find_shell
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext
-from onejob.node.setup.environment import server_variables
+from onejob.node.setup.environment import passed_variables, server_variables
 
 #: Server environment variables that host processes inherit; the manifest's variables override them.
 INHERITED_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -55,4 +55,4 @@ def is_text(value: str) -> bool:
 
 
 def _inherited(options: NodeOptions) -> dict[str, str]:
-    return server_variables((*INHERITED_VARIABLES, *options.pass_env))
+    return server_variables(INHERITED_VARIABLES) | passed_variables(options)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext
 from onejob.node.setup.service_variables import api_server_variables, service_variables
 from onejob.objects.meta import Key
@@ -42,6 +43,11 @@ class Settings(Protocol):
 def server_variables(names: Iterable[str]) -> dict[str, str]:
     """Return the variables with these names that this process has, with its values."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def passed_variables(options: NodeOptions) -> dict[str, str]:
+    """Return the variables that Pods get from `--pass-env`, of this run or of the one resumed."""
+    return {**options.passed_env, **server_variables(options.pass_env)}
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:
