@@ -60,7 +60,7 @@ class NodeObject:
     """Node and Lease of this agent in the API, kept up to date while `run` is running.
 
     Guarantees: `view` has the labels, taints and schedulability of the Node as last seen by the
-    watch. A deleted Node is registered again when a status heartbeat finds it missing. Failed
+    watch. A deleted Node is registered again with the next heartbeat or status write. Failed
     heartbeats and status writes are logged and retried by `run`.
     """
 
@@ -80,6 +80,7 @@ class NodeObject:
         self.conditions = NodeConditions(clock.now, self._condition_changed)
         self._recorder = recorder
         self._status_due = asyncio.Event()
+        #: False if the Node has to be registered: it was deleted, or could not be created.
         self._registered = True
         self._beat_due = asyncio.Event()
         self._client = client
@@ -135,6 +136,7 @@ class NodeObject:
             written = await self._client.write(Patch(self._key, body))
             self.conditions.inherit(written.document)
         await self._write_status()
+        self._registered = True
         await self._renew_lease()
 
     async def run(self) -> None:
@@ -154,7 +156,9 @@ class NodeObject:
             self._beat_due.clear()
             try:
                 await self._renew_lease()
-                if self._clock.monotonic() >= status_due:
+                if not self._registered:
+                    await self._register_again()
+                elif self._clock.monotonic() >= status_due:
                     status_due = self._clock.monotonic() + _STATUS_EVERY_SECONDS
                     await self._write_status()
             except NotFound:
@@ -186,8 +190,8 @@ class NodeObject:
                     await self._write_status()
                 else:
                     await self.register()
-                    self._registered = True
             except (ApiError, OSError) as error:
+                self._registered = self._registered and not isinstance(error, NotFound)
                 log.warning("the node's conditions are not written yet: %s", error)
                 self._status_due.set()
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -257,6 +261,7 @@ class NodeObject:
     def _changed(self, deltas: Sequence[Delta[_Node]]) -> None:
         node = deltas[-1].new
         if node is None:
+            self._registered = False
             return
         self._view = NodeView(
             self.name,
