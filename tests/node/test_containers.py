@@ -332,6 +332,24 @@ async def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_name
 
 
 @either_isolation
+@pytest.mark.parametrize("path", ["/dev/termination-log", "/dev/onejob-message", "/tmp/onejob-m/m"])
+@pytest.mark.parametrize("mounts", [[], [{"name": "v", "mountPath": "/tmp/onejob-v"}]])
+async def test_termination_message_leaves_no_file_on_the_host(
+    tmp_path: Path, isolation: bool | None, path: str, mounts: list[dict[str, str]]
+) -> None:
+    text = f"goodbye from {tmp_path}"
+    # The machine may have such a file itself, as every container of a cluster has.
+    there = Path(path).exists()
+    pod = shell(f"echo -n {text} > {path}", terminationMessagePath=path, volumeMounts=mounts)
+    pod["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    async with a_process_node(tmp_path, isolation=isolation) as node:
+        ended = await node.run(pod)
+        assert the_container(ended)["state"]["terminated"]["message"] == text
+    assert Path(path).exists() is there
+    assert not (there and text.encode() in Path(path).read_bytes())
+
+
+@either_isolation
 async def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(
     tmp_path: Path, isolation: bool | None
 ) -> None:
