@@ -320,6 +320,10 @@ ACCOUNT = (
     'Error creating: pods "pi-x" is forbidden: error looking up service account default/worker: '
     'serviceaccount "worker" not found'
 )
+INVALID = (
+    'Error creating: Pod "pi-x" is invalid: [spec.containers[0].securityContext.procMount: '
+    'Unsupported value: "Foo": supported values: "Default", "Unmasked", spec.hostname: Invalid]'
+)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +333,7 @@ ACCOUNT = (
         (PRIORITY, "create the PriorityClass high"),
         (SECURITY, "make spec.template meet the level restricted and create the Job anew, or"),
         (ACCOUNT, "create the ServiceAccount worker in namespace default"),
+        (INVALID, "correct spec.template.spec.containers[0].securityContext.procMount: delete"),
         ("Error creating: no", "remove the cause, or delete the Job and create it with another"),
     ],
 )

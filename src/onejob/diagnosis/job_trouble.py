@@ -25,6 +25,7 @@ _COUNTED_WITHIN: Final = timedelta(seconds=10)
 _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
 _PRIORITY_CLASS: Final = re.compile(r"no PriorityClass with name (\S+) was found")
 _ACCOUNT: Final = re.compile(r"error looking up service account [^/\s]+/(\S+?):")
+_INVALID_POD: Final = re.compile(r'Pod "[^"]*" is invalid: \[?(spec\.[^:\s]+): ')
 _POD_SECURITY: Final = re.compile(r'violates PodSecurity "([^":]+)')
 
 
@@ -98,6 +99,11 @@ def create_remedy(failure: Failure, namespace: str) -> str:
         return (
             f"make spec.template meet the level {match[1]} and create the Job anew, or change the "
             f"label pod-security.kubernetes.io/enforce of namespace {namespace}"
+        )
+    if match := _INVALID_POD.search(failure.message):
+        return (
+            f"correct spec.template.{match[1]}: delete the Job and create it anew, because its "
+            "template is immutable"
         )
     return "remove the cause, or delete the Job and create it with another spec.template"
 

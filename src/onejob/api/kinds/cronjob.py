@@ -22,7 +22,7 @@ from onejob.api.kinds.job.validation import (
 from onejob.api.kinds.job.warnings import job_name_warnings, job_spec_warnings
 from onejob.api.kinds.metadata import validate_metadata, validate_metadata_update
 from onejob.api.kinds.printing import CRONJOB_COLUMNS, cronjob_cells
-from onejob.api.kinds.sameness import same_meaning
+from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule, valid_time_zone
@@ -73,7 +73,10 @@ class CronJobStrategy(BaseStrategy):
         errors = validate_metadata_update(new, old)
         if untouched_spec(new, old):
             return errors
-        return errors + validate_cronjob_spec(new["spec"], old["spec"], "spec")
+        return errors + newly_invalid(
+            validate_cronjob_spec(new["spec"], old["spec"], "spec"),
+            lambda: validate_cronjob_spec(old["spec"], old["spec"], "spec"),
+        )
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
         warnings = []

@@ -1,11 +1,13 @@
-"""Semantic comparison of spec fields.
+"""Semantic comparison of spec fields, and of their errors, with the stored object.
 
 Go clients drop empty values and rewrite quantities when they send back a document. Neither may
 count as a change of an immutable field or increment the generation.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from onejob.wire.field_errors import FieldError
 from onejob.wire.quantity import same_quantity
 
 #: Fields that are maps of quantities, and fields that are quantities.
@@ -44,3 +46,17 @@ def _same_field(key: str, a: Any, b: Any) -> bool:
     if key in _QUANTITY_MAPS and isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same_quantity(a[name], b[name]) for name in a)
     return same_meaning(a, b)
+
+
+def newly_invalid(
+    errors: list[FieldError], stored_errors: Callable[[], list[FieldError]]
+) -> list[FieldError]:
+    """Return the errors that the stored object does not have.
+
+    An object stored under less strict rules must remain updatable: its invalid fields may be
+    immutable.
+    """
+    if not errors:
+        return errors
+    known = stored_errors()
+    return [error for error in errors if error not in known]

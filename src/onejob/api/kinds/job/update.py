@@ -11,7 +11,7 @@ from onejob.api.kinds.job.validation import (
     validate_template_annotations,
 )
 from onejob.api.kinds.metadata import validate_metadata_update
-from onejob.api.kinds.sameness import same_meaning
+from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, invalid
 from onejob.wire.labels import validate_label_selector
@@ -39,7 +39,10 @@ def update_options(old: Document, *, scheduling_gate: bool, resources_gate: bool
 def validate_job_update(new: Document, old: Document, options: JobOptions) -> list[FieldError]:
     spec, old_spec = new["spec"], old["spec"]
     errors = validate_metadata_update(new, old)
-    errors += validate_job_spec(spec, "spec", options)
+    errors += newly_invalid(
+        validate_job_spec(spec, "spec", options),
+        lambda: validate_job_spec(old_spec, "spec", options),
+    )
     errors += validate_template_annotations(spec, old_spec, "spec")
     errors += validate_memory_annotations(new, old)
     errors += _validate_completions(spec, old_spec)

@@ -24,7 +24,7 @@ from onejob.api.kinds.pod.template import (
     validate_pod_ttl,
 )
 from onejob.api.kinds.pod.update import validate_pod_change
-from onejob.api.kinds.sameness import same_meaning
+from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
@@ -86,8 +86,7 @@ class PodStrategy(SelectableStrategy):
         return self.validate_new_metadata(doc) + self.validate_new_spec(doc["spec"])
 
     def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        errors = validate_pod_spec(spec, "spec")
-        errors += validate_pod_ttl(spec, "spec")
+        errors = _validate_spec(spec)
         if spec.get("schedulingGates") and spec.get("nodeName"):
             errors.append(
                 forbidden(
@@ -128,8 +127,7 @@ class PodStrategy(SelectableStrategy):
         # Most updates change only metadata.
         if same_spec(new, old):
             return errors
-        errors += validate_pod_spec(new["spec"], "spec")
-        errors += validate_pod_ttl(new["spec"], "spec")
+        errors += newly_invalid(_validate_spec(new["spec"]), lambda: _validate_spec(old["spec"]))
         return errors + validate_pod_change(new["spec"], old["spec"])
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
@@ -188,3 +186,7 @@ class PodStrategy(SelectableStrategy):
 
     def row_conditions(self, doc: Document) -> list[dict[str, str]]:
         return pod_row_conditions(doc)
+
+
+def _validate_spec(spec: Mapping[str, Any]) -> list[FieldError]:
+    return validate_pod_spec(spec, "spec") + validate_pod_ttl(spec, "spec")
