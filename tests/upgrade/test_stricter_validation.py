@@ -12,6 +12,7 @@ import pytest
 from onejob.api.sections import at_revision
 from onejob.client.base import Create, Patch, Selection
 from onejob.control_plane import ControlPlane
+from onejob.diagnosis.cronjobs import explain_cronjob
 from onejob.diagnosis.jobs import explain_job
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
@@ -136,6 +137,25 @@ def test_cronjob_with_refused_template_can_be_updated(tmp_path: Path) -> None:
             await patch(plane, NIGHTLY, {"jobTemplate": template})
         context["seccompProfile"]["type"] = "Unconfined"
         await patch(plane, NIGHTLY, {"jobTemplate": template})
+
+    upgraded(tmp_path, cronjob(), test)
+
+
+def test_cronjob_with_refused_template_explains_why_it_creates_no_job(tmp_path: Path) -> None:
+    async def test(plane: ControlPlane) -> None:
+        await asyncio.sleep(24 * 3600)
+        assert await documents(plane, JOBS) == []
+        (document,) = await documents(plane, CRONJOBS)
+        found = explain_cronjob(
+            document,
+            [],
+            plane.service.clock.now(),
+            local_zone="UTC",
+            events=await documents(plane, EVENTS),
+        )
+        assert found.state == "cronjob/nightly cannot create its Job."
+        assert f"spec.template.spec.{FIELD}: Unsupported value" in found.cause[0]
+        assert found.next[0] == f"correct spec.jobTemplate.spec.template.spec.{FIELD}"
 
     upgraded(tmp_path, cronjob(), test)
 

@@ -159,10 +159,10 @@ class Summaries:
             for job in jobs
             if any(owner["uid"] == uid for owner in job["metadata"].get("ownerReferences", ()))
         ]
-        explanation = explain_cronjob(cronjob, own, now, local_zone=self.local_zone)
         about = f"involvedObject.kind=CronJob,involvedObject.name={key.name}"
         events = await self._client.list(Selection(EVENTS, key.namespace, fields=about))
         seen = [msgspec.json.decode(event) for event in events.documents]
+        explanation = explain_cronjob(cronjob, own, now, local_zone=self.local_zone, events=seen)
         return {
             **_words(explanation, now),
             **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),

@@ -8,6 +8,7 @@ import msgspec
 
 from onejob.diagnosis.ended import finish_of
 from onejob.diagnosis.explanation import Document, Explanation, ago_text, set_by, time_text
+from onejob.diagnosis.job_trouble import create_failure, job_create_remedy
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.planning.counts import counted
@@ -20,17 +21,33 @@ _SHOWN_JOBS: Final = 3
 
 
 def explain_cronjob(
-    document: Document, job_documents: Sequence[Document], now: datetime, *, local_zone: str
+    document: Document,
+    job_documents: Sequence[Document],
+    now: datetime,
+    *,
+    local_zone: str,
+    events: Sequence[Document] = (),
 ) -> Explanation:
     """Explain a CronJob.
 
     `job_documents` are all Jobs that it owns; `local_zone` is the server's, in which schedules
-    without a zone are interpreted.
+    without a zone are interpreted; `events` are the Events about it.
     """
     cronjob = read_cronjob(msgspec.json.encode(document))
     jobs = [read_job(msgspec.json.encode(job)) for job in job_documents]
     plan = _plan(cronjob, jobs, now, local_zone)
     schedule = schedule_of(cronjob, local_zone)
+    failure = create_failure(events) if plan.start is not None else None
+    if failure is not None:
+        return Explanation(
+            state=f"cronjob/{cronjob.metadata.name} cannot create its Job.",
+            cause=(failure.text(now),),
+            evidence=tuple(_evidence(cronjob, schedule, plan, job_documents, now)),
+            next=(
+                job_create_remedy(failure),
+                "creating the Job is tried again by itself, at growing intervals",
+            ),
+        )
     return Explanation(
         state=f"cronjob/{cronjob.metadata.name} {_state(cronjob, schedule, plan)}",
         cause=tuple(_causes(cronjob, document, plan)),

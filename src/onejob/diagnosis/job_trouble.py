@@ -1,4 +1,5 @@
-"""Job controller failures reported by Events: Pods not created, finalizers not removed.
+"""Failures of the Job and CronJob controllers reported by Events: Pods or Jobs not created,
+finalizers not removed.
 
 Pure functions. The documents of a Job and its Pods only show that something is missing; the reason
 is in the Events of the Job.
@@ -26,6 +27,7 @@ _QUOTA: Final = re.compile(r"exceeded quota: ([^,\s]+)")
 _PRIORITY_CLASS: Final = re.compile(r"no PriorityClass with name (\S+) was found")
 _ACCOUNT: Final = re.compile(r"error looking up service account [^/\s]+/(\S+?):")
 _INVALID_POD: Final = re.compile(r'Pod "[^"]*" is invalid: \[?(spec\.[^:\s]+): ')
+_INVALID_JOB: Final = re.compile(r'Job\.batch "[^"]*" is invalid: \[?(spec\.[^:\s]+): ')
 _POD_SECURITY: Final = re.compile(r'violates PodSecurity "([^":]+)')
 
 
@@ -58,7 +60,7 @@ class Uncounted(msgspec.Struct, frozen=True):
 
 
 def create_failure(events: Sequence[Document]) -> Failure | None:
-    """Return the last failed creation of a Pod, unless one has succeeded since."""
+    """Return the last failed creation of a Pod or Job, unless one has succeeded since."""
     return _last_failure(events, "FailedCreate", overcome_by="SuccessfulCreate")
 
 
@@ -85,7 +87,7 @@ def uncounted_pods(
 
 
 def create_remedy(failure: Failure, namespace: str) -> str:
-    """Return the next step after a failed creation."""
+    """Return the next step after a failed creation of a Pod."""
     if match := _QUOTA.search(failure.message):
         return (
             f"raise the ResourceQuota {match[1]} or free some of it "
@@ -106,6 +108,13 @@ def create_remedy(failure: Failure, namespace: str) -> str:
             "template is immutable"
         )
     return "remove the cause, or delete the Job and create it with another spec.template"
+
+
+def job_create_remedy(failure: Failure) -> str:
+    """Return the next step after a failed creation of a CronJob's Job."""
+    if match := _INVALID_JOB.search(failure.message):
+        return f"correct spec.jobTemplate.{match[1]}"
+    return "remove the cause, or change spec.jobTemplate"
 
 
 def _last_failure(

@@ -97,7 +97,8 @@ def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:
     metadata = cronjob["metadata"]
     jobs = list_all(api, BY_RESOURCE[JOBS], metadata["namespace"])
     own = [job for job in jobs if metadata["uid"] in owners(job)]
-    return explain_cronjob(cronjob, own, now, local_zone=local_zone())
+    events = [] if api.ended is not None else _events_about(api, cronjob)
+    return explain_cronjob(cronjob, own, now, local_zone=local_zone(), events=events)
 
 
 EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = {
