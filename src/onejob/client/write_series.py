@@ -22,6 +22,10 @@ class WriteSeries(Protocol):
     Each write may be decided on the results of the earlier ones.
     """
 
+    @property
+    def shares_commit(self) -> bool:
+        """Whether writes without an await in between are committed together or not at all."""
+
     async def write(self, op: Op) -> Written: ...
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
@@ -35,6 +39,8 @@ class WriteSeries(Protocol):
 
 class DurableWrites:
     """Write series on any client: each write is on disk before the next is decided."""
+
+    shares_commit = False
 
     def __init__(self, client: Client) -> None:
         self.write = client.write
@@ -68,6 +74,8 @@ class StagedWrites:
     If the store has to roll back a commit, further writes of the series fail with InternalError:
     they were decided on writes that no longer exist.
     """
+
+    shares_commit = True
 
     def __init__(self, client: StagingClient) -> None:
         self._client = client

@@ -8,6 +8,7 @@ a Job whose slot is not recorded.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+import msgspec
 from msgspec import Struct
 
 from onejob.client.base import Client, Create, Delete, Patch
@@ -237,6 +238,12 @@ class _ApiCalls:
     async def _create(self, plan: StartPlan) -> Outcome:
         assert plan.start is not None, "there is nothing to create"
         namespace = plan.current.cronjob.metadata.namespace
+        if self._series.shares_commit:
+            try:
+                # A Job whose slot cannot be recorded in the same commit must not be created.
+                await self._series.write(_unchanged(plan.current.cronjob))
+            except ApiError as error:
+                return NotCreated(str(error), silent=True)
         self._starting(plan.start.name)
         self.unconfirmed = plan.start.name
         try:
@@ -256,6 +263,13 @@ class _ApiCalls:
         self.unconfirmed = ""
         self.job_revision = max(self.job_revision, written.revision)
         return Created(read_job(written.document))
+
+
+def _unchanged(cronjob: CronJob) -> Patch:
+    """Return a patch that changes nothing, and fails as `status_patch` does if the CronJob has
+    changed or is gone."""
+    body = {"metadata": {"resourceVersion": cronjob.metadata.resource_version}}
+    return Patch(cronjob.key, msgspec.json.encode(body), "merge", "status")
 
 
 def _namespace_terminating(error: ApiError) -> bool:
