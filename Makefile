@@ -155,10 +155,14 @@ format: setup ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: hooks
+.PHONY: hooks diagrams
 hooks: setup ## check changed files before each commit (installs pre-commit into .venv)
 	$(PIP) 'pre-commit>=4'
 	$(BIN)/pre-commit install
+
+diagrams: setup ## generate docs/diagrams from the code
+	$(BIN)/python docs/diagrams/import_graph.py
+	$(BIN)/python docs/diagrams/pod_lifecycle.py
 
 ##@ Test
 cron-span: setup ## check every schedule in ten time zones, minute by minute over four years

@@ -20,6 +20,17 @@ def test_the_reference_of_commands_is_what_the_commands_say() -> None:
     assert stored == written, f"run python {script.relative_to(ROOT)}"
 
 
+@pytest.mark.parametrize(
+    ("script", "page"),
+    [("import_graph.py", "imports.md"), ("pod_lifecycle.py", "pod-lifecycle.md")],
+)
+def test_diagram_matches_the_code(script: str, page: str) -> None:
+    folder = ROOT / "docs" / "diagrams"
+    assert (folder / page).read_text() == runpy.run_path(str(folder / script))["render"](), (
+        "run make diagrams"
+    )
+
+
 def test_the_readme_links_every_guide() -> None:
     text = (ROOT / "README.md").read_text()
     guides = sorted((ROOT / "docs" / "how-to").glob("*.md"))
