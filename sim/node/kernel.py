@@ -49,6 +49,8 @@ class Process:
     status: int | None = None
     on_end: Callable[[int], None] = lambda status: None
     terminating: bool = False
+    #: Killed when its parent ends.
+    dies_with_parent: bool = False
 
 
 @dataclass
@@ -247,6 +249,8 @@ class Kernel:
                 process.parent = None
                 if process.status is not None:
                     del self.processes[process.pid]
+                elif process.dies_with_parent:
+                    self.end(process, signal.SIGKILL)
 
     def reboot(self) -> None:
         self.boots += 1

@@ -5,12 +5,14 @@ renamed target raises an error. A call that is not simulated raises; only calls 
 on the supervisor's own files, reach the real machine.
 """
 
+import errno
 import json
 import os
 import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -28,6 +30,7 @@ from onejob.node.supervisor import (
     pid_namespaces,
     processes,
     record_file,
+    reusable_inits,
     spawn,
 )
 from onejob.node.supervisor.failures import SetupFailed
@@ -35,7 +38,7 @@ from onejob.node.supervisor.journal import SLOT_BYTES, Claim, Journal
 from onejob.node.supervisor.pressure import PROCESSES
 from onejob.node.supervisor.record_file import slot_text
 from sim.faults import Dice
-from sim.node.descriptors import Epoll, Nothing, PipeReader, Table
+from sim.node.descriptors import Epoll, Nothing, Pipe, PipeReader, Table
 from sim.node.files import Files
 from sim.node.kernel import TICKS_PER_SECOND, Kernel, Process
 from sim.workloads import never_ends
@@ -101,6 +104,7 @@ class SystemCalls:
         with ExitStack() as undo:
             for module in (
                 capture, commands, connections, init, journal, loop, main, processes, record_file,
+                reusable_inits,
             ):  # fmt: skip
                 _put(undo, module, "os", self.os)
             time = SimpleNamespace(
@@ -124,6 +128,9 @@ class SystemCalls:
             for name, call in self._of_linux().items():
                 _put(undo, linux, name, call)
             _put(undo, pid_namespaces, "problem", lambda: "")
+            _put(undo, reusable_inits, "fork_init", self._fork_reusable_init)
+            # A request is not decoded here: only its claim matters.
+            _put(undo, main, "encoded", _encoded)
             yield
 
     def _epoll(self) -> Epoll:
@@ -210,6 +217,100 @@ class SystemCalls:
         self._kernel.timeline.after(delay, child.begin)
         self.enter()
         return child.process.pid
+
+    def _fork_reusable_init(self, reports: int) -> tuple[int, "_ReusableInit"]:
+        table = self.enter()
+        self._kernel.refuse_fork()
+        made = _ReusableInit(self._kernel, self._dice, table, self.caller, reports)
+        self.enter()
+        return made.process.pid, made
+
+
+def _encoded(request: spawn.Request) -> bytes | None:
+    """Return what an init needs of a request here; None if it needs an init of its own."""
+    if request.get("pids") != "container" or spawn.changes_init(request):
+        return None
+    return json.dumps([request["claim"], request["env"].get("HOSTNAME", "")]).encode()
+
+
+class _ReusableInit:
+    """An init that runs one container after the other; also the supervisor's channel to it."""
+
+    def __init__(
+        self, kernel: Kernel, dice: Dice, table: Table, parent: Caller, reports: int
+    ) -> None:
+        self._kernel = kernel
+        self._dice = dice
+        self._table = table
+        self.process = kernel.make("init", parent)
+        self.process.dies_with_parent = True
+        self.process.on_end = self._ended
+        _give(table, self.process, reports)
+        self._reports = table.pipe_of(reports)
+        self._command: Process | None = None
+        self._closed = False
+
+    def send(self, number: int, request: bytes, streams: spawn.Streams) -> None:
+        if self.process.status is not None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        claim, hostname = json.loads(request)
+        _give(self._table, self.process, streams.output)
+        output = self._table.pipe_of(streams.output)
+        delay = self._dice.up_to("slow start", _SLOWEST_CHILD_SECONDS)
+        begin = partial(self._begin, number, AttemptRef(*claim), hostname, output)
+        self._kernel.timeline.after(delay, begin)
+
+    def close(self) -> None:
+        assert not self._closed, "a channel is closed once"
+        self._closed = True
+
+    def _begin(self, number: int, ref: AttemptRef, hostname: str, output: Pipe | None) -> None:
+        if self.process.status is not None:
+            return
+        problem: list[str] | None = None
+        if self._dice.happens("failed start"):
+            problem = ["StartError", "the simulation says so", ""]
+        else:
+            try:
+                self._kernel.refuse_fork()
+                self._command = self._kernel.make("command", self.process)
+            except OSError:
+                problem = ["ContainerCannotRun", "no more processes", PROCESSES]
+        if problem is not None:
+            self._report(b"F", number, text=json.dumps(problem).encode())
+            self._kernel.end(self.process, spawn.NOT_BEGUN << 8)
+            return
+        assert self._command is not None
+        if output is not None:
+            # Init closes its own copy.
+            self.process.pipes.remove(output)
+            self._command.pipes.append(output)
+        self._command.hostname = hostname
+        self._command.on_end = partial(self._command_ended, number)
+        if never_ends(hostname) or not self._dice.happens("quick end"):
+            self._report(b"B", number)
+        self._kernel.run_program(self._command, ref)
+
+    def _command_ended(self, number: int, status: int) -> None:
+        self._command = None
+        if self.process.status is not None:
+            return
+        left = self._dice.happens("left a stray")
+        self._report(b"L" if left else b"E", number, status)
+        if left:
+            self._kernel.end(self.process, 0)
+
+    def _report(self, kind: bytes, number: int, status: int = 0, text: bytes = b"") -> None:
+        assert self._reports is not None
+        at = int(self._kernel.timeline.now * 1e9)
+        self._reports.data += reusable_inits._REPORT.pack(kind, number, status, at, len(text))
+        self._reports.data += text
+        # Wake the supervisor, which polls the pipe.
+        self._kernel.on_child_ended(self.process.parent)
+
+    def _ended(self, status: int) -> None:
+        if self._command is not None:
+            self._kernel.end(self._command, 9)
 
 
 class _InitChild:

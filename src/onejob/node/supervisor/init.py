@@ -27,20 +27,42 @@ def serve(command: int, status: int) -> NoReturn:
     Without a command (0), keep the namespace of a Pod alive until killed.
     """
     status = _keep_only(status)
+    ended = until_ended(command)
+    assert ended is not None
+    # If the supervisor was killed, there is no reader left.
+    with contextlib.suppress(OSError):
+        os.write(status, ended.to_bytes(_STATUS_BYTES, "little"))
+    os._exit(0)
+
+
+def until_ended(command: int, seconds: float | None = None) -> int | None:
+    """Forward signals to the command and reap orphans until it ends; return its wait status. None
+    if it runs without a signal for that many seconds. Requires all signals to be blocked."""
     while True:
-        number = signal.sigwaitinfo(_ALL_SIGNALS).si_signo
-        if number != _CHILD_ENDED:
+        if seconds is None:
+            arrived = signal.sigwaitinfo(_ALL_SIGNALS)
+        elif (within := signal.sigtimedwait(_ALL_SIGNALS, seconds)) is not None:
+            arrived = within
+        else:
+            return None
+        if arrived.si_signo != _CHILD_ENDED:
             if command:
                 # The command may have changed its user, as sudo does.
                 with contextlib.suppress(PermissionError):
-                    os.kill(command, number)
+                    os.kill(command, arrived.si_signo)
             continue
+        status = None
         while (ended := _reap())[0]:
             if ended[0] == command:
-                # If the supervisor was killed, there is no reader left.
-                with contextlib.suppress(OSError):
-                    os.write(status, ended[1].to_bytes(_STATUS_BYTES, "little"))
-                os._exit(0)
+                status = ended[1]
+        if status is not None:
+            return status
+
+
+def drop_signals() -> None:
+    """Discard all pending signals."""
+    while signal.sigtimedwait(_ALL_SIGNALS, 0) is not None:
+        pass
 
 
 def hide() -> None:
@@ -70,11 +92,16 @@ def _reap() -> tuple[int, int]:
 
 def _keep_only(fd: int) -> int:
     """Close all descriptors of the supervisor and of other containers."""
-    os.dup2(0, 1)
-    os.dup2(0, 2)
     if fd < 0:
-        linux.close_from(3)
+        keep_descriptors(3)
         return fd
     os.dup2(fd, 3, inheritable=False)
-    linux.close_from(4)
+    keep_descriptors(4)
     return 3
+
+
+def keep_descriptors(count: int) -> None:
+    """Close all but the first descriptors, and replace stdout and stderr."""
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+    linux.close_from(count)

@@ -146,15 +146,25 @@ class Journal:
         return self._file.fd
 
     def claim(
-        self, claim: Claim, mark: int, folder: str = "", *, by_child: bool = False
+        self,
+        claim: Claim,
+        mark: int,
+        folder: str = "",
+        *,
+        by_child: bool = False,
+        init: tuple[int, int] | None = None,
     ) -> Attempt:
         """Record a claim; it is in the file, though not synced, when this returns. Raises OSError
         if the claim was not made.
 
-        `by_child`: the process will record its own start, with `record_own_start`.
+        `by_child`: the process will record its own start, with `record_own_start`. `init`: PID and
+        start time of the running init that will start the process.
         """
         attempt = Attempt(claim, self._last_number + 1, mark, folder)
         record = _claim_record(attempt, SLOT_BYTES if by_child else 0)
+        if init is not None:
+            attempt.pid, attempt.start_ticks = init
+            record += frame(_start_payload(attempt))
         try:
             end = self._write(record, (self._open + 1) * _ROOM_PER_ATTEMPT)
         except OSError as error:
@@ -163,7 +173,7 @@ class Journal:
         if by_child:
             attempt.slot = end - SLOT_BYTES
             self._starting.add(attempt.number)
-        self._records += 1
+        self._records += 1 if init is None else 2
         return self._add(attempt)
 
     def withdraw(self, attempt: Attempt) -> None:

@@ -31,6 +31,7 @@ from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
+from onejob.node.supervisor.reusable_inits import InitPool, Report, ReusableInit, encoded
 from onejob.node.supervisor.versions import PROTOCOL, NewerVersion
 
 #: Seconds without connections and workloads after which the supervisor exits.
@@ -46,8 +47,9 @@ _MAX_OWED_NOTES = 1000
 class Child:
     """First process of a container."""
 
-    __slots__ = ("attempt", "capture", "grace", "hostname", "isolated", "pid", "pids", "report",
-                 "started_at", "status", "stdin", "stopping")  # fmt: skip
+    __slots__ = ("attempt", "capture", "grace", "hostname", "init", "init_is_reusable", "isolated",
+                 "pid", "pids", "report", "started_at", "status", "stdin", "stopping",
+                 "wait_status")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
         self.pid = pid
@@ -60,8 +62,14 @@ class Child:
         #: Owner of its PID namespace: "container", "pod", or "" for the host's.
         self.pids = ""
         #: Pipe on which the init of a container's own PID namespace writes the command's wait
-        #: status.
+        #: status, unless it is a reusable one.
         self.status = -1
+        #: Reusable init of its PID namespace; `pid` is its PID.
+        self.init: ReusableInit | None = None
+        #: Whether only the container itself can have affected the init.
+        self.init_is_reusable = True
+        #: Reported by a reusable init that is about to end.
+        self.wait_status: int | None = None
         self.grace = 30.0
         self.hostname = ""
         self.isolated = False
@@ -97,6 +105,9 @@ class Supervisor:
         self._children: dict[int, Child | Command] = {}
         self._running: dict[Claim, Child] = {}
         self._pod_namespaces = pid_namespaces.PodNamespaces()
+        self._inits = InitPool(self._loop, self._hear)
+        #: Containers of reusable inits, by the number of their attempt.
+        self._inside: dict[int, Child] = {}
         self._news = EventBatcher(self._send_events, self._loop.after, _now)
         #: HOSTNAMEs of containers that ended while processes of unknown origin existed.
         self._left_behind: set[str] = set()
@@ -235,6 +246,8 @@ class Supervisor:
             return
         if not child.stopping:
             child.stopping = True
+            # The signal may reach init only after the end of its command.
+            child.init_is_reusable = False
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGTERM)
         self._loop.after(grace, lambda: self._kill_if_running(claim, child))
@@ -269,6 +282,8 @@ class Supervisor:
         if beside is None or not beside.started_at:
             self._commands.refuse(connection, request["id"], "the container is not running")
             return
+        # The command may leave processes in the namespace.
+        beside.init_is_reusable = False
         command = self._commands.run(
             connection, request, beside.pid, isolated=beside.isolated, pids=beside.pids
         )
@@ -299,12 +314,14 @@ class Supervisor:
         for request in requests:
             self._spawn_or_refuse(request)
             left -= 1
-            if self._news.may_be_enough(left + len(self._running)) and self._was_woken():
+            self._inits.listen()
+            if self._news.may_be_enough(left + len(self._running)):
                 self._report_some(left)
 
     def _report_some(self, about_to_start: int) -> None:
         try:
-            self._reap()
+            if self._was_woken():
+                self._reap()
             self._news.flush_partial(about_to_start + len(self._running))
         except Exception:
             # Starts that follow must not suffer from a bug in reporting.
@@ -338,15 +355,28 @@ class Supervisor:
             return
         if self._ending:
             return
-        forks = spawn.needs_fork(request)
-        mark = 0 if forks else spawn.mark(request)
+        inside = encoded(request)
+        init = self._take_init() if inside is not None else None
+        forks = init is None and spawn.needs_fork(request)
+        mark = 0 if init is not None or forks else spawn.mark(request)
         try:
-            attempt = self._journal.claim(claim, mark, request["cwd"], by_child=forks)
+            attempt = self._journal.claim(
+                claim,
+                mark,
+                request["cwd"],
+                by_child=forks,
+                init=None if init is None else (init.pid, init.ticks),
+            )
         except OSError as error:
+            if init is not None:
+                self._inits.give_back(init)
             self._hinder(claim, DISK, f"cannot be recorded: {error.strerror}")
             return
         try:
-            child = self._start(request, attempt, forks)
+            if init is not None and inside is not None:
+                child = self._start_inside(init, request, inside, attempt)
+            else:
+                child = self._start(request, attempt, forks)
         except OSError as error:
             why = f"cannot start a process: {error.strerror}"
             self._not_started(attempt, "ContainerCannotRun", why, pressure_of(error))
@@ -361,9 +391,81 @@ class Supervisor:
         attempt.pid = child.pid
         self._children[child.pid] = child
         self._running[claim] = child
-        if not forks:
-            self._began(child)
+        if init is None and not forks:
+            self._began(child, _now())
             self._journal.began(attempt)
+
+    def _take_init(self) -> ReusableInit | None:
+        """Return a reusable init; None if there is none for lack of resources."""
+        try:
+            return self._inits.take()
+        except OSError:
+            # The attempt to fork an init for this container alone will report the error.
+            return None
+
+    def _start_inside(
+        self, init: ReusableInit, request: spawn.Request, encoded: bytes, attempt: Attempt
+    ) -> Child:
+        """Have a reusable init start the process of an attempt. Raises OSError."""
+        stdin = Input(self._null, wanted="stdin" in request)
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            read, write = stdin.output()
+            ours.append(read)
+            theirs.append(write)
+            self._leave_spare_descriptors(write)
+            capture = Capture(read, LogFile(request["log"]))
+            self._loop.watch(read, lambda _: self._drain(capture))
+            streams = spawn.Streams(stdin.theirs, write, write, -1)
+            try:
+                init.channel.send(attempt.number, encoded, streams)
+            except OSError as error:
+                # It was killed: another attempt will get another init.
+                raise BlockingIOError(errno.EAGAIN, "the init has ended") from error
+        except BaseException:
+            for fd in ours:
+                self._loop.unwatch(fd)
+                os.close(fd)
+            stdin.close()
+            self._inits.end(init)
+            raise
+        finally:
+            close_all(*theirs)
+            stdin.let_go()
+        child = Child(init.pid, attempt, capture, stdin)
+        child.pids, child.init = "container", init
+        self._inside[attempt.number] = child
+        return child
+
+    def _hear(self, report: Report) -> None:
+        """Handle the report of a reusable init."""
+        child = self._inside.get(report.number)
+        if child is None:
+            return
+        if not child.started_at and not report.failed:
+            self._began(child, report.at)
+        if report.began:
+            self._record_command(child)
+            return
+        if not report.failed and not report.left_nothing:
+            # The end is reported when init has ended, too.
+            child.wait_status = report.status
+            return
+        init = child.init
+        assert init is not None
+        del self._inside[report.number]
+        del self._children[child.pid]
+        if report.failed:
+            self._release(child)
+            self._not_started(child.attempt, *json.loads(report.text))
+        else:
+            self._ended(child, os.waitstatus_to_exitcode(report.status), alone=True)
+        if report.left_nothing and child.init_is_reusable:
+            self._inits.give_back(init)
+        else:
+            self._inits.end(init)
+        self._finish_turn()
 
     def _start(self, request: spawn.Request, attempt: Attempt, forks: bool) -> Child:
         """Start the process of an attempt. Creating it is the last step, so that after any failure
@@ -430,17 +532,22 @@ class Supervisor:
         child.report = -1
         self._journal.child_settled(child.attempt)
         if not problem:
-            self._began(child)
-            if child.pids == "container" and (started := linux.children(child.pid)):
-                self._journal.command_began(child.attempt, started[0])
+            self._began(child, _now())
+            if child.pids == "container":
+                self._record_command(child)
             return True
         reason, message, pressure = json.loads(problem)
         self._release(child)
         self._not_started(child.attempt, reason, message, pressure)
         return False
 
-    def _began(self, child: Child) -> None:
-        child.started_at = child.attempt.started_at = _now()
+    def _record_command(self, child: Child) -> None:
+        """Record the command of a container's init, if it has not ended yet."""
+        if started := linux.children(child.pid):
+            self._journal.command_began(child.attempt, started[0])
+
+    def _began(self, child: Child, at: float) -> None:
+        child.started_at = child.attempt.started_at = at
         self._news.began(child.attempt)
 
     def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
@@ -469,12 +576,16 @@ class Supervisor:
                 break
             if pid == 0:
                 break
+            if pid in self._inits:
+                # Reports that it wrote before it ended.
+                self._inits.listen()
+                self._inits.reaped(pid)
             child = self._children.pop(pid, None)
             if child is None:
                 self._pod_namespaces.reaped(pid)
                 continue
-            if isinstance(child, Child) and child.status >= 0:
-                own = init.wait_status(child.status)
+            if isinstance(child, Child):
+                own = self._own_status(child)
                 status = status if own is None else own
             ended.append((child, os.waitstatus_to_exitcode(status)))
         strays = self._strays()
@@ -485,9 +596,23 @@ class Supervisor:
             else:
                 self._ended(child, code, alone=alone)
         self._kill_daemons(strays)
+        self._finish_turn()
+
+    def _finish_turn(self) -> None:
+        """Check for the end of all containers."""
         if not self._running:
             self.done = self.done or self._ending
         self._watch_for_idleness()
+
+    def _own_status(self, child: Child) -> int | None:
+        """Return the wait status of the command whose init has ended; None if there is no init, or
+        if it was killed before the command ended."""
+        if child.init is not None:
+            del self._inside[child.attempt.number]
+            if not child.started_at:
+                self._began(child, _now())
+            return child.wait_status
+        return init.wait_status(child.status) if child.status >= 0 else None
 
     def _clean_up_after(self, child: Child | Command, strays: list[int] | None) -> bool:
         """Kill the processes left by an ended one; return whether it cannot have left any."""
@@ -526,7 +651,11 @@ class Supervisor:
         if children is None:
             return None
         ours = self._pod_namespaces.pids
-        return [pid for pid in children if pid not in self._children and pid not in ours]
+        return [
+            pid
+            for pid in children
+            if pid not in self._children and pid not in ours and pid not in self._inits
+        ]
 
     def _ended(self, child: Child, code: int, *, alone: bool) -> None:
         if child.report >= 0 and not self._settle_beginning(child):

@@ -46,6 +46,8 @@ _SET_UP_IN_CHILD = frozenset({
     "mounts", "join", "user", "group", "groups", "limits", "tty", "capabilities",
     "no_new_privileges", "groups_to_join",
 })  # fmt: skip
+#: Of these, what a process cannot undo, or a terminal, which belongs to a session.
+_CHANGES_PROCESS = (_SET_UP_IN_CHILD | {"sealed"}) - {"mounts"}
 
 
 #: Exit code of a child that could not execute the program.
@@ -67,12 +69,18 @@ def needs_fork(request: Request) -> bool:
     return not _SET_UP_IN_CHILD.isdisjoint(request)
 
 
+def changes_init(request: Request) -> bool:
+    """Return whether the request changes its init for good, so that no other container can have
+    it."""
+    return not _CHANGES_PROCESS.isdisjoint(request)
+
+
 def spawn_plain(request: Request, streams: Streams) -> int:
     """Start a program that needs only a session, a directory and its output.
 
     Half the cost of `fork`: the child is never a copy of this process. Raises SetupFailed.
     """
-    _enter(request["cwd"])
+    enter(request["cwd"])
     return _find_and_start(_spawning(streams), request)
 
 
@@ -206,7 +214,7 @@ def _become_init(request: Request, streams: Streams, journal: Journal, status: i
         init.hide()
         pid_namespaces.spread_pids(linux.own_pid())
         _set_up(request, streams)
-        command = _start_below(request, streams)
+        command = start_below(request, streams)
 
     _or_report(start, streams.report)
     init.serve(command, status)
@@ -217,16 +225,22 @@ def _or_report(start: Callable[[], None], report: int) -> None:
     try:
         start()
         return
-    except SetupFailed as failure:
-        problem = [failure.reason, failure.message, pressure_of(failure)]
-    except OSError as error:
-        problem = ["ContainerCannotRun", text_of(error), pressure_of(error)]
     except BaseException as error:
-        problem = ["ContainerCannotRun", f"{type(error).__name__}: {error}", ""]
+        problem = problem_of(error)
     try:
         os.write(report, json.dumps(problem).encode())
     finally:
         os._exit(NOT_BEGUN)
+
+
+def problem_of(error: BaseException) -> tuple[str, str, str]:
+    """Return the reason and message of a failed start, and the node's shortage that caused it or
+    ""."""
+    if isinstance(error, SetupFailed):
+        return error.reason, error.message, pressure_of(error)
+    if isinstance(error, OSError):
+        return "ContainerCannotRun", text_of(error), pressure_of(error)
+    return "ContainerCannotRun", f"{type(error).__name__}: {error}", ""
 
 
 def _record_start(journal: Journal, request: Request) -> None:
@@ -258,14 +272,14 @@ def _set_up(request: Request, streams: Streams) -> None:
     _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
     os.umask(0o022)
     if own_folder is None:
-        _enter(request["cwd"])
+        enter(request["cwd"])
     if allowed is not None:
         linux.give_up_capabilities(allowed)
     if request.get("no_new_privileges"):
         linux.gain_no_privileges()
 
 
-def _start_below(request: Request, streams: Streams) -> int:
+def start_below(request: Request, streams: Streams) -> int:
     """Start the command of an init in its own session; return its PID in the namespace."""
     if not request.get("tty"):
         return _find_and_start(_spawning(streams, setsigmask=()), request)
@@ -370,7 +384,7 @@ def _join_groups(files: Sequence[str]) -> None:
             os.close(fd)
 
 
-def _enter(folder: str) -> None:
+def enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except (OSError, ValueError) as error:
@@ -381,7 +395,7 @@ def _enter(folder: str) -> None:
 def _enter_own(folder: str, expected: os.stat_result) -> None:
     """Enter the Pod's own folder as root, and verify that the path still leads to it: a volume on
     the way may contain a link to a folder that its user may not enter."""
-    _enter(folder)
+    enter(folder)
     if not os.path.samestat(expected, os.stat(".")):
         why = f"{folder}: a volume is in the place of the Pod's own folder"
         raise SetupFailed("ContainerCannotRun", why)
