@@ -520,7 +520,7 @@ async def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path
         assert (await house.reasons()).count("SuccessfulCreate") == 1
 
 
-def test_cronjob_creates_no_job_whose_slot_it_cannot_record(tmp_path: Path) -> None:
+async def test_cronjob_creates_no_job_whose_slot_it_cannot_record(tmp_path: Path) -> None:
     """Regression: a CronJob was changed, which the controller had not seen yet when a slot was due.
 
     The status of the Job was refused. After a crash, and once the Job was deleted, the slot ran
@@ -530,21 +530,18 @@ def test_cronjob_creates_no_job_whose_slot_it_cannot_record(tmp_path: Path) -> N
     def late(service: Service) -> LateWatch:
         return LateWatch(service, CRONJOBS, 10)
 
-    async def main() -> None:
-        async with a_house(tmp_path, "cronjobs", staged=True, client_of=late) as house:
-            key = await a_cronjob(house, schedule="0 * * * *")
-            await asyncio.sleep(3599)
-            label = msgspec.json.encode({"metadata": {"labels": {"a": "b"}}})
-            await house.client.write(Patch(key, label))
-            await asyncio.sleep(5)
-            assert await house.names(JOBS) == []
-            await asyncio.sleep(30)
-            assert await house.names(JOBS) == [job(60)]
-            status = (await house.get(key))["status"]
-            assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
-            assert "FailedCreate" not in await house.reasons()
-
-    run_virtual(main())
+    async with a_house(tmp_path, "cronjobs", staged=True, client_of=late) as house:
+        key = await a_cronjob(house, schedule="0 * * * *")
+        await asyncio.sleep(3599)
+        label = msgspec.json.encode({"metadata": {"labels": {"a": "b"}}})
+        await house.client.write(Patch(key, label))
+        await asyncio.sleep(5)
+        assert await house.names(JOBS) == []
+        await asyncio.sleep(30)
+        assert await house.names(JOBS) == [job(60)]
+        status = (await house.get(key))["status"]
+        assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
+        assert "FailedCreate" not in await house.reasons()
 
 
 class RollsBack(LocalClient):

@@ -27,12 +27,9 @@ pytestmark = needs_pid_namespaces
 NAMESPACE = "readlink /proc/self/ns/pid"
 
 
-def on_a_node(path: Path, play: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with a_process_node(path, pid_namespace="on") as node:
-            await play(node)
-
-    asyncio.run(main())
+async def on_a_node(path: Path, play: Callable[[Node], Awaitable[None]]) -> None:
+    async with a_process_node(path, pid_namespace="on") as node:
+        await play(node)
 
 
 def inits() -> list[int]:
@@ -69,16 +66,16 @@ def by_python(code: str) -> str:
     return f'{sys.executable} -S -I -c "{code}"'
 
 
-def test_containers_that_follow_each_other_have_the_same_init(tmp_path: Path) -> None:
+async def test_containers_that_follow_each_other_have_the_same_init(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         namespaces = [(await output_of(node, NAMESPACE))[0] for _ in range(10)]
         assert len(set(namespaces)) == 1
         assert len(inits()) == 1
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_an_init_is_forked_only_for_containers_at_the_same_time(tmp_path: Path) -> None:
+async def test_an_init_is_forked_only_for_containers_at_the_same_time(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         free = asyncio.Semaphore(4)
 
@@ -89,7 +86,7 @@ def test_an_init_is_forked_only_for_containers_at_the_same_time(tmp_path: Path) 
         namespaces = await asyncio.gather(*(one() for _ in range(40)))
         assert len(set(namespaces)) <= 4
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ def test_an_init_is_forked_only_for_containers_at_the_same_time(tmp_path: Path) 
     ],
     ids=["process", "limit", "priority", "scheduler"],
 )
-def test_a_namespace_in_which_a_container_left_something_is_not_used_again(
+async def test_a_namespace_in_which_a_container_left_something_is_not_used_again(
     tmp_path: Path, script: str
 ) -> None:
     async def play(node: Node) -> None:
@@ -112,11 +109,11 @@ def test_a_namespace_in_which_a_container_left_something_is_not_used_again(
         await until_true(lambda: first not in inits())
         await output_of(node, "true")
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_a_mount_made_by_a_container_is_not_seen_by_the_next(tmp_path: Path) -> None:
+async def test_a_mount_made_by_a_container_is_not_seen_by_the_next(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         place = tmp_path / "place"
         place.mkdir()
@@ -125,10 +122,10 @@ def test_a_mount_made_by_a_container_is_not_seen_by_the_next(tmp_path: Path) -> 
         second, seen = await output_of(node, f"{NAMESPACE}; grep -c {place} /proc/self/mountinfo;:")
         assert (first, mounts, seen) == (second, "1", "0")
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_signal_for_init_does_not_reach_the_next_container(tmp_path: Path) -> None:
+async def test_a_signal_for_init_does_not_reach_the_next_container(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         # The shell that sends it has ended before init can forward it, or ignores it.
         script = f"{NAMESPACE}; trap '' TERM; for i in 1 2 3 4 5 6; do kill -TERM 1; done; exit 0"
@@ -137,10 +134,10 @@ def test_a_signal_for_init_does_not_reach_the_next_container(tmp_path: Path) -> 
             (second,) = await output_of(node, f"{NAMESPACE}; sleep 0.1")
             assert first == second
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_stopped_container_leaves_no_signal_for_the_next(tmp_path: Path) -> None:
+async def test_a_stopped_container_leaves_no_signal_for_the_next(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await node.create(a_pod("sleep", "60", name="stopped"))
         running = await node.until("stopped", lambda p: p["status"].get("phase") == "Running")
@@ -151,10 +148,10 @@ def test_a_stopped_container_leaves_no_signal_for_the_next(tmp_path: Path) -> No
         await output_of(node, "sleep 0.1")
         assert first not in inits()
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path) -> None:
+async def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         go = tmp_path / "go"
         await node.create(shell(f"until [ -e {go} ]; do sleep 0.02; done", name="first"))
@@ -170,7 +167,7 @@ def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path) -> No
         await output_of(node, "true")
         assert first not in inits()
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers as other users")
@@ -179,7 +176,7 @@ def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path) -> No
     [{"runAsUser": 1234}, {"allowPrivilegeEscalation": False}, {"capabilities": {"drop": ["ALL"]}}],
     ids=["user", "no new privileges", "capabilities"],
 )
-def test_a_container_with_fewer_rights_has_an_init_of_its_own(
+async def test_a_container_with_fewer_rights_has_an_init_of_its_own(
     tmp_path: Path, context: Document
 ) -> None:
     async def play(node: Node) -> None:
@@ -188,10 +185,10 @@ def test_a_container_with_fewer_rights_has_an_init_of_its_own(
         (third,) = await output_of(node, NAMESPACE)
         assert first == third != second
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_an_init_that_was_killed_while_unused_is_replaced(tmp_path: Path) -> None:
+async def test_an_init_that_was_killed_while_unused_is_replaced(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await output_of(node, "true")
         (first,) = inits()
@@ -199,32 +196,32 @@ def test_an_init_that_was_killed_while_unused_is_replaced(tmp_path: Path) -> Non
         await output_of(node, "true")
         assert first not in inits()
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_program_that_does_not_exist_is_reported_by_a_reused_init(tmp_path: Path) -> None:
+async def test_a_program_that_does_not_exist_is_reported_by_a_reused_init(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await output_of(node, "true")
         ended = the_container(await node.run(a_pod("/no/such/program")))["state"]["terminated"]
         assert ended["message"] == 'exec: "/no/such/program": no such file or directory'
         await output_of(node, "true")
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_a_request_too_large_for_an_init_is_started_as_well(tmp_path: Path) -> None:
+async def test_a_request_too_large_for_an_init_is_started_as_well(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         long = [{"name": "LONG", "value": "x" * 60_000}]
         assert await output_of(node, "echo ${#LONG}", env=long) == ["60000"]
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
-def test_unused_inits_end(tmp_path: Path) -> None:
+async def test_unused_inits_end(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await asyncio.gather(*(output_of(node, "true") for _ in range(3)))
         assert inits()
         await until_true(lambda: not inits())
         await output_of(node, "true")
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)

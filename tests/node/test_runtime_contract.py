@@ -283,28 +283,24 @@ def test_optional_methods_have_no_effect_without_cause(
     play(scene)
 
 
-def test_conditions_and_preparation_precede_the_start(subject: Subject, tmp_path: Path) -> None:
-    async def main() -> None:
-        runtime = subject.make(tmp_path)
-        runtime.report_to(NodeConditions(SystemClock().now, lambda event: None))
-        runtime.prepare()
-        trial = Trial(subject, runtime)
-        await trial.start()
-        try:
-            await trial.run("u")
-        finally:
-            await runtime.close(end_pods=True)
+async def test_conditions_and_preparation_precede_the_start(
+    subject: Subject, tmp_path: Path
+) -> None:
+    runtime = subject.make(tmp_path)
+    runtime.report_to(NodeConditions(SystemClock().now, lambda event: None))
+    runtime.prepare()
+    trial = Trial(subject, runtime)
+    await trial.start()
+    try:
+        await trial.run("u")
+    finally:
+        await runtime.close(end_pods=True)
 
-    asyncio.run(main())
 
-
-def test_close_with_end_pods_leaves_nothing_running(subject: Subject, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_trial(subject, tmp_path) as trial:
-            ref = trial.launch("u", seconds=LONG_SECONDS)
-            await trial.started(ref)
-        async with a_trial(subject, tmp_path) as trial:
-            assert all(type(event) in (Ended, Lost) for event in trial.recovered.attempts)
-            assert not trial.runtime.running(ref)
-
-    asyncio.run(main())
+async def test_close_with_end_pods_leaves_nothing_running(subject: Subject, tmp_path: Path) -> None:
+    async with a_trial(subject, tmp_path) as trial:
+        ref = trial.launch("u", seconds=LONG_SECONDS)
+        await trial.started(ref)
+    async with a_trial(subject, tmp_path) as trial:
+        assert all(type(event) in (Ended, Lost) for event in trial.recovered.attempts)
+        assert not trial.runtime.running(ref)

@@ -17,10 +17,11 @@ from onejob.diagnosis.jobs import explain_job
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.store.base import Stored
-from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Invalid
 from tests.store.support import a_store
 from tests.upgrade.support import a_plane
+
+pytestmark = pytest.mark.virtual_time
 
 PI = Key(JOBS, "default", "pi")
 NIGHTLY = Key(CRONJOBS, "default", "nightly")
@@ -53,27 +54,23 @@ def cronjob() -> Document:
     }
 
 
-def upgraded(
+async def upgraded(
     folder: Path, document: Document, test: Callable[[ControlPlane], Awaitable[None]]
 ) -> None:
     """Create an object, store it and its Pods with the refused value, and run `test` on a server
     that is started then."""
-
-    async def main() -> None:
-        plane = await a_plane(folder)
-        resource = JOBS if document["kind"] == "Job" else CRONJOBS
-        await plane.client.write(Create(resource, "default", msgspec.json.encode(document)))
+    plane = await a_plane(folder)
+    resource = JOBS if document["kind"] == "Job" else CRONJOBS
+    await plane.client.write(Create(resource, "default", msgspec.json.encode(document)))
+    await asyncio.sleep(5)
+    await plane.stop()
+    await _store_refused_values(folder)
+    plane = await a_plane(folder)
+    try:
         await asyncio.sleep(5)
+        await test(plane)
+    finally:
         await plane.stop()
-        await _store_refused_values(folder)
-        plane = await a_plane(folder)
-        try:
-            await asyncio.sleep(5)
-            await test(plane)
-        finally:
-            await plane.stop()
-
-    run_virtual(main())
 
 
 async def _store_refused_values(folder: Path) -> None:
@@ -102,7 +99,7 @@ async def the_job(plane: ControlPlane) -> Document:
     return found
 
 
-def test_running_pods_of_job_with_refused_template_complete_it(tmp_path: Path) -> None:
+async def test_running_pods_of_job_with_refused_template_complete_it(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         assert (await the_job(plane))["status"]["active"] == 1
         await asyncio.sleep(120)
@@ -110,10 +107,10 @@ def test_running_pods_of_job_with_refused_template_complete_it(tmp_path: Path) -
         assert [c["type"] for c in status["conditions"]][-1] == "Complete"
         assert status["succeeded"] == 1
 
-    upgraded(tmp_path, job(), test)
+    await upgraded(tmp_path, job(), test)
 
 
-def test_job_with_refused_template_can_be_updated(tmp_path: Path) -> None:
+async def test_job_with_refused_template_can_be_updated(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         await patch(plane, PI, {"parallelism": 3, "activeDeadlineSeconds": 1000})
         assert (await the_job(plane))["spec"]["parallelism"] == 3
@@ -125,10 +122,10 @@ def test_job_with_refused_template_can_be_updated(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match="parallelism"):
             await patch(plane, PI, {"parallelism": -1})
 
-    upgraded(tmp_path, job(suspend=True), test)
+    await upgraded(tmp_path, job(suspend=True), test)
 
 
-def test_cronjob_with_refused_template_can_be_updated(tmp_path: Path) -> None:
+async def test_cronjob_with_refused_template_can_be_updated(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         await patch(plane, NIGHTLY, {"suspend": True})
         context = {"seccompProfile": {"type": "Bar"}}
@@ -138,10 +135,10 @@ def test_cronjob_with_refused_template_can_be_updated(tmp_path: Path) -> None:
         context["seccompProfile"]["type"] = "Unconfined"
         await patch(plane, NIGHTLY, {"jobTemplate": template})
 
-    upgraded(tmp_path, cronjob(), test)
+    await upgraded(tmp_path, cronjob(), test)
 
 
-def test_cronjob_with_refused_template_explains_why_it_creates_no_job(tmp_path: Path) -> None:
+async def test_cronjob_with_refused_template_explains_why_it_creates_no_job(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         await asyncio.sleep(90)
         assert await documents(plane, JOBS) == []
@@ -157,10 +154,10 @@ def test_cronjob_with_refused_template_explains_why_it_creates_no_job(tmp_path: 
         assert f"spec.template.spec.{FIELD}: Unsupported value" in found.cause[0]
         assert found.next[0] == f"correct spec.jobTemplate.spec.template.spec.{FIELD}"
 
-    upgraded(tmp_path, cronjob(), test)
+    await upgraded(tmp_path, cronjob(), test)
 
 
-def test_pod_with_refused_spec_can_be_updated(tmp_path: Path) -> None:
+async def test_pod_with_refused_spec_can_be_updated(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         (pod,) = await documents(plane, PODS)
         key = Key(PODS, "default", pod["metadata"]["name"])
@@ -168,10 +165,10 @@ def test_pod_with_refused_spec_can_be_updated(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match="may not change"):
             await patch(plane, key, {"hostNetwork": True})
 
-    upgraded(tmp_path, job(), test)
+    await upgraded(tmp_path, job(), test)
 
 
-def test_job_with_refused_template_explains_why_it_creates_no_pods(tmp_path: Path) -> None:
+async def test_job_with_refused_template_explains_why_it_creates_no_pods(tmp_path: Path) -> None:
     async def test(plane: ControlPlane) -> None:
         await patch(plane, PI, {"suspend": False})
         await asyncio.sleep(30)
@@ -188,4 +185,4 @@ def test_job_with_refused_template_explains_why_it_creates_no_pods(tmp_path: Pat
             "template is immutable"
         )
 
-    upgraded(tmp_path, job(suspend=True), test)
+    await upgraded(tmp_path, job(suspend=True), test)

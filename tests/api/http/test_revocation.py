@@ -129,7 +129,7 @@ def test_session_is_closed_when_its_user_is_revoked(
     run(tmp_path, test, revoke)
 
 
-def test_stream_ends_when_its_path_is_no_longer_served() -> None:
+async def test_stream_ends_when_its_path_is_no_longer_served() -> None:
     """Other streams are still checked afterwards."""
     rounds = 0
 
@@ -140,15 +140,12 @@ def test_stream_ends_when_its_path_is_no_longer_served() -> None:
         nonlocal rounds
         rounds += 1
 
-    async def main() -> None:
-        requests = LongRunningRequests()
-        revoked, other = requests.open(absent), requests.open(served)
-        async with asyncio.timeout(60):
-            await revoked
-            while rounds < 3:  # noqa: ASYNC110 (it has no event)
-                await asyncio.sleep(0.01)
-        assert not other.done()
-        requests.close(revoked)
-        requests.close(other)
-
-    asyncio.run(main())
+    requests = LongRunningRequests()
+    revoked, other = requests.open(absent), requests.open(served)
+    async with asyncio.timeout(60):
+        await revoked
+        while rounds < 3:  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+    assert not other.done()
+    requests.close(revoked)
+    requests.close(other)
