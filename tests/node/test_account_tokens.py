@@ -18,7 +18,7 @@ from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.process.runtime_settings import ProcessSettings
-from onejob.node.runtime import NodeContext, Runtime
+from onejob.node.runtime import NodeContext, Runtime, RuntimeTraits
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import NodePod
@@ -147,6 +147,8 @@ async def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
 
 class CountsRefreshes:
     """Runtime that only refreshes volumes, and counts it."""
+
+    traits = RuntimeTraits()
 
     def __init__(self) -> None:
         self.at: list[float] = []
