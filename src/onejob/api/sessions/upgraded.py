@@ -7,15 +7,14 @@ and the end of the connection.
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from onejob.api.http.exchange import App
 from onejob.api.http.requests import Request
 from onejob.api.http.responses import Response
 from onejob.api.sessions.socket import Session
-
-App = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger(__name__)
 
