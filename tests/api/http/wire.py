@@ -22,7 +22,7 @@ from onejob.api.access.certificates import Certificates, ensure_certificates, se
 from onejob.api.http.app import Access, ApiApp, PodSources
 from onejob.api.http.server_pages import ServerPages
 from onejob.api.http.serving import ApiServer
-from onejob.clock import SystemClock
+from onejob.clock import Clock, SystemClock
 from onejob.metrics import Metrics
 
 TOKEN = "test-token"
@@ -165,6 +165,27 @@ async def closed(writer: asyncio.StreamWriter) -> None:
         return
 
 
+def make_app(service: Any, metrics: Metrics, login_clock: Clock, **extra: Any) -> ApiApp:
+    """Return the application of a service; `extra` replaces parts of it."""
+    default = AuthenticatorChain(
+        [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
+    )
+    access = Access(
+        extra.pop("authenticator", default), extra.pop("authorizer", AllowAuthenticated())
+    )
+    openapi, checks = extra.pop("openapi", NoOpenApi()), extra.pop("checks", None)
+    names = ("logs", "sessions", "ports", "usage")
+    return ApiApp(
+        service,
+        access=access,
+        pages=ServerPages("v1.37.0", openapi, metrics, checks=checks),
+        pods=PodSources(**{name: extra.pop(name) for name in names if name in extra}),
+        rng=Random(1),
+        metrics=metrics,
+        **extra,
+    )
+
+
 @asynccontextmanager
 async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[Wire]:
     """Run a server with this service on a free port, with TLS."""
@@ -173,27 +194,7 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
     most = extra.pop("max_connections", None)
     certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
     metrics = Metrics()
-    default = AuthenticatorChain(
-        [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
-    )
-    names = ("logs", "sessions", "ports", "usage")
-    sources = {name: extra.pop(name) for name in names if name in extra}
-    app = ApiApp(
-        service,
-        access=Access(
-            extra.pop("authenticator", default), extra.pop("authorizer", AllowAuthenticated())
-        ),
-        pages=ServerPages(
-            "v1.37.0",
-            extra.pop("openapi", NoOpenApi()),
-            metrics,
-            checks=extra.pop("checks", None),
-        ),
-        pods=PodSources(**sources),
-        rng=Random(1),
-        metrics=metrics,
-        **extra,
-    )
+    app = make_app(service, metrics, login_clock, **extra)
     tls = certificates.server_context(client_authority=certificates.authority)
     server = ApiServer(app, host="127.0.0.1", port=0, tls=tls, clock=clock, max_connections=most)
     await server.start()
