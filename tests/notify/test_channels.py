@@ -8,8 +8,9 @@ import json
 import socket
 import ssl
 import stat
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,31 @@ def test_a_mail_server_that_is_silent_or_without_tls(tmp_path: Path) -> None:
             send(a_mail_target(tmp_path, port, timeoutSeconds=0.2))
     with a_mail_server() as (_, port), pytest.raises(NotDelivered, match="STARTTLS"):
         send(a_mail_target(tmp_path, port, tls="starttls"))
+
+
+def test_mail_time_limit_includes_all_replies(tmp_path: Path) -> None:
+    """A server that sends a line now and then answers every read in time."""
+    lines, limit = 0, 200
+    stop = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        nonlocal lines
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            while lines < limit and not stop.wait(0.05):
+                connection.sendall(b"220-wait\r\n")
+                lines += 1
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        try:
+            with pytest.raises(NotDelivered):
+                send(a_mail_target(tmp_path, listening.getsockname()[1], timeoutSeconds=0.2))
+            assert lines < limit
+        finally:
+            stop.set()
+            thread.join()
 
 
 def test_no_text_of_a_message_becomes_a_header() -> None:

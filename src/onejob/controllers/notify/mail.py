@@ -36,7 +36,14 @@ class MailChannel:
             start_daemon(work, "notify-mail")
         except OSError as error:
             raise NotDelivered(f"{error.strerror}") from error
-        if problem := await done:
+        seconds = self._email.timeout_seconds
+        try:
+            # smtplib limits each read; a server may send a line now and then for ever.
+            async with asyncio.timeout(seconds):
+                problem = await done
+        except TimeoutError:
+            raise NotDelivered(f"the mail server took longer than {seconds:g} s") from None
+        if problem:
             raise NotDelivered(problem)
 
     async def close(self) -> None:
