@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from onejob.api.schema.protobuf_encoding import encode_object
-from onejob.api.schema.protobuf_fields import MAGIC
+from onejob.api.schema.protobuf_table import MAGIC
 from onejob.api.sessions.spdy import SpdyWriter
 from tests.api.recorded_definitions import recorded
 from tests.fuzz.state_machine import PLACES

@@ -12,7 +12,7 @@ import atheris  # type: ignore[import-untyped]
 with atheris.instrument_imports(include=["onejob"]):
     from onejob.api.decoding.protobuf import decode_protobuf
     from onejob.api.schema.protobuf_encoding import encode_object
-    from onejob.api.schema.protobuf_fields import MAGIC
+    from onejob.api.schema.protobuf_table import MAGIC
     from onejob.api.sessions.channels import Channels
     from onejob.api.sessions.socket import AbandonedSocket
     from onejob.api.sessions.spdy import SpdyError, SpdyReader

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from onejob.api.decoding.bodies import MAX_DEPTH, MAX_VALUES, decode_json, is_too_deep
-from onejob.api.schema.protobuf_fields import (
+from onejob.api.schema.protobuf_table import (
     MAGIC,
     Field,
     alternative_numbers,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.schema.protobuf_fields import (
+from onejob.api.schema.protobuf_table import (
     MAGIC,
     alternative_numbers,
     field_table,
