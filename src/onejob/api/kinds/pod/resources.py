@@ -1,4 +1,4 @@
-"""Validation of requests and limits of containers and of whole Pods."""
+"""Requests and limits of containers and of whole Pods: validation and Quality of Service class."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -115,3 +115,31 @@ def _may_be_overcommitted(name: str) -> bool:
 
 def _is_huge_page(name: str) -> bool:
     return name.startswith("hugepages-")
+
+
+_COUNTED: Final = ("cpu", "memory")
+
+
+def quality_of_service(spec: Mapping[str, Any]) -> str:
+    anything = False
+    guaranteed = True
+    for field in ("containers", "initContainers"):
+        for container in spec.get(field, ()):
+            resources = container.get("resources")
+            if not resources:
+                guaranteed = False
+                continue
+            requests = _amounts(resources.get("requests", {}))
+            limits = _amounts(resources.get("limits", {}))
+            anything = anything or bool(requests or limits)
+            guaranteed = guaranteed and len(limits) == len(_COUNTED) and requests == limits
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    amounts = {
+        name: parse_quantity(resources[name]).nanos for name in _COUNTED if name in resources
+    }
+    return {name: amount for name, amount in amounts.items() if amount > 0}

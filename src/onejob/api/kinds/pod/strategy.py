@@ -16,7 +16,7 @@ from onejob.api.kinds.job.warnings import pod_name_warnings, pod_spec_warnings
 from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
-from onejob.api.kinds.pod.quality import quality_of_service
+from onejob.api.kinds.pod.resources import quality_of_service
 from onejob.api.kinds.pod.status_validation import validate_pod_status_change
 from onejob.api.kinds.pod.template import (
     validate_hostname,
