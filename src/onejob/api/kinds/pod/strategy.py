@@ -17,13 +17,12 @@ from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.kinds.pod.resources import quality_of_service
-from onejob.api.kinds.pod.status_validation import validate_pod_status_change
 from onejob.api.kinds.pod.template import (
     validate_hostname,
     validate_pod_spec,
     validate_pod_ttl,
 )
-from onejob.api.kinds.pod.update import validate_pod_change
+from onejob.api.kinds.pod.update import validate_pod_change, validate_pod_status_change
 from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document
