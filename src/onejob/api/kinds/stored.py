@@ -4,6 +4,7 @@ Their objects are defaulted, validated in the essentials, stored and watched. Cr
 that would have an effect in a cluster returns a warning.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from onejob.api.kinds.base import (
     keep_section,
     keep_status,
 )
-from onejob.api.kinds.stored_printing import TABLES
+from onejob.api.kinds.printing import AGE, NAME, age, column, name_of
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
@@ -86,7 +87,7 @@ class StoredStrategy(BaseStrategy):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind)
         self._is_counted = kind.resource in _COUNTED
-        self._table = TABLES.get(kind.resource)
+        self._table = _TABLES.get(kind.resource)
 
     @cached_property
     def _rules(self) -> "Rules":
@@ -137,3 +138,43 @@ class StoredStrategy(BaseStrategy):
 
 def _content(doc: Document) -> dict[str, object]:
     return {field: value for field, value in doc.items() if field not in _NOT_CONTENT}
+
+
+_Cells = Callable[[Document, datetime], list[Any]]
+
+
+def _budget(doc: Document, now: datetime) -> list[Any]:
+    spec, status = doc.get("spec") or {}, doc.get("status") or {}
+    shares = [str(spec.get(field, "N/A")) for field in ("minAvailable", "maxUnavailable")]
+    return [name_of(doc), *shares, status.get("disruptionsAllowed", 0), age(doc, now)]
+
+
+def _priority_class(doc: Document, now: datetime) -> list[Any]:
+    is_default = doc.get("globalDefault", False)
+    policy = doc.get("preemptionPolicy", "")
+    return [name_of(doc), doc.get("value", 0), is_default, age(doc, now), policy]
+
+
+#: Tables of the kinds that affect something here; others show only name and age.
+_TABLES: Final[dict[str, tuple[list[dict[str, Any]], _Cells]]] = {
+    "poddisruptionbudgets.policy": (
+        [
+            NAME,
+            column("Min Available", "How many Pods must be available."),
+            column("Max Unavailable", "How many Pods may be unavailable."),
+            column("Allowed Disruptions", "How many Pods may be evicted now.", type="integer"),
+            AGE,
+        ],
+        _budget,
+    ),
+    "priorityclasses.scheduling.k8s.io": (
+        [
+            NAME,
+            column("Value", "The priority of its Pods.", type="integer"),
+            column("Global-Default", "Whether Pods without a class get it.", type="boolean"),
+            AGE,
+            column("PreemptionPolicy", "Whether its Pods preempt others."),
+        ],
+        _priority_class,
+    ),
+}
