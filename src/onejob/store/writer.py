@@ -75,6 +75,20 @@ class Writer:
             CommitFailed: if nothing was written.
             StoreFailed: if it is unknown whether anything was written.
         """
+        try:
+            values = self._values(changes)
+        except MemoryError as error:
+            raise CommitFailed("not written: out of memory") from error
+        self._run(_insertion(_padded(len(changes))), values)
+        self._lock.committed(changes[-1].revision)
+        written = size + 4 * PAGE_BYTES
+        self._since_checkpoint += written
+        self._written_since_check += written
+        if self._written_since_check >= self._check_after:
+            self._read_free_space()
+
+    def _values(self, changes: Sequence[Change]) -> list[_Value]:
+        """Return the parameters of the statement that inserts `changes`."""
         values: list[_Value] = []
         for change in changes:
             value = change.value
@@ -88,15 +102,8 @@ class Writer:
                 value,
                 checksum(change.revision, change.key.resource, value),
             )
-        rows = 1 << (len(changes) - 1).bit_length()
-        values += repeat(None, (rows - len(changes)) * _COLUMNS)
-        self._run(_insertion(rows), values)
-        self._lock.committed(changes[-1].revision)
-        written = size + 4 * PAGE_BYTES
-        self._since_checkpoint += written
-        self._written_since_check += written
-        if self._written_since_check >= self._check_after:
-            self._read_free_space()
+        values += repeat(None, (_padded(len(changes)) - len(changes)) * _COLUMNS)
+        return values
 
     def _read_free_space(self) -> None:
         self._written_since_check = 0
@@ -181,6 +188,7 @@ class Writer:
         self._lock.wrote()
 
     def _run(self, statement: str, values: Sequence[_Value] = ()) -> None:
+        changes = self._connection.total_changes()
         try:
             self._connection.execute(statement, values).fetchall()
         except apsw.FullError as error:
@@ -193,6 +201,11 @@ class Writer:
             self._run_once(statement, values)
         except _NOT_WRITTEN as error:
             raise CommitFailed(f"not written: {error}") from error
+        except MemoryError as error:
+            # Of Python, before the statement has run or after it is committed; lack of memory in
+            # SQLite is NoMemError.
+            if self._connection.total_changes() == changes:
+                raise CommitFailed("not written: out of memory") from error
         except apsw.Error as error:
             raise StoreFailed(f"unknown whether written: {error}") from error
 
@@ -203,6 +216,11 @@ class Writer:
             raise CommitFailed(f"not written: {error}") from error
         except apsw.Error as error:
             raise StoreFailed(f"unknown whether written: {error}") from error
+
+
+def _padded(rows: int) -> int:
+    """Return the next power of two."""
+    return 1 << (rows - 1).bit_length()
 
 
 _insertions: dict[int, str] = {}
