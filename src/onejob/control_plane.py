@@ -55,6 +55,7 @@ from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
+from onejob.memory_reserve import memory_reserve
 from onejob.metrics import Metrics, Plugin, QueueName
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
@@ -552,10 +553,14 @@ class ControlPlane:
         """Fail the control plane if a callback raised.
 
         The callback has left its work unfinished: restarting from the state on disk is better than
-        hanging. Connection errors are not callbacks.
+        hanging. Connection errors are not callbacks, and a connection that ends for want of memory
+        leaves no work unfinished.
         """
+        out_of_memory = isinstance(context.get("exception"), MemoryError)
+        if out_of_memory:
+            memory_reserve.spend()
         loop.default_exception_handler(context)
-        if "handle" in context:
+        if "handle" in context and not (out_of_memory and _is_of_transport(context["handle"])):
             self._fail(f"{context['handle']}: {context.get('exception')!r}")
 
     def _fail(self, why: str) -> None:
@@ -581,6 +586,11 @@ class ControlPlane:
         if self._kept_logs is not None:
             await self._kept_logs.close()
         await self.store.close()
+
+
+def _is_of_transport(handle: object) -> bool:
+    """Return whether a callback is one of uvloop's own for a connection."""
+    return repr(handle).startswith(("<Handle UVTransport", "<Handle TCPTransport", "<Handle SSL"))
 
 
 def _cipher(settings: Settings) -> "Cipher | None":

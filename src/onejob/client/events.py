@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from onejob.client.base import Client, Create, Op, Patch
 from onejob.clock import Clock
 from onejob.objects.meta import EVENTS, Key, Meta
-from onejob.wire.errors import ApiError, InsufficientStorage, NotFound
+from onejob.wire.errors import CALL_FAILURES, ApiError, InsufficientStorage, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ class EventRecorder:
             self._put_back(due)
             log.warning("%d events wait for room on the disk: %s", len(due), error)
             return {}
-        except (ApiError, OSError) as error:
+        except CALL_FAILURES as error:
             log.warning("%d events are lost: %s", len(due), error)
             return {}
         expired: dict[_Identity, _Due] = {}

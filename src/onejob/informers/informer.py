@@ -5,7 +5,7 @@ The list-watch state machine is in `watcher`; this module performs its steps.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -25,7 +25,7 @@ from onejob.informers.watcher import (
     step,
 )
 from onejob.objects.meta import Key
-from onejob.wire.errors import ApiError, Expired
+from onejob.wire.errors import ApiError, Expired, memory_errors_as_refusals
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,14 @@ class Informer(Generic[V]):
         return self._put_all(documents, self._read, present), pages[-1].revision
 
     async def _page(self, token: str) -> Listing:
-        return await self._client.list(self._what, limit=self._page_size, token=token)
+        with memory_errors_as_refusals():
+            return await self._client.list(self._what, limit=self._page_size, token=token)
+
+    async def _batches(self, revision: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        with memory_errors_as_refusals():
+            async with aclosing(self._client.watch(self._what, after=revision)) as batches:
+                async for batch in batches:
+                    yield batch
 
     def _put_all(
         self, documents: Sequence[bytes], read: Callable[[bytes], V], present: dict[Key, V]
@@ -238,9 +245,8 @@ class Informer(Generic[V]):
         watching: State = state
         loop = asyncio.get_running_loop()
         begun, fruitless = loop.time(), True
-        batches = self._client.watch(self._what, after=state.revision)
         try:
-            async with aclosing(batches) as events:
+            async with aclosing(self._batches(state.revision)) as events:
                 async for batch in events:
                     for first in range(0, len(batch), _EVENTS_PER_TURN):
                         if first:

@@ -22,8 +22,9 @@ Clients branch on `reason`; people read `message`. `details.kind` is the plural 
 409 and the Kind in 422, as upstream has it.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from onejob.wire.field_errors import FieldError, shortened
 
@@ -161,6 +162,16 @@ class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
 
+#: Hint for clients whose request could not be processed for want of memory.
+_OUT_OF_MEMORY_SECONDS: Final = 5
+
+
+class ServiceUnavailable(ApiError):
+    """The server lacks a resource for now. Nothing was written; the request may be retried."""
+
+    code, reason = 503, "ServiceUnavailable"
+
+
 class InsufficientStorage(ApiError):
     """The store's disk is full. Nothing was written; the request may be retried later."""
 
@@ -169,6 +180,26 @@ class InsufficientStorage(ApiError):
 
 class Timeout(ApiError):
     code, reason = 504, "Timeout"
+
+
+#: Failures of an API call that may pass: refusals, connection errors, and a lack of memory here.
+CALL_FAILURES: Final = (ApiError, OSError, MemoryError)
+
+
+def out_of_memory() -> ServiceUnavailable:
+    return ServiceUnavailable(
+        "out of memory for this request, please try again later",
+        retry_after_seconds=_OUT_OF_MEMORY_SECONDS,
+    )
+
+
+@contextmanager
+def memory_errors_as_refusals() -> Iterator[None]:
+    """Raise ServiceUnavailable for a MemoryError, so that callers retry as after any refusal."""
+    try:
+        yield
+    except MemoryError as error:
+        raise out_of_memory() from error
 
 
 def more_causes(count: int) -> str:
@@ -216,7 +247,7 @@ _BY_REASON: dict[str, type[ApiError]] = {
     for cls in (
         BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable,
         AlreadyExists, Conflict, Expired, RequestTooLarge, UnsupportedMediaType,
-        TooManyRequests, InternalError, InsufficientStorage, Timeout,
+        TooManyRequests, InternalError, ServiceUnavailable, InsufficientStorage, Timeout,
     )
 }  # fmt: skip
 

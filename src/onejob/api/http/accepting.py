@@ -15,6 +15,8 @@ import termios
 from collections.abc import Callable
 from typing import Final, cast
 
+from onejob.memory_reserve import memory_reserve
+
 log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS: Final = 10.0
@@ -113,6 +115,7 @@ class Acceptor:
 
     def _try_again(self) -> None:
         self._retry = None
+        memory_reserve.restore()
         self.start()
 
     def _accept_some(self) -> None:
@@ -161,6 +164,13 @@ class Acceptor:
             # No TLS, too slow, or an unusable certificate: no connection was established.
             connection.close()
             self.closed()
+        except MemoryError:
+            memory_reserve.spend()
+            self._warn("connections cannot be accepted: %s", "out of memory")
+            connection.close()
+            self.closed()
+            self._pause()
+            self._try_again_later()
         except asyncio.CancelledError:
             connection.close()
             self.closed()

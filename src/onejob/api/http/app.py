@@ -41,9 +41,10 @@ from onejob.api.sessions.port_forwarding import PortSource
 from onejob.api.sessions.upgrades import Upgrades
 from onejob.api.unreadable import storage_read_error
 from onejob.api.usage import UsageSource
+from onejob.memory_reserve import memory_reserve
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
-from onejob.wire.errors import ApiError, InternalError
+from onejob.wire.errors import ApiError, InternalError, out_of_memory
 
 if TYPE_CHECKING:
     import asyncio
@@ -164,6 +165,10 @@ class ApiApp:
             return error_response(storage_read_error(error, self._kinds))
         except ClientGone:
             raise
+        except MemoryError:
+            memory_reserve.spend()
+            self._observation.out_of_memory(progress)
+            return error_response(out_of_memory())
         except Exception:
             self._observation.failed(progress)
             request_id = progress.request_id.decode()

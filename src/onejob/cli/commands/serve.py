@@ -273,6 +273,7 @@ async def _serve(
     from onejob.api.access.tls_files import BadTlsFile
     from onejob.api.audit.log_file import CannotAudit
     from onejob.api.http.serving import CannotListen
+    from onejob.memory_reserve import memory_reserve
     from onejob.node.runtime import RuntimeUnavailable
     from onejob.server import HttpsServer
     from onejob.store.base import CannotOpen
@@ -280,6 +281,7 @@ async def _serve(
 
     _end_at_once_on_sigterm()
     own_process.raise_descriptor_limit()
+    memory_reserve.hold()
     own_process.disable_gc_for_startup()
     try:
         server = await HttpsServer.start(

@@ -23,7 +23,7 @@ from onejob.node.agent.capacity import write_amounts
 from onejob.node.conditions import ConditionEvent, NodeConditions
 from onejob.objects.meta import NODES, Key, Meta, View
 from onejob.planning.pod.placement import Amounts, NodeView, Taint
-from onejob.wire.errors import AlreadyExists, ApiError, InsufficientStorage, NotFound
+from onejob.wire.errors import CALL_FAILURES, AlreadyExists, InsufficientStorage, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class NodeObject:
                     await self._write_status()
             except NotFound:
                 await self._register_again()
-            except (ApiError, OSError) as error:
+            except CALL_FAILURES as error:
                 log.warning("heartbeat: %s", error)
 
     def beat_soon(self) -> None:
@@ -190,7 +190,7 @@ class NodeObject:
                     await self._write_status()
                 else:
                     await self.register()
-            except (ApiError, OSError) as error:
+            except CALL_FAILURES as error:
                 self._registered = self._registered and not isinstance(error, NotFound)
                 log.warning("the node's conditions are not written yet: %s", error)
                 self._status_due.set()
@@ -199,7 +199,7 @@ class NodeObject:
     async def _register_again(self) -> None:
         try:
             await self.register()
-        except (ApiError, OSError) as error:
+        except CALL_FAILURES as error:
             log.warning("the node cannot be registered: %s", error)
 
     async def _renew_lease(self) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from onejob.client.base import Bind, Client, Delete, Patch, Result
 from onejob.objects.meta import Meta
-from onejob.wire.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
+from onejob.wire.errors import CALL_FAILURES, ApiError, Forbidden, TooManyRequests, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Writer:
     async def _try(self, ops: Sequence[Change]) -> Sequence[Result] | None:
         try:
             return await self._client.write_many(ops)
-        except (ApiError, OSError) as error:
+        except CALL_FAILURES as error:
             log.warning("the API does not answer, trying again: %s", error)
             return None
 

@@ -72,6 +72,10 @@ class Observation:
             extra={"request": request_id},
         )
 
+    def out_of_memory(self, progress: Progress) -> None:
+        """Log a request that failed for want of memory; its traceback would not help."""
+        log.warning("%s %s: out of memory", progress.request.method, progress.request.raw_path)
+
     def ended(self, progress: Progress) -> None:
         """Observe the end of a response, or of a request that gets none."""
         if progress.endless:
