@@ -26,7 +26,7 @@ def serve(command: int, status: int) -> NoReturn:
 
     Without a command (0), keep the namespace of a Pod alive until killed.
     """
-    status = _keep_only(status)
+    close_others(*([status] if status >= 0 else ()))
     ended = until_ended(command)
     assert ended is not None
     # If the supervisor was killed, there is no reader left.
@@ -90,18 +90,13 @@ def _reap() -> tuple[int, int]:
         return 0, 0
 
 
-def _keep_only(fd: int) -> int:
-    """Close all descriptors of the supervisor and of other containers."""
-    if fd < 0:
-        keep_descriptors(3)
-        return fd
-    os.dup2(fd, 3, inheritable=False)
-    keep_descriptors(4)
-    return 3
-
-
-def keep_descriptors(count: int) -> None:
-    """Close all but the first descriptors, and replace stdout and stderr."""
+def close_others(*kept: int) -> None:
+    """Close all other descriptors of the supervisor and of other containers, and replace stdout and
+    stderr."""
     os.dup2(0, 1)
     os.dup2(0, 2)
-    linux.close_from(count)
+    first = 3
+    for fd in sorted(kept):
+        linux.close_from(first, fd - 1)
+        first = fd + 1
+    linux.close_from(first)

@@ -67,11 +67,13 @@ def call_process(name: bytes, arguments: tuple[int, int]) -> None:
     ctypes.memmove(start, name.ljust(end - start, b"\0")[: end - start], end - start)
 
 
-def close_from(first: int) -> None:
-    """Close this and every higher descriptor."""
-    if _libc.syscall(_SYS_CLOSE_RANGE, first, ctypes.c_uint(0xFFFFFFFF), 0) != 0:
+def close_from(first: int, last: int = 0xFFFFFFFF) -> None:
+    """Close these and all descriptors between them."""
+    if first > last:
+        return
+    if _libc.syscall(_SYS_CLOSE_RANGE, first, ctypes.c_uint(last), 0) != 0:
         for name in os.listdir("/proc/self/fd"):
-            if int(name) >= first:
+            if first <= int(name) <= last:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
 

@@ -245,10 +245,8 @@ def _become(requests: socket.socket, reports: int, arguments: tuple[int, int]) -
     linux.call_process(init.NAME, arguments)
     init.hide()
     os.umask(0o022)
-    os.dup2(requests.detach(), 3, inheritable=False)
-    os.dup2(reports, 4, inheritable=False)
-    init.keep_descriptors(5)
-    _serve(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, 3), 4)
+    init.close_others(requests.fileno(), reports)
+    _serve(requests, reports)
 
 
 def _serve(requests: socket.socket, reports: int) -> NoReturn:
