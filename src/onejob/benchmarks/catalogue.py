@@ -87,11 +87,9 @@ def _real_processes(parallelism: int) -> Beside:
     return Beside("onejob, real /bin/true", Probe("processes:one_job", size, quick))
 
 
-def _spawning(
-    by: Literal["xargs", "gnu_parallel", "hyperqueue", "a_spawn_loop", "onejob"],
-) -> Probe:
+def _spawning(function: str) -> Probe:
     return Probe(
-        f"processes:by_{by}",
+        function,
         {"processes": 2_000, "at_once": 8},
         {"processes": 40, "at_once": 8},
     )
@@ -248,13 +246,17 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "processes",
         "How long do 2,000 real /bin/true take, 8 at once?",
-        _spawning("onejob"),
+        _spawning("processes:by_onejob"),
         {"seconds": _at_most(2, "xargs")},
         (
-            Beside("xargs", _spawning("xargs")),
-            Beside("GNU parallel", _spawning("gnu_parallel")),
-            Beside("HyperQueue", _spawning("hyperqueue")),
-            Beside("limit: spawn loop", _spawning("a_spawn_loop")),
+            Beside("onejob serve", _spawning("served_processes:by_server")),
+            Beside(
+                "onejob serve, unprivileged", _spawning("served_processes:by_unprivileged_server")
+            ),
+            Beside("xargs", _spawning("processes:by_xargs")),
+            Beside("GNU parallel", _spawning("processes:by_gnu_parallel")),
+            Beside("HyperQueue", _spawning("processes:by_hyperqueue")),
+            Beside("limit: spawn loop", _spawning("processes:by_a_spawn_loop")),
         ),
         node="process",
     ),

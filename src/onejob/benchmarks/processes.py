@@ -106,7 +106,10 @@ def _by_program(name: str, arguments: Sequence[str], processes: int) -> Measurem
     if found is None:
         return Measurement(skipped="not installed")
     lines = "".join(f"{number}\n" for number in range(processes))
-    return _rate(processes, _timed([found, *arguments], lines))
+    cpu = cpu_seconds(children=True)
+    figures = _rate(processes, _timed([found, *arguments], lines)).figures
+    cost = Cost(processes, cpu_seconds(children=True) - cpu, peak_rss_mb())
+    return Measurement(figures, cost)
 
 
 def _timed(command: Sequence[str], lines: str = "") -> float:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,15 +149,19 @@ class Server:
 
 
 @asynccontextmanager
-async def a_server(runtime: str = "process", folder: Path | None = None) -> AsyncIterator[Server]:
+async def a_server(
+    runtime: str = "process", folder: Path | None = None, before: Sequence[str] = ()
+) -> AsyncIterator[Server]:
     """Run `onejob serve` in its own process, ready for requests.
 
     Without a folder the state is temporary. No server may have used a given folder before: the
-    creation of its kubeconfig signals readiness.
+    creation of its kubeconfig signals readiness. `before` is a command prefix, which executes the
+    server in place of itself.
     """
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         place = folder or Path(scratch)
-        command = [*onejob_command(), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(place)]
+        listen = ["--listen", "127.0.0.1:0", "--data-dir", str(place)]
+        command = [*before, *onejob_command(), "serve", *listen]
         kubeconfig = place / "kubeconfig"
         async with _running([*command, "--runtime", record_node(runtime)], kubeconfig) as pid:
             yield Server(pid, address_of(kubeconfig))
