@@ -22,7 +22,10 @@ from tests.node.support import (
     until_true,
 )
 
-pytestmark = needs_pid_namespaces
+pytestmark = [
+    needs_pid_namespaces,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only inits of root are reused"),
+]
 
 NAMESPACE = "readlink /proc/self/ns/pid"
 
@@ -60,6 +63,11 @@ async def output_of(node: Node, script: str, **fields: object) -> list[str]:
     ended = the_container(await node.run(pod))["state"]["terminated"]
     assert ended["exitCode"] == 0, ended
     return (await node.output(name)).splitlines()
+
+
+async def execute(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
 
 
 def by_python(code: str) -> str:
@@ -112,7 +120,6 @@ async def test_a_namespace_in_which_a_container_left_something_is_not_used_again
     await on_a_node(tmp_path, play)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 async def test_a_mount_made_by_a_container_is_not_seen_by_the_next(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         place = tmp_path / "place"
@@ -121,6 +128,22 @@ async def test_a_mount_made_by_a_container_is_not_seen_by_the_next(tmp_path: Pat
         first, mounts = await output_of(node, f"{NAMESPACE}; {mount}")
         second, seen = await output_of(node, f"{NAMESPACE}; grep -c {place} /proc/self/mountinfo;:")
         assert (first, mounts, seen) == (second, "1", "0")
+
+    await on_a_node(tmp_path, play)
+
+
+async def test_a_mount_made_on_the_host_is_seen_by_the_next_container(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        place = tmp_path / "place"
+        place.mkdir()
+        (first,) = await output_of(node, NAMESPACE)
+        # Private, so that it reaches no namespace by propagation.
+        await execute("mount", "--make-private", "-t", "tmpfs", "onejob-test", str(place))
+        try:
+            look = f"{NAMESPACE}; grep -c {place} /proc/self/mountinfo"
+            assert await output_of(node, look) == [first, "1"]
+        finally:
+            await execute("umount", str(place))
 
     await on_a_node(tmp_path, play)
 
@@ -170,7 +193,6 @@ async def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path)
     await on_a_node(tmp_path, play)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run containers as other users")
 @pytest.mark.parametrize(
     "context",
     [{"runAsUser": 1234}, {"allowPrivilegeEscalation": False}, {"capabilities": {"drop": ["ALL"]}}],

@@ -314,14 +314,16 @@ class Supervisor:
         for request in requests:
             self._spawn_or_refuse(request)
             left -= 1
-            self._inits.listen()
+            heard = self._inits.listen()
             if self._news.may_be_enough(left + len(self._running)):
-                self._report_some(left)
+                if self._was_woken():
+                    self._reap_and_report(left)
+                elif heard:
+                    self._news.flush_partial(left + len(self._running))
 
-    def _report_some(self, about_to_start: int) -> None:
+    def _reap_and_report(self, about_to_start: int) -> None:
         try:
-            if self._was_woken():
-                self._reap()
+            self._reap()
             self._news.flush_partial(about_to_start + len(self._running))
         except Exception:
             # Starts that follow must not suffer from a bug in reporting.
@@ -577,9 +579,9 @@ class Supervisor:
             if pid == 0:
                 break
             if pid in self._inits:
+                self._inits.reaped(pid)
                 # Reports that it wrote before it ended.
                 self._inits.listen()
-                self._inits.reaped(pid)
             child = self._children.pop(pid, None)
             if child is None:
                 self._pod_namespaces.reaped(pid)

@@ -2,13 +2,13 @@
 
 A namespace needs an init of its own, and forking the interpreter takes longer than a short
 container runs. An init therefore stays for the next container if the last one left nothing in the
-namespace: no process, no pending signal, and none of the attributes of init that its children
-inherit changed. Otherwise it ends, and with it the namespace. Each container has a new mount
-namespace in any case.
+namespace: no process, no pending signal, and no changed attribute of init that its children
+inherit. Otherwise it ends, and with it the namespace. Each container has a new mount namespace in
+any case.
 
-Only containers that need no irreversible setup of their first process share an init (`fits`):
-init would have to give up its user, privileges or limits for good. All of them can do the same on
-the host, so that an init which one has tampered with gives it nothing.
+Only containers that need no irreversible setup of their first process share an init (`encoded`):
+init would have to give up its user, privileges or limits for good. These containers have all rights
+of the supervisor, so they gain nothing by tampering with their init.
 """
 
 import contextlib
@@ -133,13 +133,15 @@ class InitPool:
         return made
 
     def give_back(self, used: ReusableInit) -> None:
-        """Keep an init whose container left nothing."""
-        self._idle.append(used)
-        self._trim_later()
+        """Keep an init whose container left nothing, unless it has ended."""
+        if self._inits.get(used.pid) is used:
+            self._idle.append(used)
+            self._trim_later()
 
     def end(self, used: ReusableInit) -> None:
-        """End an init and all processes of its namespace."""
-        with contextlib.suppress(ProcessLookupError):
+        """End an init, if it has not ended, and all processes of its namespace."""
+        # Until it is reaped, no other process has its PID.
+        if self._inits.get(used.pid) is used:
             os.kill(used.pid, signal.SIGKILL)
 
     def reaped(self, pid: int) -> None:
@@ -302,9 +304,9 @@ class _Prepared:
 
     def __init__(self) -> None:
         pid_namespaces.spread_pids(linux.own_pid())
-        # Owned by our user namespace, so that it can be entered again.
-        mounting.private_namespace()
+        # The supervisor's: each container finds the mounts of the host at its start.
         self._mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        self._root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._files: list[int] = []
         for name in _INHERITED_FILES:
             with contextlib.suppress(FileNotFoundError):
@@ -314,12 +316,17 @@ class _Prepared:
     def is_clean(self) -> bool:
         """Leave the mount namespace of the last container; return whether it left nothing in the
         PID namespace."""
-        with contextlib.suppress(OSError):
+        try:
+            # Only root can return: for other users, it belongs to the host's user namespace.
             linux.setns(self._mounts, linux.CLONE_NEWNS)
-            if self._read_inherited() == self._inherited and _is_alone():
-                init.drop_signals()
-                return True
-        return False
+            os.fchdir(self._root)
+            os.chroot(".")
+            left_nothing = self._read_inherited() == self._inherited and _is_alone()
+        except OSError:
+            return False
+        if left_nothing:
+            init.drop_signals()
+        return left_nothing
 
     def _read_inherited(self) -> list[object]:
         values: list[object] = [os.pread(fd, 8192, 0) for fd in self._files]
