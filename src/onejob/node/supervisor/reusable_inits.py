@@ -32,6 +32,9 @@ _TRIM_SECONDS = 5.0
 _REQUEST_BYTES = 32 * 1024
 #: Seconds for which init delays the report of a start: most short containers are reported once.
 _BRIEF_SECONDS = 0.005
+#: Size of the attempt's number in front of a request; stdin and output are sent with it.
+_NUMBER_BYTES = 8
+_DESCRIPTORS = struct.Struct("ii")
 #: Parts of a request that init needs.
 _PARTS = ("argv", "env", "cwd", "program", "mounts", "root")
 
@@ -199,7 +202,7 @@ class _Socket:
         self._sock = sock
 
     def send(self, number: int, request: bytes, streams: Streams) -> None:
-        parts = [number.to_bytes(8, "little"), request]
+        parts = [number.to_bytes(_NUMBER_BYTES, "little"), request]
         socket.send_fds(self._sock, parts, [streams.stdin, streams.output])
 
     def close(self) -> None:
@@ -256,14 +259,20 @@ def _serve(requests: socket.socket, reports: int) -> NoReturn:
     gone."""
     prepared: _Prepared | None = None
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES + 8, 2)
+        # Not `recv_fds`, which ignores the flag: programs would inherit the descriptors.
+        data, ancillary, _, _ = requests.recvmsg(
+            _NUMBER_BYTES + _REQUEST_BYTES,
+            socket.CMSG_LEN(_DESCRIPTORS.size),
+            socket.MSG_CMSG_CLOEXEC,
+        )
         if not data:
             os._exit(0)
-        number = int.from_bytes(data[:8], "little")
+        number = int.from_bytes(data[:_NUMBER_BYTES], "little")
         try:
             if prepared is None:
                 prepared = _Prepared()
-            command = _start(marshal.loads(data[8:]), descriptors)
+            ((_, _, descriptors),) = ancillary
+            command = _start(marshal.loads(data[_NUMBER_BYTES:]), *_DESCRIPTORS.unpack(descriptors))
         except BaseException as error:
             _report_failure(reports, number, error)
             os._exit(spawn.NOT_BEGUN)
@@ -288,9 +297,8 @@ def _report_failure(reports: int, number: int, error: BaseException) -> None:
     os.write(reports, _REPORT.pack(_FAILED, number, 0, 0, len(text)) + text)
 
 
-def _start(request: dict[str, Any], descriptors: list[int]) -> int:
+def _start(request: dict[str, Any], stdin: int, output: int) -> int:
     """Start the command of a container in a new mount namespace; return its PID."""
-    stdin, output = descriptors
     mounting.mount_all(request["mounts"], request.get("root", ""))
     spawn.enter(request["cwd"])
     command = spawn.start_below(request, Streams(stdin, output, output, -1))
