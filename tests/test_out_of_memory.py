@@ -20,7 +20,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.store.base import CommitFailed
 from onejob.store.encryption import Cipher
-from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.virtual_time import virtual_clock
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import Wire, with_server
 from tests.node.support import an_api
@@ -42,33 +42,30 @@ def test_request_that_runs_out_of_memory_is_refused_for_now(tmp_path: Path) -> N
     with_server(service, tmp_path, test)
 
 
-def test_connections_that_run_out_of_memory_free_their_places(tmp_path: Path) -> None:
-    async def main() -> None:
-        failures, reached = 3, asyncio.Event()
+async def test_connections_that_run_out_of_memory_free_their_places(tmp_path: Path) -> None:
+    failures, reached = 3, asyncio.Event()
 
-        def new_protocol() -> asyncio.Protocol:
-            nonlocal failures
-            if failures:
-                failures -= 1
-                raise MemoryError
-            reached.set()
-            return asyncio.Protocol()
+    def new_protocol() -> asyncio.Protocol:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise MemoryError
+        reached.set()
+        return asyncio.Protocol()
 
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        found = ensure_certificates(tmp_path, ["127.0.0.1"], SystemClock().now())
-        acceptor = Acceptor(
-            listener, found.server_context(), new_protocol, most=2, make_room=lambda: None
-        )
-        acceptor.start()
-        clients = [await asyncio.open_connection("127.0.0.1", acceptor.port) for _ in range(4)]
-        async with asyncio.timeout(60):
-            await reached.wait()
-        acceptor.stop()
-        for _, writer in clients:
-            writer.close()
-
-    asyncio.run(main())
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    found = ensure_certificates(tmp_path, ["127.0.0.1"], SystemClock().now())
+    acceptor = Acceptor(
+        listener, found.server_context(), new_protocol, most=2, make_room=lambda: None
+    )
+    acceptor.start()
+    clients = [await asyncio.open_connection("127.0.0.1", acceptor.port) for _ in range(4)]
+    async with asyncio.timeout(60):
+        await reached.wait()
+    acceptor.stop()
+    for _, writer in clients:
+        writer.close()
 
 
 class Exhausted(Cipher):
@@ -82,18 +79,15 @@ class Exhausted(Cipher):
         return value
 
 
-def test_commit_that_runs_out_of_memory_is_rolled_back(tmp_path: Path) -> None:
+@pytest.mark.virtual_time
+async def test_commit_that_runs_out_of_memory_is_rolled_back(tmp_path: Path) -> None:
     cipher = Exhausted()
-
-    async def main() -> None:
-        async with a_store(tmp_path / "db", cipher=cipher) as store:
-            with pytest.raises(CommitFailed, match="out of memory"):
-                await write(store, pod("a"), "{}")
-            cipher.failing = False
-            await write(store, pod("b"), "{}")
-            assert names(store) == ["b"]
-
-    run_virtual(main())
+    async with a_store(tmp_path / "db", cipher=cipher) as store:
+        with pytest.raises(CommitFailed, match="out of memory"):
+            await write(store, pod("a"), "{}")
+        cipher.failing = False
+        await write(store, pod("b"), "{}")
+        assert names(store) == ["b"]
 
 
 class ShortOfMemory(LocalClient):
@@ -118,27 +112,26 @@ class ShortOfMemory(LocalClient):
             yield batch
 
 
-def test_informer_lists_and_watches_again_after_running_out_of_memory(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with an_api(tmp_path, virtual_clock(), in_this_thread=True) as api:
-            client = ShortOfMemory(api._service)
-            informer: Informer[Pod] = Informer(
-                client, Selection(PODS), read_pod, lambda found: found.key
-            )
-            following = asyncio.create_task(informer.run())
-            await informer.synced()
-            spec = {"containers": [{"name": "c", "image": "i"}]}
-            document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-            await api.write(Create(PODS, "default", msgspec.json.encode(document)))
-            await asyncio.sleep(60)
-            assert [found.metadata.name for found in informer.cache] == ["a"]
-            assert not following.done()
-            following.cancel()
-
-    run_virtual(main())
+@pytest.mark.virtual_time
+async def test_informer_lists_and_watches_again_after_running_out_of_memory(tmp_path: Path) -> None:
+    async with an_api(tmp_path, virtual_clock(), in_this_thread=True) as api:
+        client = ShortOfMemory(api._service)
+        informer: Informer[Pod] = Informer(
+            client, Selection(PODS), read_pod, lambda found: found.key
+        )
+        following = asyncio.create_task(informer.run())
+        await informer.synced()
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        await api.write(Create(PODS, "default", msgspec.json.encode(document)))
+        await asyncio.sleep(60)
+        assert [found.metadata.name for found in informer.cache] == ["a"]
+        assert not following.done()
+        following.cancel()
 
 
-def test_node_writes_statuses_again_after_running_out_of_memory(
+@pytest.mark.virtual_time
+async def test_node_writes_statuses_again_after_running_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_many = LocalClient.write_many
@@ -151,16 +144,13 @@ def test_node_writes_statuses_again_after_running_out_of_memory(
             raise MemoryError
         return await write_many(self, ops)
 
-    async def main() -> None:
-        async with a_plane(tmp_path) as plane:
-            monkeypatch.setattr(LocalClient, "write_many", failing)
-            await plane.client.write(a_job("j", completions=1, parallelism=1))
-            await asyncio.sleep(60)
-            assert not plane.failed.done()
-            job = msgspec.json.decode(await plane.client.get(Key(JOBS, "default", "j")))
-            assert job["status"]["succeeded"] == 1
-
-    run_virtual(main())
+    async with a_plane(tmp_path) as plane:
+        monkeypatch.setattr(LocalClient, "write_many", failing)
+        await plane.client.write(a_job("j", completions=1, parallelism=1))
+        await asyncio.sleep(60)
+        assert not plane.failed.done()
+        job = msgspec.json.decode(await plane.client.get(Key(JOBS, "default", "j")))
+        assert job["status"]["succeeded"] == 1
     assert failures == 0
 
 
@@ -180,16 +170,14 @@ class Callback:
         ("CommitQueue._on_commit", MemoryError(), True),
     ],
 )
-def test_connection_that_runs_out_of_memory_as_it_ends_does_not_fail_the_server(
+@pytest.mark.virtual_time
+async def test_connection_that_runs_out_of_memory_as_it_ends_does_not_fail_the_server(
     tmp_path: Path, name: str, error: Exception, fails: bool
 ) -> None:
-    async def main() -> None:
-        async with a_plane(tmp_path) as plane:
-            context = {"message": "failed", "handle": Callback(name), "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
-            assert plane.failed.done() is fails
-
-    run_virtual(main())
+    async with a_plane(tmp_path) as plane:
+        context = {"message": "failed", "handle": Callback(name), "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+        assert plane.failed.done() is fails
 
 
 def test_reserve_is_held_again_after_it_was_spent() -> None:
