@@ -14,7 +14,7 @@ from onejob.api.service import Service
 from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import PODS, Key, Meta, View
-from onejob.wire.errors import Expired, InternalError
+from onejob.wire.errors import ApiError, Expired, InternalError
 from onejob.wire.requests import Outcome
 from sim.faults import Chance
 from sim.rights import Rights
@@ -105,14 +105,25 @@ class FaultyClient(LocalClient):
         )
         return results
 
-    def stage(self, op: Op) -> Outcome:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        refused = [self._refusal(op) for op in ops]
+        allowed = [op for op, error in zip(ops, refused, strict=True) if error is None]
+        outcomes = iter(super().stage_many(allowed))
+        results = [next(outcomes) if error is None else error for error in refused]
+        for op, outcome in zip(ops, results, strict=True):
+            if not isinstance(outcome, ApiError):
+                self._staged[outcome.revision] = _resource(op)
+        return results
+
+    def _refusal(self, op: Op) -> ApiError | None:
         if self._happens("refused write"):
-            raise InternalError("the simulation refused the write")
+            return InternalError("the simulation refused the write")
         if not self.reliable:
-            self._rights.require_write(op)
-        outcome = super().stage(op)
-        self._staged[outcome.revision] = _resource(op)
-        return outcome
+            try:
+                self._rights.require_write(op)
+            except ApiError as error:
+                return error
+        return None
 
     async def durable(self, revision: int) -> None:
         await super().durable(revision)

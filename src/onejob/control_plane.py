@@ -58,7 +58,7 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.memory_reserve import memory_reserve
 from onejob.metrics import Metrics, Plugin, QueueName
 from onejob.node.agent.agent import NodeAgent
-from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
+from onejob.node.agent.capacity import BOUNDLESS, machine_capacity
 from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, Runtime
@@ -67,6 +67,7 @@ from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
 from onejob.planning.job.managing import is_ours
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
+from onejob.planning.pod.demand import read_amounts
 from onejob.planning.pod.security import Means
 from onejob.planning.queue.limits import Limits
 from onejob.store.log import LogStore
@@ -285,7 +286,7 @@ class ControlPlane:
             issue_token=None if self.accounts is None else self.accounts.issue_for_pod,
         )
         self._clock_watch.on_jump(node.clock_jumped)
-        node.place_created_pods(self.client)
+        self.service.admission.room = node.room
         return node
 
     def _add_controllers(self, root_ca: str) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from onejob.api.sections import at_revision
+from onejob.api.documents import at_revision
 
 
 @pytest.mark.parametrize(

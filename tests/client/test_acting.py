@@ -12,7 +12,7 @@ import pytest
 from onejob.api.audit.recorder import Auditor
 from onejob.client.acting import AuthorizedClient
 from onejob.client.audited import AuditedClient
-from onejob.client.base import Bind, Create, Delete, Patch, Replace, Selection, Written
+from onejob.client.base import Bind, Create, Delete, Op, Patch, Replace, Selection, Written
 from onejob.client.local import LocalClient
 from onejob.client.write_series import StagedWrites
 from onejob.controllers.access import ControllerRights, NodeRights, default_policy
@@ -25,7 +25,7 @@ from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, n
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import Question
 from onejob.wire.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from onejob.wire.requests import User
+from onejob.wire.requests import Outcome, User
 from tests.client.write_series_support import FailingCommitter
 from tests.harness import running
 from tests.scripted_cluster import a_cluster
@@ -38,6 +38,13 @@ POD = {
 }
 KEY = Key(PODS, "default", "p")
 CREATE = Create(PODS, "default", msgspec.json.encode(POD))
+
+
+def stage(client: AuthorizedClient, op: Op) -> Outcome:
+    (outcome,) = client.stage_many((op,))
+    if isinstance(outcome, ApiError):
+        raise outcome
+    return outcome
 
 
 class CountedRights(ControllerRights):
@@ -106,7 +113,7 @@ async def test_acting_client_times_single_requests_and_only_counts_staged_ones(
         assert timed(metrics, "GET", "batch", "jobs") == 1
         await client.list(Selection(PODS))
         assert timed(metrics, "LIST", "", "pods") == 1
-        client.stage(Delete(KEY, grace_seconds=0))
+        stage(client, Delete(KEY, grace_seconds=0))
         await client.write_many([CREATE, CREATE])
         assert requests(metrics, "DELETE", "", "pods", 200) == 1
         assert requests(metrics, "CREATE", "", "pods", 201) == 2
@@ -125,7 +132,7 @@ async def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path
         with pytest.raises(Forbidden, match="cannot update resource"):
             await client.write(Replace(KEY, msgspec.json.encode(POD)))
         with pytest.raises(Forbidden, match=r'"pods/binding"'):
-            client.stage(Bind(KEY, "node"))
+            stage(client, Bind(KEY, "node"))
         with pytest.raises(Forbidden, match=r'"pods/status"'):
             await StagedWrites(client).write(Patch(KEY, b"{}", subresource="status"))
         with pytest.raises(Forbidden):
@@ -210,12 +217,12 @@ async def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path
 @pytest.mark.virtual_time
 async def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
     async def series(client: AuditedClient, committer: FailingCommitter) -> None:
-        client.stage(CREATE)
+        stage(client, CREATE)
         # Its commit ends while no caller waits for it.
         await asyncio.sleep(1)
         committer.fails_at = {committer.commits + 1}
         with pytest.raises(ApiError):
-            await client.durable(client.stage(Delete(KEY)).revision)
+            await client.durable(stage(client, Delete(KEY)).revision)
 
     assert await _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
 

@@ -502,11 +502,12 @@ class RefusesStatus(LocalClient):
 
     refusals = 3
 
-    def stage(self, op: Op) -> Outcome:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        (op,) = ops
         if isinstance(op, Patch) and b'"status"' in op.body and self.refusals:
             self.refusals -= 1
-            raise Conflict("changed meanwhile")
-        return super().stage(op)
+            return [Conflict("changed meanwhile")]
+        return super().stage_many(ops)
 
 
 async def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path) -> None:
@@ -550,12 +551,13 @@ class RollsBack(LocalClient):
     staged_job = False
     lost = False
 
-    def stage(self, op: Op) -> Outcome:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        (op,) = ops
         self.staged_job |= isinstance(op, Create) and op.resource == JOBS
         if not self.staged_job or self.lost:
-            return super().stage(op)
+            return super().stage_many(ops)
         document = with_uid(op.document) if isinstance(op, Create) else b"{}"
-        return Outcome(201, document, 10**9)
+        return [Outcome(201, document, 10**9)]
 
     async def durable(self, revision: int) -> None:
         if revision >= 10**9 and not self.lost:

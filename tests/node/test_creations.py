@@ -2,25 +2,27 @@
 
 import asyncio
 import copy
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
+from onejob.api.writing.writes import Writes
 from onejob.benchmarks.plane import a_job
 from onejob.client.base import Bind, Create, Patch
 from onejob.client.local import LocalClient
 from onejob.control_plane import ControlPlane, Settings, World
 from onejob.node.options import NodeOptions
-from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
-from onejob.objects.pod_spec import read_created_pod, read_node_pod
+from onejob.store.log import LogStore
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import InternalError
@@ -60,32 +62,32 @@ async def test_the_pods_of_a_job_are_placed_by_the_write_that_creates_them(tmp_p
         assert nodes == ["node", "node", "node"]
 
 
-async def test_containers_start_before_others_have_their_turn(
+async def test_no_node_code_runs_while_pods_are_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Watchers, caches and the next sync are queued by then.
+    """Creation asks the node for capacity through `NodeRoom`, and the node learns of the Pods from
+    its watch, after the commit."""
+    stage = LogStore.stage
+    called: list[str] = []
 
-    The runtime gets the containers first, so that it works meanwhile.
-    """
-    happened: list[str] = []
-    launch = SimulatedRuntime.launch
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        called.append(frame.f_globals["__name__"])
 
-    def launch_and_note(self: SimulatedRuntime, *what: Any) -> None:
-        happened.append("launched")
-        launch(self, *what)
+    create_pods = Writes.create_pods
 
-    monkeypatch.setattr(SimulatedRuntime, "launch", launch_and_note)
+    def traced(self: Writes, *args: Any) -> Any:
+        sys.setprofile(trace)
+        try:
+            return create_pods(self, *args)
+        finally:
+            sys.setprofile(None)
+
+    monkeypatch.setattr(Writes, "create_pods", traced)
     async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
-        changes = plane.store.watch(PODS, after=plane.store.revision)
-
-        async def follow() -> None:
-            happened.extend("seen" for _ in await anext(changes))
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0)
-        await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
-        await following
-    assert happened == ["launched"] * 3 + ["seen"] * 3
+        await plane.client.write(a_job("j", completions=3, parallelism=3))
+        assert (await until_finished(plane)).status.succeeded == 3
+    assert stage.__module__ in called
+    assert [name for name in called if name.startswith("onejob.node")] == []
 
 
 async def test_pods_that_must_wait_are_placed_in_their_turn(tmp_path: Path) -> None:
@@ -267,14 +269,5 @@ async def test_a_pod_of_another_node_is_left_alone(tmp_path: Path) -> None:
         key = Key(PODS, "default", pod["metadata"]["name"])
         assert read_pod(await plane.client.get(key)).status.phase == "Pending"
         assert "conditions" not in pod["status"]
-
-    await with_pods(tmp_path, play)
-
-
-async def test_what_the_node_reads_of_a_new_pod_is_all_of_it(tmp_path: Path) -> None:
-    async def play(plane: ControlPlane, pods: Pods) -> None:
-        document = msgspec.json.encode(await pods.created(hostname="h"))
-        pod = read_node_pod(document)
-        assert read_created_pod(document, pod.spec) == pod
 
     await with_pods(tmp_path, play)

@@ -14,11 +14,9 @@ from msgspec.structs import replace
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Adopted,
-    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
-    CreatedHere,
     FreeRoom,
     HookDone,
     PlacedHere,
@@ -155,7 +153,6 @@ EVENTS: Mapping[str, PodEvent] = {
     "deleted": PodDeleted(from_here=True),
     "deleted unbound": PodDeleted(from_here=False),
     "placed": PLACED,
-    "created": CreatedHere(node_pod(the_pod(node=HERE)), ROOM, CREATED),
     "binding written": BindingWritten(BOUND),
     "binding refused": BindingRefused(retry=False),
     "binding refused for now": BindingRefused(retry=True),
@@ -254,14 +251,6 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
     "placed": {
         "unknown": "binding Bind",
         "waiting": "binding Bind",
-        "binding": IGNORED,
-        "running": IGNORED,
-        "finishing": IGNORED,
-        "ended": IGNORED,
-    },
-    "created": {
-        "unknown": "binding AwaitCreation",
-        "waiting": IGNORED,
         "binding": IGNORED,
         "running": IGNORED,
         "finishing": IGNORED,
@@ -498,16 +487,6 @@ def test_a_refused_status_is_dropped_if_there_is_a_later_one() -> None:
     assert names(effects) == ["RequestStatusWrite"]
     assert to_write(state).phase == "Succeeded"
     assert play(StatusTaken(), StatusWritten(WRITTEN), state=state)[0].phase == "ended"
-
-
-def test_a_pod_that_was_created_here_starts_once_that_is_durable() -> None:
-    state, effects = play(EVENTS["created"])
-    assert effects == [AwaitCreation(CREATED)]
-    _, effects = play(seen(the_pod(node=HERE)), BindingWritten(CREATED), state=state)
-    assert names(effects) == ["FollowVolumes", "StartContainer"]
-    state, effects = play(BindingRefused(retry=False), state=state)
-    assert state is UNKNOWN
-    assert effects == [FreeRoom(ROOM)]
 
 
 @pytest.mark.parametrize("retry", [True, False])
@@ -822,10 +801,6 @@ class World:
             self.send(BindingWritten(self.revision) if ok else BindingRefused(retry), node)
 
 
-def created_here(policy: str) -> CreatedHere:
-    return CreatedHere(node_pod(the_pod(node=HERE, restartPolicy=policy)), ROOM, CREATED)
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
@@ -833,7 +808,6 @@ def created_here(policy: str) -> CreatedHere:
             st.sampled_from(
                 [
                     "placed",
-                    "created",
                     "bind",
                     "take",
                     "write",
@@ -868,10 +842,6 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
                 if world.state.phase in ("unknown", "waiting") and not world.attempts:
                     world.room += 1
                     world.send(placed, node)
-            case "created":
-                if world.state.phase == "unknown" and not world.attempts:
-                    world.room += 1
-                    world.send(created_here(policy), node)
             case "bind":
                 world.answer_binding(flag, not flag, node)
             case "take":
@@ -907,10 +877,7 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
                 raise AssertionError(what)
 
 
-CREATED_HERE = play(EVENTS["created"])[0]
-
-
-@pytest.mark.parametrize("state", [*STATES.values(), CREATED_HERE], ids=[*STATES, "created here"])
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("revision", [CREATED, BOUND, CHANGED, WRITTEN, WRITTEN + 1])
 @pytest.mark.parametrize("grace", [None, 30])
 def test_what_is_called_an_echo_would_change_nothing(
@@ -923,13 +890,10 @@ def test_what_is_called_an_echo_would_change_nothing(
     assert (following, effects) == play(BindingWritten(CREATED), state=state)
 
 
-def test_the_watch_echoes_the_creation_and_what_this_node_reported() -> None:
+def test_watch_echoes_the_statuses_that_this_node_reported() -> None:
     def echoes(state: PodState, revision: int, **pod: Any) -> bool:
         return is_echo(state, seen(the_pod(revision, node=HERE, **pod)).observed.view)
 
-    assert echoes(CREATED_HERE, CREATED)
-    assert not echoes(CREATED_HERE, CREATED, grace=30)
-    assert not echoes(CREATED_HERE, CREATED + 1)
     assert not echoes(STATES["binding"], CREATED)
     assert echoes(STATES["running"], BOUND + 1)
     assert not echoes(STATES["running"], BOUND + 2)

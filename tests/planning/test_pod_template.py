@@ -96,18 +96,18 @@ def test_failure_counts_are_carried_on(seed: PodSeed, counts: dict[str, str]) ->
     assert pod["metadata"]["annotations"] == {INDEX_ANNOTATION: "1", **counts}
 
 
-def test_specs_of_an_indexed_jobs_pods_differ_only_in_the_leading_hostname() -> None:
-    stamp = PodFactory(an_indexed_job(completions=9, template=TEMPLATE), Settings())
-    specs = {stamp.document(PodSeed(index)).partition(b',"spec":{')[2] for index in range(3)}
-    tails = {spec.partition(b",")[2] for spec in specs}
-    heads = {spec.partition(b",")[0] for spec in specs}
-    assert heads == {b'"hostname":"demo-0"', b'"hostname":"demo-1"', b'"hostname":"demo-2"'}
-    assert len(tails) == 1
+def test_pod_factory_creation_shares_the_template_of_an_indexed_job() -> None:
+    factory = PodFactory(an_indexed_job(completions=9, template=TEMPLATE), Settings())
+    first, second = (factory.creation(PodSeed(index)) for index in (0, 1))
+    assert first.template is second.template
+    assert first.variation is not None
+    assert first.variation.hostname == "demo-0"
+    assert first.variation.labels == {INDEX_ANNOTATION: "0"}
 
 
-def test_a_hostname_of_the_template_leads_too() -> None:
-    document = PodFactory(a_job(template=TEMPLATE), Settings()).document(PodSeed())
-    assert b'"spec":{"hostname":"mine",' in document
+def test_pod_factory_creation_of_a_plain_job_has_no_variation() -> None:
+    creation = PodFactory(a_job(template=TEMPLATE), Settings()).creation(PodSeed())
+    assert (creation.template, creation.variation) == (b"", None)
 
 
 @pytest.mark.parametrize("name", [TRACKING, TRACKING_AS_PROPOSED])
@@ -123,15 +123,14 @@ def test_the_finalizer_can_have_the_proposed_name_or_be_left_out() -> None:
     assert made(tracked=False)["metadata"].get("finalizers", []) == []
 
 
-def test_stamping_parses_the_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stamp = PodFactory(an_indexed_job(completions=1000, template=TEMPLATE), Settings())
+def test_pod_factory_decodes_the_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = PodFactory(an_indexed_job(completions=1000, template=TEMPLATE), Settings())
 
     def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("nothing is to be parsed or encoded per Pod")
+        raise AssertionError("nothing is decoded per Pod")
 
     monkeypatch.setattr(msgspec.json, "decode", refuse)
-    monkeypatch.setattr(msgspec.json, "encode", refuse)
-    assert len({stamp.document(PodSeed(index)) for index in range(1000)}) == 1000
+    assert len({factory.document(PodSeed(index)) for index in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from onejob.api.document_facts import DocumentFacts
-from onejob.api.sections import at_revision
+from onejob.api.documents import at_revision
 from onejob.api.shared_batches import SharedBatches
 from onejob.api.strategy import Strategy
 from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns

@@ -23,13 +23,11 @@ import msgspec
 from onejob.api.admission.admission import Admission, ObservableStore
 from onejob.api.aliases import ConvertedKinds
 from onejob.api.crd.definitions import DEFINITIONS, DefinitionStrategy
+from onejob.api.documents import deep_copy, read_metadata
 from onejob.api.kinds import Strategies, strategy_for
 from onejob.api.reading import Reading
 from onejob.api.schema.schema import load_schema
-from onejob.api.sections import copied, read_metadata
 from onejob.api.strategy import Document, Guard, Strategy
-from onejob.api.writing.created_metadata import CreatedMetadatas
-from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.managed_fields import STATUS_WRITERS
 from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
@@ -132,7 +130,6 @@ class Service:
             lambda: {kind.storage for kind in self.kinds.kinds if kind.namespaced},
             can_change_user=means.engine or means.root,
         )
-        created_specs = CreatedSpecs(strategies, self.schema, means)
         self.writes = Writes(
             store,
             strategies,
@@ -141,8 +138,6 @@ class Service:
             rng,
             means,
             self.guards,
-            created_specs,
-            CreatedMetadatas(strategies, self.schema),
             self.admission,
         )
         self.worker = Worker()
@@ -439,7 +434,7 @@ class Service:
         try:
             outcome = await rehearsed(
                 # `decide` modifies the body, so every attempt gets its own copy.
-                self.writes, self.worker, keys, lambda writes: decide(writes, copied(body))
+                self.writes, self.worker, keys, lambda writes: decide(writes, deep_copy(body))
             )  # fmt: skip
         except ApiError:
             await self.settled()

@@ -42,17 +42,12 @@ class Strategy(Protocol):
     #: Whether documents are returned to clients exactly as stored, which saves re-encoding.
     shows_as_stored: bool
     #: Whether the rules for the spec read no other part of the document, and an update of the main
-    #: endpoint is subject to no rules other than these and those for metadata. If so, the defaulted
-    #: and validated spec of a new object can be cached (`writing/created_spec.py`), and a write
-    #: that does not change the spec skips the rules for it.
+    #: endpoint is subject to no rules other than these and those for metadata. If so, a write that
+    #: does not change the spec skips the rules for it.
     judges_spec_alone: bool
     #: Whether no rule modifies in place, outside metadata, the parts that a new document shares
-    #: with the stored one. If so, the document is cached for the next write
-    #: (`writing/recent_documents.py`). Documents of other kinds are split anew each time, so that
-    #: shared parts are encoded.
-    keeps_documents: bool
-    #: Spec field that differs per object and is validated by `validate_own_spec_field` alone.
-    own_spec_field: str
+    #: with the stored one. If not, the new document gets copies of them.
+    shares_sections: bool
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         """Fill in defaults. Must be idempotent.
@@ -74,22 +69,6 @@ class Strategy(Protocol):
         """
 
     def validate_create(self, doc: Document) -> list[FieldError]: ...
-
-    def validate_new_metadata(self, doc: Document) -> list[FieldError]:
-        """Return the errors of `validate_create` that concern metadata."""
-
-    def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        """Return the errors of `validate_create` that concern the spec.
-
-        Called only for kinds with `judges_spec_alone`.
-        """
-
-    def validate_own_spec_field(self, value: str) -> list[FieldError]: ...
-
-    def name_warnings(self, name: str) -> list[str]:
-        """Return the warnings of `warnings_on_create` that concern the name."""
-
-    def spec_warnings(self, spec: Document) -> list[str]: ...
 
     def warnings_on_create(self, doc: Document) -> list[str]: ...
 

@@ -7,7 +7,7 @@ one counter increment each.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from onejob.client.base import (
@@ -125,7 +125,6 @@ class AuthorizedClient:
         self._allowed: dict[tuple[object, str, str], _Requests] = {}
         rights.on_change(self._allowed.clear)
         self.durable: Callable[[int], Awaitable[None]] = client.durable
-        self.look_ahead = client.look_ahead
 
     @property
     def pending_revision(self) -> int:
@@ -150,7 +149,7 @@ class AuthorizedClient:
         return await self._requests(op).timed(self._client.write(op), code_of(op))
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        refused: dict[int, Forbidden] = {}
+        refused: dict[int, ApiError] = {}
         asked: list[_Requests] = []
         for place, op in enumerate(ops):
             try:
@@ -161,20 +160,22 @@ class AuthorizedClient:
         results = await self._client.write_many(allowed)
         for op, requests, result in zip(allowed, asked, results, strict=True):
             requests.add(result.code if isinstance(result, ApiError) else code_of(op))
-        if not refused:
-            return results
-        rest = iter(results)
-        return [refused[place] if place in refused else next(rest) for place in range(len(ops))]
+        return _merged(refused, results, len(ops)) if refused else results
 
-    def stage(self, op: Op) -> Outcome:
-        requests = self._requests(op)
-        try:
-            outcome = self._client.stage(op)
-        except ApiError as error:
-            requests.add(error.code)
-            raise
-        requests.add(outcome.code)
-        return outcome
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        """Validate writes and stage them; return one outcome each, in order."""
+        refused: dict[int, ApiError] = {}
+        asked: list[_Requests] = []
+        for place, op in enumerate(ops):
+            try:
+                asked.append(self._requests(op))
+            except Forbidden as error:
+                refused[place] = error
+        allowed = [op for place, op in enumerate(ops) if place not in refused] if refused else ops
+        outcomes = self._client.stage_many(allowed)
+        for requests, outcome in zip(asked, outcomes, strict=True):
+            requests.add(outcome.code)
+        return _merged(refused, outcomes, len(ops)) if refused else outcomes
 
     async def close(self) -> None:
         await self._client.close()
@@ -220,6 +221,12 @@ class AuthorizedClient:
                 f'"{full}" in API group "{group}" at the cluster scope'
             )
         return requests
+
+
+def _merged(refused: Mapping[int, ApiError], rest: Iterable[T], count: int) -> "list[T | ApiError]":
+    """Return the results of `count` requests: the refusals at their places, the rest in order."""
+    following = iter(rest)
+    return [refused[place] if place in refused else next(following) for place in range(count)]
 
 
 def verb_of(op: type[Op]) -> str:

@@ -98,15 +98,15 @@ class AuditedClient(AuthorizedClient):
                 audited.complete(code_of(op), result.document, _JSON)
         return results
 
-    def stage(self, op: Op) -> Outcome:
-        audited = self._begin_write(op)
-        try:
-            outcome = super().stage(op)
-        except ApiError as error:
-            _fail(audited, error)
-            raise
-        self._staged.append((outcome.revision, audited, outcome))
-        return outcome
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        begun = [self._begin_write(op) for op in ops]
+        outcomes = super().stage_many(ops)
+        for audited, outcome in zip(begun, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                _fail(audited, outcome)
+            else:
+                self._staged.append((outcome.revision, audited, outcome))
+        return outcomes
 
     async def _durable(self, revision: int) -> None:
         """Wait until a revision is durable, then record the staged writes up to it.

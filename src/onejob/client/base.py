@@ -14,6 +14,7 @@ from msgspec import Struct
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import EventType as EventType
+from onejob.wire.requests import Variation
 from onejob.wire.requests import WatchEvent as WatchEvent
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
@@ -30,6 +31,10 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     #: Replace a stored object of this name if it is damaged and cannot be decoded. For objects that
     #: the server creates by itself; no effect on other API servers.
     replaces_damaged: bool = False
+    #: Document that `document` was made from with `variation`; empty if it is `document` itself.
+    #: Hints for a client in the server's process, which evaluates a template only once.
+    template: bytes = b""
+    variation: Variation | None = None
 
 
 class Replace(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +86,24 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
     revision: int
     document: bytes
+    #: Name of a created object, if it is known without decoding the document.
+    created_name: str = ""
 
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return self.created_name or _read_name(self.document).metadata.name
+
+
+class _NamedMeta(msgspec.Struct):
+    name: str
+
+
+class _Named(msgspec.Struct):
+    metadata: _NamedMeta
+
+
+_read_name = msgspec.json.Decoder(_Named).decode
 
 Result: TypeAlias = Written | ApiError
 

@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from functools import lru_cache
-from typing import Any, Protocol
+from itertools import groupby
+from typing import Any, TypeAlias
 
 import msgspec
 
-from onejob.api.sections import SectionedDocument, sectioned_patch, split
 from onejob.api.service import Service
 from onejob.api.unreadable import storage_read_error
 from onejob.api.writing.pod_subresources import bind_pod, evict
@@ -41,35 +40,12 @@ from onejob.wire.requests import (
 
 log = logging.getLogger(__name__)
 
+_Staged: TypeAlias = Outcome | ApiError | DamagedDocument
+
 _TRUSTED = WriteOptions(trusted=True)
 
 #: Writes staged before yielding to the event loop; a few milliseconds of work.
 _WRITES_PER_TURN = 100
-
-#: Bytes. Shorter patches are cached once parsed: there are few distinct patches that remove a Pod's
-#: finalizer.
-_SHORT_PATCH = 256
-_short_patch = lru_cache(maxsize=16)(sectioned_patch)
-#: All Pods of a Job without indexes are created from the same bytes, which are parsed once.
-_split_creation = lru_cache(maxsize=16)(split)
-
-
-class Place(Protocol):
-    """Reserved room on a node for one Pod that is about to be created."""
-
-    @property
-    def node(self) -> str: ...
-
-    def take(self, document: bytes, revision: int) -> None:
-        """Commit the reservation.
-
-        The Pod is staged with this node, and exists once `revision` is durable.
-        """
-
-
-class Placer(Protocol):
-    def find_place(self, spec: bytes) -> Place | None:
-        """Return room for a Pod with this spec, or None if the Pod has to wait for capacity."""
 
 
 class LocalClient:
@@ -85,7 +61,6 @@ class LocalClient:
         self._trusted = options.trusted
         self._kinds = service.kinds.by_resource
         self._writes = service.writes
-        self._placer: Placer | None = None
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
             Patch: self._stage_patch,
@@ -94,13 +69,6 @@ class LocalClient:
             Bind: self._stage_bind,
             Evict: self._stage_evict,
         }
-
-    def place_created_pods(self, placer: Placer) -> None:
-        """Let `placer` choose the node of each Pod created through this client.
-
-        Creation and binding then take one write.
-        """
-        self._placer = placer
 
     async def get(self, key: Key) -> bytes:
         try:
@@ -136,7 +104,7 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results = await stage_all(ops, self.stage, self.look_ahead)
+        results = await stage_all(ops, self.stage_many)
         newest, refused = 0, False
         for result in results:
             if type(result) is not Written:
@@ -168,44 +136,65 @@ class LocalClient:
 
     def stage(self, op: Op) -> Outcome:
         """Validate a write and stage it; it is neither durable nor visible to readers yet."""
-        try:
-            # A dict rather than `match`: testing the types in turn takes longer than a quick write.
-            return self._stages[type(op)](op)
-        except DamagedDocument as error:
-            raise storage_read_error(error, self._service.kinds) from error
+        (outcome,) = self.stage_many((op,))
+        if isinstance(outcome, ApiError):
+            raise outcome
+        return outcome
 
-    def look_ahead(self, ops: Sequence[Op]) -> None:
-        """Prefetch the objects of all deletions in one read.
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        """Validate writes and stage them; return one outcome each, in order.
 
-        The last versions of deleted objects have mostly left memory.
+        Consecutive writes of one kind are evaluated together where that saves work.
         """
+        # The last versions of deleted objects have mostly left memory: read them all at once.
         self._service.store.warm([op.key for op in ops if type(op) is Delete])
+        outcomes: list[_Staged] = []
+        for stage_run, run in groupby(ops, self._stage_run):
+            outcomes += stage_run(list(run))
+        kinds = self._service.kinds
+        return [
+            storage_read_error(outcome, kinds) if isinstance(outcome, DamagedDocument) else outcome
+            for outcome in outcomes
+        ]
+
+    def _stage_run(self, op: Op) -> Callable[[Sequence[Any]], Sequence[_Staged]]:
+        """Return the method that stages a run of writes like this one."""
+        if self._trusted:
+            if type(op) is Create and op.resource == PODS and b'"generateName"' in op.document:
+                return self._create_pods
+            if type(op) is Patch and op.key.resource == PODS and op.type == "strategic":
+                return self._patch_statuses if op.subresource else self._patch_pods
+        return self._stage_singly
+
+    def _create_pods(self, ops: Sequence[Create]) -> Sequence[_Staged]:
+        results: list[_Staged] = []
+        for namespace, run in groupby(ops, lambda op: op.namespace):
+            results += self._writes.create_pods(namespace, list(run), self._options)
+        return results
+
+    def _patch_pods(self, ops: Sequence[Patch]) -> Sequence[_Staged]:
+        return self._writes.patch_pods("", [(op.key, op.body) for op in ops], self._options)
+
+    def _patch_statuses(self, ops: Sequence[Patch]) -> Sequence[_Staged]:
+        return self._writes.patch_pods("status", [(op.key, op.body) for op in ops], self._options)
+
+    def _stage_singly(self, ops: Sequence[Op]) -> Sequence[_Staged]:
+        results: list[_Staged] = []
+        for op in ops:
+            try:
+                results.append(self._stages[type(op)](op))
+            except (ApiError, DamagedDocument) as error:
+                results.append(error)
+        return results
 
     def _target(self, key: Key, subresource: str = "") -> Target:
         return Target(self._kinds[key.resource], key.namespace, key.name, subresource)
 
     def _stage_create(self, op: Create) -> Outcome:
-        kind = self._kinds[op.resource]
-        placer = self._placer
-        if op.resource == PODS and self._trusted:
-            body: dict[str, Any] = SectionedDocument(_split_creation(op.document))
-        else:
-            body = self._body(op.document)
+        body = msgspec.json.decode(op.document)
         if op.replaces_damaged:
             self._discard_damaged(Key(op.resource, op.namespace, body["metadata"]["name"]))
-        if op.resource != PODS or placer is None:
-            return self._writes.create(kind, op.namespace, body, self._options)
-        place: Place | None = None
-
-        def choose_node(spec: bytes) -> str:
-            nonlocal place
-            place = placer.find_place(spec)
-            return "" if place is None else place.node
-
-        outcome = self._writes.create(kind, op.namespace, body, self._options, (), choose_node)
-        if place is not None:
-            place.take(outcome.document, outcome.revision)
-        return outcome
+        return self._writes.create(self._kinds[op.resource], op.namespace, body, self._options)
 
     def _discard_damaged(self, key: Key) -> None:
         store = self._service.store
@@ -214,19 +203,12 @@ class LocalClient:
             log.error("%s was recreated as it is by default: what was changed in it is lost", key)
 
     def _stage_patch(self, op: Patch) -> Outcome:
-        key = op.key
-        target = Target(self._kinds[key.resource], key.namespace, key.name, op.subresource)
-        if op.type != "strategic" or not self._trusted:
-            patch = msgspec.json.decode(op.body) if op.type == "json" else self._body(op.body)
-        elif len(op.body) > _SHORT_PATCH:
-            patch = sectioned_patch(op.body)
-        else:
-            patch = _short_patch(op.body)
-        return self._writes.patch(target, op.type, patch, self._options)
+        target = self._target(op.key, op.subresource)
+        return self._writes.patch(target, op.type, msgspec.json.decode(op.body), self._options)
 
     def _stage_replace(self, op: Replace) -> Outcome:
         target = self._target(op.key, op.subresource)
-        return self._writes.update(target, self._body(op.document), self._options)
+        return self._writes.update(target, msgspec.json.decode(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
         deletion = DeleteOptions(
@@ -249,37 +231,18 @@ class LocalClient:
         budgets = self._service.budgets_in(namespace)
         return evict(self._writes, namespace, name, eviction, self._options, budgets)
 
-    def _body(self, document: bytes) -> dict[str, Any]:
-        """Decode a document.
-
-        A trusted one is only split into sections; sections that no rule reads stay encoded.
-        """
-        if self._trusted:
-            return SectionedDocument(split(document))
-        decoded: dict[str, Any] = msgspec.json.decode(document)
-        return decoded
-
 
 async def stage_all(
-    ops: Sequence[Op],
-    stage: Callable[[Op], Outcome],
-    look_ahead: Callable[[Sequence[Op]], None],
+    ops: Sequence[Op], stage_many: Callable[[Sequence[Op]], Sequence[Outcome | ApiError]]
 ) -> list[Result]:
-    """Stage many writes with yields to the event loop; return one result each, in order.
-
-    `look_ahead` is called with each chunk of writes before the chunk is staged.
-    """
+    """Stage many writes with yields to the event loop; return one result each, in order."""
     results: list[Result] = []
     for first in range(0, len(ops), _WRITES_PER_TURN):
         if first:
             await asyncio.sleep(0)
-        turn = ops[first : first + _WRITES_PER_TURN]
-        look_ahead(turn)
-        for op in turn:
-            try:
-                outcome = stage(op)
-            except ApiError as error:
-                results.append(error)
+        for outcome in stage_many(ops[first : first + _WRITES_PER_TURN]):
+            if isinstance(outcome, ApiError):
+                results.append(outcome)
             else:
-                results.append(Written(outcome.revision, outcome.document))
+                results.append(Written(outcome.revision, outcome.document, outcome.name))
     return results

@@ -62,10 +62,7 @@ class StagingClient(Protocol):
     @property
     def durable(self) -> Callable[[int], Awaitable[None]]: ...
 
-    @property
-    def look_ahead(self) -> Callable[[Sequence[Op]], None]: ...
-
-    def stage(self, op: Op) -> Outcome: ...
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]: ...
 
 
 class StagedWrites:
@@ -83,30 +80,36 @@ class StagedWrites:
         self._newest = 0
 
     async def write(self, op: Op) -> Written:
-        outcome = self._stage(op)
+        (outcome,) = self._stage_many((op,))
+        if isinstance(outcome, ApiError):
+            raise outcome
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        return await stage_all(ops, self._stage, self._client.look_ahead)
+        return await stage_all(ops, self._stage_many)
 
     async def durable(self) -> None:
         self._require_kept()
         await self._client.durable(self._newest)
 
-    def _stage(self, op: Op) -> Outcome:
+    def _stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
         if self._epoch != self._client.rollbacks:
-            self._require_kept()
-        try:
-            outcome = self._client.stage(op)
-        except ApiError:
-            # The refusal may be based on a write that another client has staged: `durable` must
-            # wait for that write, too.
-            self._newest = max(self._newest, self._client.pending_revision)
-            raise
-        if outcome.revision > self._newest:
-            self._newest = outcome.revision
-        return outcome
+            error = _rolled_back()
+            return [error] * len(ops)
+        outcomes = self._client.stage_many(ops)
+        for outcome in outcomes:
+            if isinstance(outcome, ApiError):
+                # The refusal may be based on a write that another client has staged: `durable` must
+                # wait for that write, too.
+                self._newest = max(self._newest, self._client.pending_revision)
+            elif outcome.revision > self._newest:
+                self._newest = outcome.revision
+        return outcomes
 
     def _require_kept(self) -> None:
         if self._epoch != self._client.rollbacks:
-            raise InternalError("the writes before were rolled back")
+            raise _rolled_back()
+
+
+def _rolled_back() -> InternalError:
+    return InternalError("the writes before were rolled back")

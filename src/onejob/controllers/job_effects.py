@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import msgspec
 from msgspec import Struct, field
 
 from onejob.client.base import Create, Delete, Patch, Result, Written
@@ -19,7 +18,7 @@ from onejob.planning.job.plan import (
     PodSeed,
     RemovalOutcomes,
 )
-from onejob.planning.job.pod_template import PodFactory
+from onejob.planning.job.pod_template import NewPod, PodFactory
 from onejob.planning.job.reporting import (
     pod_create_failed,
     pod_created,
@@ -164,14 +163,14 @@ async def _create(
     while position < len(seeds):
         batch = seeds[position : position + size]
         results = await client.write_many(
-            [Create(PODS, namespace, pod_factory.document(seed)) for seed in batch]
+            [_creation(namespace, pod_factory.creation(seed)) for seed in batch]
         )
         failures = [result for result in results if isinstance(result, ApiError)]
         for result in results:
             if isinstance(result, Written):
                 state.pod_revision = max(state.pod_revision, result.revision)
                 tally.created += 1
-                record_event(pod_created(_name(result.document)))
+                record_event(pod_created(result.name))
                 continue
             _after_refusal(result, state)
             if not _namespace_is_ending(result):
@@ -185,6 +184,10 @@ async def _create(
         if len(batch) == size:
             size *= 2
             state.create_batch_size = size
+
+
+def _creation(namespace: str, pod: NewPod) -> Create:
+    return Create(PODS, namespace, pod.document, template=pod.template, variation=pod.variation)
 
 
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:
@@ -217,18 +220,3 @@ def _namespace_is_ending(error: ApiError) -> bool:
     return isinstance(error, Forbidden) and any(
         cause.get("reason") == "NamespaceTerminating" for cause in causes
     )
-
-
-class _NamedMeta(msgspec.Struct):
-    name: str
-
-
-class _Named(msgspec.Struct):
-    metadata: _NamedMeta
-
-
-_read_name = msgspec.json.Decoder(_Named).decode
-
-
-def _name(document: bytes) -> str:
-    return _read_name(document).metadata.name

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from onejob.node.agent.capacity import demand_of, read_amounts, write_amounts
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.pod.demand import demand_of, read_amounts, write_amounts
 from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Candidate, NodeView, Taint, misfit
 from onejob.wire.quantity import InvalidQuantity

@@ -4,7 +4,8 @@ Controllers use the smaller `onejob.objects.pod`; decoding this view costs sever
 """
 
 from datetime import datetime
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -441,22 +442,24 @@ class NodePod(View, frozen=True):
         return None
 
 
-class _WithoutSpec(View, frozen=True):
+class _EncodedSpec(View, frozen=True):
     metadata: Meta = Meta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: NodePodStatus = NodePodStatus()
 
 
-_decoder = msgspec.json.Decoder(NodePod)
-_without_spec_decoder = msgspec.json.Decoder(_WithoutSpec)
+_read = msgspec.json.Decoder(_EncodedSpec).decode
 
 read_node_pod_spec = msgspec.json.Decoder(NodePodSpec).decode
+#: All Pods of a Job share one spec.
+_read_shared_spec = lru_cache(maxsize=256)(read_node_pod_spec)
+#: Maximum bytes of a spec that is cached.
+_MAX_SHARED_BYTES: Final = 16 * 1024
 
 
 def read_node_pod(document: bytes) -> NodePod:
-    return _decoder.decode(document)
-
-
-def read_created_pod(document: bytes, spec: NodePodSpec) -> NodePod:
-    """Decode a Pod whose spec is already decoded: all Pods of a Job share one."""
-    rest = _without_spec_decoder.decode(document)
-    return NodePod(rest.metadata, spec, rest.status)
+    """Decode a Pod. Raises ValueError (msgspec.DecodeError) if it is invalid."""
+    pod = _read(document)
+    spec = bytes(pod.spec)
+    read = _read_shared_spec if len(spec) <= _MAX_SHARED_BYTES else read_node_pod_spec
+    return NodePod(pod.metadata, read(spec), pod.status)

@@ -87,6 +87,19 @@ class DeleteOptions(Struct, frozen=True):
     despite_damage: bool = False
 
 
+class Variation(msgspec.Struct, frozen=True, gc=False):
+    """Fields in which a Pod differs from others of the same template.
+
+    Labels and annotations are added to the template's, or replace equally named ones; the rest
+    replaces the template's fields.
+    """
+
+    generate_name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    hostname: str
+
+
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Response to a write."""
 
@@ -94,6 +107,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     document: bytes
     revision: int = 0
     warnings: tuple[str, ...] = ()
+    #: Name of a created object, if it is known without decoding the document.
+    name: str = ""
 
 
 class ListOutcome(msgspec.Struct, frozen=True):

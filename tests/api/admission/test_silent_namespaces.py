@@ -1,4 +1,4 @@
-"""Invalidation of cached admission decisions in namespaces without policy.
+"""Invalidation of evaluated Pod templates by policies.
 
 A new policy applies at once, however many Pods were created before without one.
 """
@@ -12,12 +12,13 @@ import pytest
 
 from onejob.api.admission.pod_accounts import PodAccounts
 from onejob.api.service import Service
-from onejob.api.writing.created_spec import CreatedSpecs
+from onejob.api.writing.writes import Writes
 from onejob.client.base import Create, Delete, Op, Patch
 from onejob.client.local import LocalClient
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
+from onejob.wire.requests import Outcome
 from tests.api.service_support import served
 
 Doc = dict[str, Any]
@@ -135,20 +136,18 @@ def test_pods_of_a_known_body_are_refused_once_their_namespace_goes(tmp_path: Pa
     with_client(tmp_path, test)
 
 
-def test_what_was_found_out_about_a_body_is_not_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pod_template_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(client: LocalClient) -> None:
-        judged: list[Doc] = []
-        judge = CreatedSpecs.judge
+        evaluated: list[Doc] = []
+        create = Writes.create
 
-        def counting(self: CreatedSpecs, kind: Kind, body: Doc, *, trusted: bool) -> Any:
-            judged.append(body)
-            return judge(self, kind, body, trusted=trusted)
+        def counting(self: Writes, kind: Kind, namespace: str, body: Doc, *rest: Any) -> Outcome:
+            evaluated.append(body)
+            return create(self, kind, namespace, body, *rest)
 
-        monkeypatch.setattr(CreatedSpecs, "judge", counting)
+        monkeypatch.setattr(Writes, "create", counting)
         pods = [outcome(client) for _ in range(5)]
-        assert len(judged) == 1
+        assert len(evaluated) == 1
         assert all(pod == pods[0] for pod in pods)
 
     with_client(tmp_path, test)

@@ -4,7 +4,6 @@ A namespace without policy costs three dict lookups. The policy of a Namespace o
 parsed once per version.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, get_args
@@ -25,7 +24,7 @@ from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.quotas import RESOURCE_QUOTAS, Quotas
 from onejob.api.admission.templates import TEMPLATE_RESOURCES, template_of
 from onejob.api.audit_notes import note, noted
-from onejob.api.sections import copied, held, plain
+from onejob.api.documents import deep_copy
 from onejob.api.strategy import Document
 from onejob.metrics import AdmissionPlugin
 from onejob.objects.meta import NAMESPACES, PODS, Key
@@ -42,15 +41,12 @@ from onejob.wire.requests import Target
 
 if TYPE_CHECKING:
     from onejob.api.admission.pod_accounts import PodAccounts
+    from onejob.planning.pod.room import NodeRoom
 
 #: Markers of policy in an encoded Namespace; without them it is not parsed.
 _LABELS: Final = PREFIX.encode()
 _ANNOTATIONS: Final = confinement.PREFIX.encode()
-#: Markers of Pod fields that need review even in a namespace without policy.
-_MARKED: Final = re.compile(
-    b'"priority|"preemptionPolicy"|"serviceAccount|"automountServiceAccountToken"|"hostPath"'
-).search
-#: Writes to these resources invalidate cached policy.
+#: Writes to these resources invalidate results of admission.
 _POLICY_RESOURCES: Final = frozenset(
     (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, PRIORITY_CLASSES, "serviceaccounts")
 )
@@ -100,14 +96,12 @@ class Admission:
         #: Host folders that Pods of any namespace may mount; None for all.
         self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
+        #: Capacity of the server's own node; None without one.
+        self.room: NodeRoom | None = None
         #: Number of rejections by plugin; plugins that exist upstream have their upstream names.
         self.denied: Counter[AdmissionPlugin] = Counter(dict.fromkeys(get_args(AdmissionPlugin), 0))
         #: Incremented with every change of policy or of a namespace.
         self.generation = 0
-        #: Namespaces without policy for Pods, with the generation at which this was determined. The
-        #: generation is needed because the worker thread may evaluate before a change and store its
-        #: result after it.
-        self._silent: dict[str, int] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
         self._accounts: PodAccounts | None = None
@@ -122,15 +116,11 @@ class Admission:
     @accounts.setter
     def accounts(self, accounts: "PodAccounts") -> None:
         self._accounts = accounts
-        self._forget_silence()
-
-    def _forget_silence(self) -> None:
         self.generation += 1
-        self._silent = {}
 
     def _staged(self, written: Change) -> None:
         if written.key.resource in _POLICY_RESOURCES:
-            self._forget_silence()
+            self.generation += 1
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
@@ -138,54 +128,12 @@ class Admission:
             self.quotas.staged(written)
 
     def _rolled_back(self) -> None:
-        self._forget_silence()
+        self.generation += 1
+        if self.room is not None:
+            self.room.cancel_after(self._store.revision)
         self._priorities.reload()
         self._limit_ranges.reload()
         self.quotas.reload()
-
-    def confines_pods(self, namespace: str, pod: bytes) -> bool:
-        """Return whether admission may reject or change a Pod created in the namespace.
-
-        `pod` is its encoded document.
-        """
-        if _MARKED(pod) is None and self._is_silent(namespace):
-            return False
-        return (
-            self._rules_of(namespace) is not None
-            or self._priorities.concern(pod)
-            or self.quotas.has_quota(namespace)
-            or (self.accounts is not None and self.accounts.concern(namespace, pod))
-            or bool(self._limit_ranges.of(namespace))
-            or (self.host_paths is not None and b'"hostPath"' in pod)
-        )
-
-    def changes_pods(self, namespace: str) -> bool:
-        """Return whether `mutate` may change a Pod created in the namespace."""
-        if self._silent.get(namespace) == self.generation:
-            return False
-        if self._limit_ranges.of(namespace):
-            return True
-        rules = self._rules_of(namespace)
-        return rules is not None and bool(rules.confinement)
-
-    def _is_silent(self, namespace: str) -> bool:
-        """Return whether the namespace has no policy for Pods without special fields.
-
-        Cached per generation.
-        """
-        generation = self.generation
-        if self._silent.get(namespace) == generation:
-            return True
-        silent = not (
-            self._rules_of(namespace) is not None
-            or self.quotas.has_quota(namespace)
-            or (self.accounts is not None and self.accounts.concern(namespace, b""))
-            or self._limit_ranges.of(namespace)
-            or self._priorities.concern(b"")
-        )
-        if silent:
-            self._silent[namespace] = generation
-        return silent
 
     def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
         """Apply the namespace's defaults to a new object, after the defaults of its kind."""
@@ -263,13 +211,13 @@ class Admission:
         if not said:
             return []
         if kind.resource == PODS:
-            spec = plain(held(doc, "spec")) or {}
+            spec = doc.get("spec") or {}
             refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
             if refusal:
                 raise self._refused("Confinement", kind, doc, refusal)
             return []
         template = template_of(kind.resource, doc)
-        spec = copied((template or {}).get("spec") or {})
+        spec = deep_copy((template or {}).get("spec") or {})
         confinement.set_defaults(said, spec)
         refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
         return [f"its Pods will be refused: {refusal}"] if refusal else []

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.sections import held
 from onejob.api.strategy import Document
 from onejob.objects.meta import PODS
 from onejob.planning.pod_security.labels import PREFIX, Policy, read_policy
@@ -22,16 +21,16 @@ def policy_of(namespace: Document) -> Policy:
 
 
 def pod_refusal(policy: Policy, pod: Document) -> str:
-    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[0]
+    return _judged(policy, _annotations(pod), msgspec.json.encode(pod.get("spec") or {}))[0]
 
 
 def pod_warning(policy: Policy, pod: Document) -> str:
     """Return the warning for a Pod or Pod template; "" for none."""
-    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[1]
+    return _judged(policy, _annotations(pod), msgspec.json.encode(pod.get("spec") or {}))[1]
 
 
 def pod_audit(policy: Policy, pod: Document) -> str:
-    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[2]
+    return _judged(policy, _annotations(pod), msgspec.json.encode(pod.get("spec") or {}))[2]
 
 
 @lru_cache(maxsize=_REMEMBERED)

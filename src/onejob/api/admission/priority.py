@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.admission.limit_ranges import Objects
-from onejob.api.sections import held
 from onejob.api.strategy import Document
 from onejob.planning.pod.priority import (
     SYSTEM_CLASSES,
@@ -20,7 +19,6 @@ from onejob.store.base import Change
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 #: Markers of priority fields in an encoded spec.
-_MARKS: Final = (b'"priority', b'"preemptionPolicy"')
 _FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 
 
@@ -59,18 +57,10 @@ class Priorities:
         self._classes = classes
         self._default = default_class(classes.values())
 
-    def concern(self, spec: bytes) -> bool:
-        """Return whether `admit` may change or reject a Pod with this encoded spec."""
-        return self._default is not None or any(mark in spec for mark in _MARKS)
-
     def admit(self, pod: Document) -> str:
         """Set the priority of a new Pod. Returns the reason for a rejection, or ""."""
-        spec: Any = held(pod, "spec") or {}
-        if isinstance(spec, msgspec.Raw):
-            if not self.concern(bytes(spec)):
-                return ""
-            spec = msgspec.json.decode(spec)
-        elif not any(field in spec for field in _FIELDS) and self._default is None:
+        spec: Any = pod.get("spec") or {}
+        if not any(field in spec for field in _FIELDS) and self._default is None:
             return ""
         name = spec.get("priorityClassName", "")
         granted = self._named(name) if name else self._default

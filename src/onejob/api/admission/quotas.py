@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from onejob.api.sections import held, plain
 from onejob.api.strategy import Document
 from onejob.objects.meta import EVENTS, PODS, Key
 from onejob.planning.quota.amounts import ZERO, Amounts
@@ -120,7 +119,7 @@ class Quotas:
         if not created and resource not in _MEASURED:
             return ""
         current = self._current(namespace)
-        spec = plain(held(document, "spec")) or {}
+        spec = document.get("spec") or {}
         return refusal(
             [(quota, current.used[quota.name]) for quota in current.quotas.values()],
             usage_of(resource, {"spec": spec}),

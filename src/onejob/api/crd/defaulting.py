@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from onejob.api.crd.structural import Node
-from onejob.api.sections import copied
+from onejob.api.documents import deep_copy
 
 #: Punctuation around a member: two quotes, a colon and a comma.
 _MEMBER_BYTES = 4
@@ -21,7 +21,7 @@ def apply_defaults(value: Any, node: Node) -> None:
     if isinstance(value, dict):
         for name, default in node.defaults:
             if name not in value:
-                value[name] = copied(default)
+                value[name] = deep_copy(default)
         for name, member in value.items():
             if isinstance(member, (dict, list)):
                 below = node.property(name) or node.values

@@ -20,7 +20,7 @@ from onejob.api.crd.structural import (
     junctors,
 )
 from onejob.api.crd.values import UNRELATED, Validator, within
-from onejob.api.sections import copied
+from onejob.api.documents import deep_copy
 from onejob.wire.field_errors import (
     OMITTED,
     FieldError,
@@ -309,7 +309,7 @@ def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         node = Node(schema)
         place = f"{path}.default"
         problems: list[str] = []
-        prune(copied(default), node, None, problems)
+        prune(deep_copy(default), node, None, problems)
         if problems:
             yield invalid(place, default, "must not have unknown fields")
         errors: list[FieldError] = []

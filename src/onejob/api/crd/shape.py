@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from onejob.api.crd.pruning import drop_nulls, prune
 from onejob.api.crd.structural import MAP_TYPE, Node
+from onejob.api.documents import deep_copy
 from onejob.api.schema.shapes import (
     ANYTHING,
     ListShape,
@@ -18,7 +19,6 @@ from onejob.api.schema.shapes import (
     json_type,
     render_path,
 )
-from onejob.api.sections import copied
 from onejob.wire.field_errors import invalid
 
 _TYPE_META: Final = ("apiVersion", "kind", "metadata")
@@ -80,7 +80,7 @@ class CustomShape(ObjectShape):
 
     def _check_embedded_metadata(self, metadata: Any, path: Path) -> None:
         try:
-            self._meta.fields["metadata"].check(copied(metadata), path, [])
+            self._meta.fields["metadata"].check(deep_copy(metadata), path, [])
         except Mismatch as mismatch:
             error = invalid(render_path(path), metadata, mismatch.text)
             raise Mismatch("", "", str(error)) from None

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from onejob.api.kinds.metadata import NameRule, validate_metadata, validate_metadata_update
 from onejob.api.kinds.printing import NAME_AND_AGE, age, name_of
-from onejob.api.sections import Section, held, members, names, same_bytes, same_member
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
@@ -26,8 +25,7 @@ class BaseStrategy:
     #: Whether finalizer names may lack a domain.
     any_finalizer: bool = False
     judges_spec_alone: bool = False
-    keeps_documents: bool = False
-    own_spec_field: str = ""
+    shares_sections: bool = False
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
@@ -57,9 +55,6 @@ class BaseStrategy:
         )
 
     def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        return []
-
-    def validate_own_spec_field(self, value: str) -> list[FieldError]:
         return []
 
     def warnings_on_create(self, doc: Document) -> list[str]:
@@ -144,35 +139,19 @@ def fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
 
 
 def same_spec(new: Document, old: Document | None) -> bool:
-    """Return whether the spec is unchanged, and therefore already defaulted and validated.
-
-    Nearly free for sections that have not been decoded.
-    """
-    return (
-        old is not None
-        and "spec" in old
-        and (held(new, "spec") is held(old, "spec") or same_member(new, old, "spec"))
-    )
-
-
-def untouched_spec(new: Document, old: Document) -> bool:
-    """Return whether the spec is still the stored section, byte for byte, which was validated when
-    it was stored."""
-    return isinstance(old, Section) and (
-        held(new, "spec") is held(old, "spec") or same_bytes(new, old, "spec")
-    )
+    """Return whether the spec is unchanged, and therefore already defaulted and validated."""
+    return old is not None and "spec" in old and new.get("spec") == old["spec"]
 
 
 def keep_status(new: Document, old: Document) -> None:
     """Copy status from `old`: writes to the main endpoint do not change it."""
-    if held(new, "status") is not held(old, "status"):
-        keep_section(new, old, "status")
+    keep_section(new, old, "status")
 
 
 def keep_section(new: Document, old: Document, name: str) -> None:
-    """Copy a section from `old` without decoding it."""
+    """Copy a section from `old`."""
     if name in old:
-        new[name] = held(old, name)
+        new[name] = old[name]
     elif name in new:
         del new[name]
 
@@ -182,12 +161,11 @@ def keep_all_but_status(new: Document, old: Document) -> None:
 
     Keeps their order, so that the document differs only in its status.
     """
-    for field, value in members(old):
-        if held(new, field) is not value and field not in _WRITABLE_WITH_STATUS:
+    for field, value in old.items():
+        if field not in _WRITABLE_WITH_STATUS:
             new[field] = value
-    if not names(new) <= names(old):
-        for field in names(new) - names(old) - _WRITABLE_WITH_STATUS:
-            del new[field]
+    for field in new.keys() - old.keys() - _WRITABLE_WITH_STATUS:
+        del new[field]
 
 
 def keep_generation(new: Document, old: Document, *, changed: bool) -> None:

@@ -10,7 +10,6 @@ from onejob.api.kinds.base import (
     keep_generation,
     keep_status,
     same_spec,
-    untouched_spec,
 )
 from onejob.api.kinds.job.defaults import default_cronjob
 from onejob.api.kinds.job.strategy import disabled_job_fields, drop_disabled
@@ -71,7 +70,7 @@ class CronJobStrategy(BaseStrategy):
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = validate_metadata_update(new, old)
-        if untouched_spec(new, old):
+        if same_spec(new, old):
             return errors
         return errors + newly_invalid(
             validate_cronjob_spec(new["spec"], old["spec"], "spec"),

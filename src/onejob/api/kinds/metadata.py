@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from onejob.api.sections import held
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden, invalid, required
 from onejob.wire.labels import validate_annotations, validate_labels
@@ -54,7 +53,7 @@ def validate_metadata_update(
     metadata, stored = new.get("metadata", {}), old.get("metadata", {})
     if metadata is stored:
         return []
-    touched = [field for field in _LOOKED_AT if held(metadata, field) is not held(stored, field)]
+    touched = [field for field in _LOOKED_AT if metadata.get(field) is not stored.get(field)]
     if not touched:
         return []
     errors = [

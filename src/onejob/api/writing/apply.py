@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from onejob.api.documents import deep_copy
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, field_shape
-from onejob.api.sections import copied
 from onejob.api.strategy import Document
 from onejob.api.writing.apply_conflicts import FieldConflict, conflict_error, find_conflicts
 from onejob.api.writing.field_sets import (
@@ -91,7 +91,7 @@ def apply(
     ]
     if previous is not None and changes.same and previous.encoded == own.encoded:
         own = previous
-    result = merged if live is not None else copied(wanted)
+    result = merged if live is not None else deep_copy(wanted)
     _refresh_last_applied(result, applied, manager)
     write_entries(result, [*others, own])
     return result
@@ -99,7 +99,7 @@ def apply(
 
 def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Document:
     """Return a copy of `applied` without managedFields and the fields that this endpoint resets."""
-    wanted: Document = copied(applied)
+    wanted: Document = deep_copy(applied)
     wanted.setdefault("metadata", {}).pop("managedFields", None)
     for path in reset_fields(type_, subresource):
         holder: Any = wanted
@@ -114,7 +114,7 @@ def _entries_of(
 ) -> list[Entry]:
     if live is None:
         return []
-    entries = read_entries(copied(live))
+    entries = read_entries(deep_copy(live))
     if any(entry.subresource in ("", subresource) for entry in entries):
         return entries
     found = all_fields(live, type_, subresource)
@@ -156,19 +156,19 @@ def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
         case list(), list(), ListShape(list_type="set" | "map"):
             return _merge_lists(live, wanted, shape)
         case _:
-            return copied(wanted)
+            return deep_copy(wanted)
 
 
 def _merge_maps(live: Document, wanted: Document, shape: Shape) -> Document:
     merged = {
         name: _merge(item, wanted[name], field_shape(shape, name))
         if name in wanted
-        else copied(item)
+        else deep_copy(item)
         for name, item in live.items()
     }
     for name, item in wanted.items():
         if name not in live:
-            merged[name] = copied(item)
+            merged[name] = deep_copy(item)
     return merged
 
 
@@ -186,15 +186,15 @@ def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[A
     at = 0
     for element, item in stated.items():
         while at < len(live) and live_elements[at] not in stated:
-            merged.append(copied(live[at]))
+            merged.append(deep_copy(live[at]))
             at += 1
         if at < len(live) and live_elements[at] == element:
             at += 1
         merged.append(
-            _merge(present[element], item, shape.items) if element in present else copied(item)
+            _merge(present[element], item, shape.items) if element in present else deep_copy(item)
         )
     rest = zip(live[at:], live_elements[at:], strict=True)
-    merged.extend(copied(item) for item, element in rest if element not in stated)
+    merged.extend(deep_copy(item) for item, element in rest if element not in stated)
     return merged
 
 
@@ -252,6 +252,6 @@ def _refresh_last_applied(result: Document, applied: Document, manager: str) -> 
     annotations = result["metadata"].get("annotations", {})
     if manager != _KUBECTL or LAST_APPLIED not in annotations:
         return
-    stated = copied(applied)
+    stated = deep_copy(applied)
     stated.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
     annotations[LAST_APPLIED] = msgspec.json.encode(stated, order="sorted").decode() + "\n"

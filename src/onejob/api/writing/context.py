@@ -4,27 +4,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from onejob.api.admission.admission import Admission
+from onejob.api.documents import at_revision, decode
 from onejob.api.schema.schema import Schema, Type, all_problems
-from onejob.api.sections import (
-    SectionedDocument,
-    at_revision,
-    held,
-    members,
-    plain,
-    same_bytes,
-    text_of,
-)
 from onejob.api.strategy import Document, Guard, Strategy
-from onejob.api.writing.created_metadata import CreatedMetadatas
-from onejob.api.writing.created_spec import CreatedSpecs
-from onejob.api.writing.known_creations import KnownCreations
-from onejob.api.writing.recent_documents import RecentDocuments
+from onejob.api.writing.templates import Template
 from onejob.clock import Clock
 from onejob.objects.job import is_finished
 from onejob.objects.meta import Key
@@ -45,7 +34,6 @@ MAX_OBJECT_BYTES: Final = 1536 * 1024
 NOTHING: Final[frozenset[str]] = frozenset()
 
 _encode = msgspec.json.encode
-_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class WriteContext(Struct, frozen=True):
@@ -58,21 +46,19 @@ class WriteContext(Struct, frozen=True):
     means: Means
     #: Authorization hooks by resource; see `Guard`. They raise Forbidden.
     guards: Mapping[str, Guard]
-    created_specs: CreatedSpecs
-    created_metadata: CreatedMetadatas
     #: Namespace policies and quotas for created and updated objects.
     admission: Admission
     #: Whether writes are checked against quotas here. If False, the caller that stages the write
     #: checks them (`rehearsal`).
     asks_quotas: bool = True
-    recent: RecentDocuments = msgspec.field(default_factory=RecentDocuments)
-    known_creations: KnownCreations = msgspec.field(default_factory=KnownCreations)
+    #: Evaluated templates of Pods, by namespace and document.
+    templates: dict[tuple[str, bytes], Template] = msgspec.field(default_factory=dict)
 
     def _existing(self, target: Target) -> tuple[Stored, Document]:
         stored = self.store.newest(target.key)
         if stored is None:
             raise not_found(target.kind.resource, target.name)
-        return stored, self.document(target.kind, stored)
+        return stored, decode(stored.value)
 
     def stage(
         self,
@@ -87,9 +73,7 @@ class WriteContext(Struct, frozen=True):
 
         Raises RequestTooLarge if the document takes more than `largest` bytes.
         """
-        metadata = held(doc, "metadata")
-        if type(metadata) is msgspec.Raw:
-            metadata = doc["metadata"]
+        metadata = doc["metadata"]
 
         def encode(revision: int) -> bytes:
             metadata["resourceVersion"] = str(revision)
@@ -99,17 +83,7 @@ class WriteContext(Struct, frozen=True):
         cold = is_cold(key.resource, metadata, doc)
         staged = self.store.stage(key, expected, encode, cold=cold, quiet=quiet)
         assert staged is not None, "only a deletion leaves nothing behind"
-        if (
-            not cold
-            and isinstance(doc, SectionedDocument)
-            and self.strategies[key.resource].keeps_documents
-        ):
-            self.recent.keep(staged, doc)
         return staged
-
-    def document(self, kind: Kind, stored: Stored) -> Document:
-        # The rules of custom kinds are evaluated on plain values.
-        return _decode(stored.value) if kind.custom else self.recent.take(stored)
 
     def type_of(self, kind: Kind) -> Type:
         return self.schema.kind(kind.api_version, kind.kind)
@@ -122,32 +96,25 @@ class WriteContext(Struct, frozen=True):
         problems: Sequence[str],
         *,
         old: Document | None = None,
-        known: frozenset[str] = NOTHING,
     ) -> list[str]:
         """Prune the body to the schema in place, and return warnings.
 
         `options.field_validation` decides whether problems become an error, warnings or nothing.
-        Sections in `known`, and sections equal to those of `old`, are not checked again.
+        Sections shared with `old` are not checked again.
         """
         if options.trusted:
             return []
-        found = all_problems(self.pruned(kind, body, old, known), problems)
+        found = all_problems(self.pruned(kind, body, old), problems)
         return judge_problems(found, options, partial(strict_decoding_error, kind))
 
-    def pruned(
-        self, kind: Kind, body: Document, old: Document | None, known: frozenset[str] = NOTHING
-    ) -> list[str]:
+    def pruned(self, kind: Kind, body: Document, old: Document | None) -> list[str]:
         """Prune the new sections of `body` in place, and return the problems found in them."""
         type_ = self.type_of(kind)
         part = {
-            name: plain(value)
-            for name, value in members(body)
+            name: value
+            for name, value in body.items()
             # Fields with an alias must be checked under both names.
-            if type_.aliases
-            or not (
-                name in known
-                or (old is not None and (held(old, name) is value or same_bytes(body, old, name)))
-            )
+            if type_.aliases or old is None or old.get(name) is not value
         }
         names = list(part)
         found = self.schema.normalise(part, type_)
@@ -209,10 +176,7 @@ def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
         case "pods":
             if "finalizers" in metadata:
                 return False
-            status = held(doc, "status", {})
-            if type(status) is msgspec.Raw:
-                status = doc["status"]
-            return text_of(status, "phase") in ("Succeeded", "Failed")
+            return doc.get("status", {}).get("phase") in ("Succeeded", "Failed")
         case "jobs.batch":
             return is_finished(doc)
         case "events":

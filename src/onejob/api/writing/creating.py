@@ -1,52 +1,47 @@
 """Create requests: validate, default, admit and stage a new object."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from random import Random
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from onejob.api.sections import (
-    Section,
-    SectionedDocument,
-    names,
-)
+from onejob.api.documents import decode
 from onejob.api.security_warnings import security_warnings
 from onejob.api.strategy import Document
-from onejob.api.writing.context import NOTHING, WriteContext, bounded, largest_size
-from onejob.api.writing.created_spec import JudgedSpec
-from onejob.api.writing.known_creations import KnownCreation
-from onejob.api.writing.managed_fields import all_fields, creation_entry, track_update
+from onejob.api.writing.context import WriteContext, bounded, largest_size
+from onejob.api.writing.managed_fields import track_update
 from onejob.api.writing.metadata import (
     check_type,
     generated_name,
+    metadata_of,
     new_uid,
     ordered,
     prepare_created,
     timestamp,
 )
-from onejob.api.writing.placing import ChooseNode, place_created
+from onejob.api.writing.templates import Creation, Template, template_of
 from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
+from onejob.store.base import DamagedDocument
 from onejob.wire.errors import (
+    ApiError,
     Forbidden,
     Invalid,
     already_exists,
     not_found,
 )
-from onejob.wire.kinds import Kind
-from onejob.wire.requests import Outcome, WriteOptions
+from onejob.wire.kinds import BY_RESOURCE, Kind
+from onejob.wire.requests import Outcome, Variation, WriteOptions
 
 #: Attempts to generate a name that is not in use.
 _NAME_TRIES: Final = 8
-
-_SPEC: Final = frozenset(("spec",))
-_OUTLINE: Final = frozenset(("apiVersion", "kind", "metadata", "spec"))
-#: The server sets the status of a new object and drops the one in the body; that of clients must
-#: still conform to the schema, so only onejob's own writers may skip the check.
-_OUR_OUTLINE: Final = _OUTLINE | {"status"}
+_PODS: Final = BY_RESOURCE[PODS]
+#: Maximum number of cached templates; one Job mostly has one.
+_CACHED_TEMPLATES: Final = 64
 
 _encode = msgspec.json.encode
-_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Creates(WriteContext, frozen=True):
@@ -57,33 +52,13 @@ class Creates(WriteContext, frozen=True):
         body: Document,
         options: WriteOptions,
         problems: Sequence[str] = (),
-        choose_node: ChooseNode | None = None,
     ) -> Outcome:
         """Stage a new object and return the outcome with code 201.
 
-        `problems` were found in decoding the body. `choose_node` is given for Pods that may be
-        assigned to a node by the write that creates them.
+        `problems` were found in decoding the body.
         """
-        known_creation = self.known_creations.find(
-            kind, namespace, body, options, self.admission.generation
-        )
-        if known_creation is not None:
-            return self._create_known(known_creation, choose_node)
         check_type(kind, body)
-        judged = None
-        if kind.storage != PODS or not self.admission.changes_pods(namespace):
-            judged = self.created_specs.judge(kind, body, trusted=options.trusted)
-        if judged is not None and not problems and is_outlined(body, options):
-            brought = self.created_metadata.judge(kind, namespace, body, trusted=options.trusted)
-            if brought is not None:
-                creation = KnownCreation(
-                    kind, namespace, options, brought, judged, self.admission.generation
-                )
-                return self._create_known(creation, choose_node, body)
-        known = NOTHING if judged is None else _SPEC
-        warnings: list[str] = []
-        if not options.trusted:
-            warnings = self.normalise(kind, body, options, problems, known=known)
+        warnings = self.normalise(kind, body, options, problems)
         doc = ordered(kind, body)
         now = self.clock.now()
         prepare_created(kind, namespace, doc, now, self.rng, dry_run=options.dry_run)
@@ -94,93 +69,92 @@ class Creates(WriteContext, frozen=True):
         # A missing name is not reported here but by validation, together with all other errors.
         name = metadata.get("name", "")
         self._require_namespace(kind, namespace, name)
-        if judged is None:
-            warnings += self._settle(kind, namespace, doc, options, now)
-        else:
-            warnings += self._settle_judged(kind, doc, judged, options, now)
+        warnings += self._settle(kind, namespace, doc, options, now)
         key = key_at((kind.storage, namespace, name))
-        if judged is None or self._confines(kind, namespace, judged):
-            warnings += self.admission.review_create(kind, namespace, doc)
-            if self.asks_quotas:
-                self.admission.require_quota(key, doc, created=True)
+        warnings += self.admission.review_create(kind, namespace, doc)
+        if self.asks_quotas:
+            self.admission.require_quota(key, doc, created=True)
         if not generates and self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
         largest = largest_size(options)
         if options.dry_run:
             value = bounded(_encode(doc), largest)
             return Outcome(201, value, self.store.revision, tuple(warnings))
-        if choose_node is not None:
-            place_created(doc, choose_node, timestamp(now))
         stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
 
-    def _create_known(
-        self,
-        creation: KnownCreation,
-        choose_node: ChooseNode | None,
-        body: Document | None = None,
+    def create_pods(
+        self, namespace: str, creations: Sequence[Creation], options: WriteOptions
+    ) -> list[Outcome | ApiError | DamagedDocument]:
+        """Stage new Pods for one of onejob's own writers.
+
+        Equal to `create` for each of them, except that Pods which fit onto the server's node at
+        once are assigned to it. Returns one outcome each, in order.
+        """
+        results: list[Outcome | ApiError | DamagedDocument] = []
+        batch = _Batch(namespace, timestamp(self.clock.now()).encode())
+        for creation in creations:
+            try:
+                template = self._template(namespace, creation, options)
+                if template is None:
+                    body = decode(creation.document)
+                    results.append(self.create(_PODS, namespace, body, options))
+                else:
+                    results.append(self._create_pod(batch, template, creation.variation))
+            except (ApiError, DamagedDocument) as error:
+                results.append(error)
+        return results
+
+    def _template(
+        self, namespace: str, creation: Creation, options: WriteOptions
+    ) -> Template | None:
+        """Return the template of a Pod, which is evaluated if it is not cached.
+
+        None for a Pod with a name of its own, which occurs only once, and for a body that only a
+        dry run accepts.
+        """
+        place = (namespace, creation.template or creation.document)
+        template = self.templates.get(place)
+        if template is None or not template.covers(creation.variation, self.admission.generation):
+            body = decode(creation.document)
+            metadata = metadata_of(body)
+            if metadata.get("name") or metadata.get("resourceVersion"):
+                return None
+            # A dry run with random numbers of its own, because its name and UID are not used.
+            alone = replace(self, rng=Random(0))
+            rehearsal = replace(options, dry_run=True)
+            outcome = alone.create(_PODS, namespace, body, rehearsal)
+            template = template_of(outcome, creation.variation, self.admission.generation)
+            if len(self.templates) >= _CACHED_TEMPLATES:
+                self.templates.clear()
+            self.templates[place] = template
+        return template
+
+    def _create_pod(
+        self, batch: "_Batch", template: Template, variation: Variation | None
     ) -> Outcome:
-        """Create an object from sections that are known to be valid.
+        """Stage one Pod of a template."""
+        admission = self.admission
+        room = admission.room
+        demand = None if room is None else room.demand_if_free(template.spec)
+        node = "" if room is None or demand is None else room.node.name
+        head, tail = batch.around(template, variation, node)
+        prefix = template.generate_name if variation is None else variation.generate_name
+        uid = new_uid(self.rng)
+        key = self._free_name(_PODS, batch.namespace, prefix)
+        if self.asks_quotas:
+            admission.require_quota(key, template.document, created=True)
 
-        If `body` is given, existence and policies of the namespace are checked as well.
-        """
-        kind, namespace, options = creation.kind, creation.namespace, creation.options
-        brought, created, own = creation.brought, creation.judged.created, creation.judged.own
-        now = self.clock.now()
-        created_at = timestamp(now)
-        metadata = brought.fields.copy()
-        metadata["uid"] = new_uid(self.rng)
-        metadata["creationTimestamp"] = created_at
-        key = self._free_name(kind, namespace, brought.generate_name)
-        metadata["name"] = key.name
-        if not options.trusted:
-            spec_fields = created.owned_with(own)
-            owned = {"f:spec": spec_fields, **brought.owned} if spec_fields else brought.owned
-            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
-            metadata = Section(metadata)
-            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
-        metadata["generation"] = created.generation
-        spec = created.spec if not own else created.with_own(own)
-        doc = SectionedDocument(
-            {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
-                "metadata": metadata,
-                "spec": spec,
-                "status": created.status,
-            }
-        )
-        warnings = created.warnings
-        if body is not None and self._is_confined(creation, body, key.name):
-            warnings = (*warnings, *self.admission.review_create(kind, namespace, doc))
-            if self.asks_quotas:
-                self.admission.require_quota(key, doc, created=True)
-        largest = largest_size(options)
-        if options.dry_run:
-            value = bounded(_encode(doc), largest)
-            return Outcome(201, value, self.store.revision, warnings)
-        if choose_node is not None:
-            place_created(doc, choose_node, created_at, b"" if own else created.text)
-        stored = self.stage(key, 0, doc, largest)
-        return Outcome(201, stored.value, stored.revision, warnings)
+        def encode(revision: int) -> bytes:
+            return b'%b%b","uid":"%b","creationTimestamp":"%b","resourceVersion":"%d%b' % (
+                head, key.name.encode(), uid.encode(), batch.now, revision, tail
+            )  # fmt: skip
 
-    def _is_confined(self, creation: KnownCreation, body: Document, name: str) -> bool:
-        """Return whether namespace policies apply to the object.
-
-        If none apply, a creation by onejob's own writers is cached for the next equal body. Raises
-        NotFound or Forbidden if the namespace is missing or terminating.
-        """
-        kind, namespace = creation.kind, creation.namespace
-        self._require_namespace(kind, namespace, name)
-        if self._confines(kind, namespace, creation.judged):
-            return True
-        if creation.options.trusted:
-            self.known_creations.keep(body, creation)
-        return False
-
-    def _confines(self, kind: Kind, namespace: str, judged: JudgedSpec) -> bool:
-        """Return whether policies of the namespace apply to an object with this spec."""
-        return kind.storage != PODS or self.admission.confines_pods(namespace, judged.text)
+        stored = self.store.stage(key, 0, encode)
+        assert stored is not None, "only a deletion leaves nothing behind"
+        if room is not None and demand is not None:
+            room.reserve(uid, demand, stored.revision)
+        return Outcome(201, stored.value, stored.revision, template.warnings, key.name)
 
     def _settle(
         self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
@@ -209,37 +183,6 @@ class Creates(WriteContext, frozen=True):
             doc.setdefault("status", {})
         return [*strategy.warnings_on_create(doc), *security_warnings(kind, doc, self.means)]
 
-    def _settle_judged(
-        self,
-        kind: Kind,
-        doc: Document,
-        judged: JudgedSpec,
-        options: WriteOptions,
-        now: datetime,
-    ) -> list[str]:
-        """Do the same as `_settle` for an object with a cached valid spec; see `created_spec`."""
-        created, own = judged.created, judged.own
-        strategy = self.strategies[kind.resource]
-        metadata = doc["metadata"]
-        if not options.trusted:
-            owned = all_fields({"metadata": metadata}, self.type_of(kind), "")
-            if spec_fields := created.owned_with(own):
-                owned = {"f:spec": spec_fields, **owned}
-            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
-            # Parts of the entry are encoded, so it is encoded too, and metadata becomes a Section.
-            metadata = doc["metadata"] = Section(metadata)
-            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
-        doc["spec"] = created.with_own(own)
-        if "status" in doc:
-            # Reinserted below, so that the status follows the spec whatever the body's order.
-            del doc["status"]
-        doc["status"] = created.status
-        metadata["generation"] = created.generation
-        errors = strategy.validate_new_metadata(doc)
-        if errors:
-            raise Invalid(kind.kind, kind.group, metadata.get("name", ""), errors)
-        return [*strategy.name_warnings(metadata["name"]), *created.warnings]
-
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
         for _ in range(_NAME_TRIES):
             key = key_at((kind.storage, namespace, generated_name(prefix, self.rng)))
@@ -255,7 +198,7 @@ class Creates(WriteContext, frozen=True):
             raise not_found(NAMESPACES, namespace)
         if (
             b'"deletionTimestamp"' in stored.value
-            and "deletionTimestamp" in _decode(stored.value)["metadata"]
+            and "deletionTimestamp" in decode(stored.value)["metadata"]
         ):
             raise Forbidden(
                 f'{kind.resource} "{name}" is forbidden: unable to create new content in '
@@ -275,6 +218,37 @@ class Creates(WriteContext, frozen=True):
             )
 
 
-def is_outlined(body: Document, options: WriteOptions) -> bool:
-    """Return whether no members of a new object besides metadata and spec need validation."""
-    return names(body) <= (_OUR_OUTLINE if options.trusted else _OUTLINE)
+class _Batch:
+    """Encoded parts shared by Pods that are created together."""
+
+    def __init__(self, namespace: str, now: bytes) -> None:
+        self.namespace = namespace
+        self.now = now
+        #: By identity of the template and by node; the entries keep their templates alive.
+        self._pieces: dict[tuple[int, str], _Pieces] = {}
+
+    def around(
+        self, template: Template, variation: Variation | None, node: str
+    ) -> tuple[bytes, bytes]:
+        """Return the encoded Pod before its name and after its resourceVersion."""
+        place = (id(template), node)
+        pieces = self._pieces.get(place)
+        if pieces is None:
+            pieces = self._pieces[place] = self._encode(template, node)
+        if variation is None:
+            return pieces.around
+        return template.head(variation), template.tail(variation, pieces.sections)
+
+    def _encode(self, template: Template, node: str) -> "_Pieces":
+        sections = (template.spec, template.status)
+        if node:
+            sections = template.assigned(node, self.now.decode())
+        return _Pieces(template, sections, (template.head(None), template.tail(None, sections)))
+
+
+class _Pieces(msgspec.Struct, frozen=True):
+    template: Template
+    #: Spec and status.
+    sections: tuple[bytes, bytes]
+    #: Parts before the name and after the resourceVersion of a Pod without variation.
+    around: tuple[bytes, bytes]

@@ -8,7 +8,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.metadata import revision_mismatch, timestamp, uid_mismatch
 from onejob.objects.meta import NAMESPACES
@@ -106,9 +105,6 @@ def _held_by_spec(doc: Document) -> bool:
 
     Only Namespaces have them: they stay until they are empty.
     """
-    spec = held(doc, "spec")
-    if type(spec) is Raw and b'"finalizers"' not in bytes(spec):
-        return False
     return bool(doc.get("spec", {}).get("finalizers"))
 
 

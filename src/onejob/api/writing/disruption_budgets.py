@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from onejob.api.sections import sectioned, shallow
+from onejob.api.documents import decode
 from onejob.api.writing.writes import Writes
 from onejob.objects.disruption_budget import Budget, BudgetStatus, read_budget
 from onejob.objects.meta import Key
@@ -56,8 +54,7 @@ def charge_eviction(writes: Writes, pod: bytes, budgets: Sequence[Key], *, dry_r
 def _write_status(writes: Writes, budget: Budget, status: BudgetStatus) -> None:
     stored = writes.store.newest(budget.key)
     assert stored is not None, "it was just read"
-    document = shallow(sectioned(stored.value))
-    document["status"] = msgspec.Raw(msgspec.json.encode(status_document(status)))
+    document = {**decode(stored.value), "status": status_document(status)}
     writes.stage(budget.key, stored.revision, document)
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
+from onejob.api.documents import deep_copy
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, StringShape
-from onejob.api.sections import copied
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]
@@ -216,7 +216,7 @@ def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
 
 
 def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
-    added: FieldsV1 = copied(encoded)
+    added: FieldsV1 = deep_copy(encoded)
     # Sorted, so that equal writes produce equal bytes in every process.
     for path in in_order(fields):
         _insert(added, path)
@@ -245,7 +245,7 @@ def remove_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
     present = [path for path in fields if _contains(encoded, path)]
     if not present:
         return encoded
-    remaining: FieldsV1 = copied(encoded)
+    remaining: FieldsV1 = deep_copy(encoded)
     for path in present:
         _delete(remaining, path)
     return remaining

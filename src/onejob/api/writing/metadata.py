@@ -2,21 +2,9 @@
 
 from collections.abc import Collection, Set
 from datetime import datetime
-from itertools import compress, islice
-from operator import is_not
 from random import Random
 from typing import Any
 
-from onejob.api.sections import (
-    Raw,
-    SectionedDocument,
-    held,
-    members,
-    names,
-    plain,
-    text_of,
-    with_first,
-)
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, conflict
 from onejob.wire.field_errors import FieldError, forbidden, invalid
@@ -46,11 +34,6 @@ FREE_FIELDS = frozenset(("labels", "annotations", "finalizers", "ownerReferences
 #: Mask of the random bits of a UUID: six of the 128 encode version and variant.
 _RANDOM_BITS = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
 _VERSION_4 = 0x4000 << 64 | 0x8000 << 48
-
-_EMPTY = (b"{}", b"[]", b'""', b"null")
-
-#: First members of every stored document.
-_FIRST = ("apiVersion", "kind", "metadata")
 
 _OMITTED_WHEN_EMPTY = (
     "generateName",
@@ -93,14 +76,12 @@ def check_type(kind: Kind, body: Document) -> None:
     """
     if kind.custom:
         for field, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-            if not held(body, field, ""):
+            if not body.get(field):
                 raise BadRequest(
                     f"the object provided is unrecognized (must be of type {kind.kind}): "
                     f"Object '{shown}' is missing"
                 )
-    api_version, name = held(body, "apiVersion", kind.api_version), held(body, "kind", kind.kind)
-    if type(api_version) is Raw or type(name) is Raw:
-        api_version, name = text_of(body, "apiVersion"), text_of(body, "kind")
+    api_version, name = body.get("apiVersion", kind.api_version), body.get("kind", kind.kind)
     if api_version != kind.api_version:
         raise BadRequest(
             f"the API version in the data ({api_version}) does not match the expected "
@@ -123,31 +104,14 @@ def metadata_of(body: Document) -> dict[str, Any]:
     return metadata
 
 
-def ordered(kind: Kind, doc: Document, old: Document | None = None) -> Document:
-    """Return the document with apiVersion, kind and metadata first, which lists rely on.
-
-    `old`, if given, is the stored document, which already has this order: a patched copy that
-    shares its apiVersion and kind is returned as it is.
-    """
-    if kind.custom:
-        rest = {name: plain(value) for name, value in members(doc) if name not in _FIRST}
-        metadata = plain(held(doc, "metadata", {}))
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
-    if (
-        old is not None
-        and held(doc, "apiVersion") is held(old, "apiVersion")
-        and held(doc, "kind") is held(old, "kind")
-        and "metadata" in doc
-        and isinstance(doc, SectionedDocument)
-    ):
-        return doc
-    if isinstance(doc, SectionedDocument) and tuple(islice(names(doc), 3)) == _FIRST:
-        doc["apiVersion"] = kind.api_version
-        doc["kind"] = kind.kind
-        return doc
-    metadata = held(doc, "metadata") if "metadata" in doc else {}
-    first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-    return with_first(doc, first)
+def ordered(kind: Kind, doc: Document) -> Document:
+    """Return the document with apiVersion, kind and metadata first, which lists rely on."""
+    first = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": doc.get("metadata", {}),
+    }
+    return first | {name: value for name, value in doc.items() if name not in first}
 
 
 def prepare_created(
@@ -163,7 +127,7 @@ def prepare_created(
 def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry_run: bool) -> None:
     """Check and clean the client-supplied metadata of a new object in place.
 
-    Depends on the request only, so that the result can be cached (`created_metadata`).
+    Depends on the request only.
     """
     check_namespace(kind, namespace, metadata)
     if metadata.get("resourceVersion") and not dry_run:
@@ -180,12 +144,8 @@ def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry
 def drop_empty(metadata: dict[str, Any]) -> None:
     """Remove empty lists, maps and strings from metadata, as upstream omits them."""
     for field in _OMITTED_WHEN_EMPTY:
-        if field in metadata and _is_empty(held(metadata, field)):
+        if field in metadata and not metadata[field]:
             del metadata[field]
-
-
-def _is_empty(value: Any) -> bool:
-    return not value or (type(value) is Raw and bytes(value) in _EMPTY)
 
 
 def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
@@ -243,14 +203,15 @@ def carry_over(
 def changed_members(new: Document, stored: Document) -> Set[str]:
     """Return the names of members that were replaced, removed or added.
 
-    Compares by identity: shared members are unchanged.
+    Objects and lists are compared by identity: unchanged ones are shared.
     """
-    fields = list(names(new))
-    if fields == list(names(stored)):
-        # The common case: a replaced member keeps its position.
-        return set(compress(fields, map(is_not, dict.values(new), dict.values(stored))))
-    changed = {name for name, value in members(new) if held(stored, name) is not value}
-    return changed | (names(stored) - names(new))
+    changed = {
+        name
+        for name, value in new.items()
+        if (before := stored.get(name)) is not value
+        and (value.__class__ is dict or value.__class__ is list or before != value)
+    }
+    return changed | (stored.keys() - new.keys())
 
 
 def settle_free_fields(
@@ -258,7 +219,7 @@ def settle_free_fields(
 ) -> list[FieldError]:
     """Drop empty fields and check finalizers, for an update that changes only `FREE_FIELDS`."""
     for field in changed:
-        if field in metadata and _is_empty(held(metadata, field)):
+        if field in metadata and not metadata[field]:
             del metadata[field]
     return new_finalizers(metadata, stored) if "finalizers" in changed else []
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.decoding.bodies import is_too_deep
-from onejob.api.sections import copied, shallow
+from onejob.api.documents import deep_copy
 from onejob.api.strategy import Document
 from onejob.wire.errors import ApiError, BadRequest
 
@@ -32,13 +32,12 @@ def merge_patch(doc: Document, patch: Document) -> Document:
 def _merge(target: Any, patch: Document) -> Document:
     if not isinstance(target, dict):
         target = {}
-    merged = shallow(target)
+    merged: Document = target.copy()
     for name, value in patch.items():
         if isinstance(value, dict):
-            # Read from the document, not from its copy, so that both share the decoded value.
             merged[name] = _merge(target.get(name), value)
         elif value is not None:
-            merged[name] = copied(value)
+            merged[name] = deep_copy(value)
         elif name in merged:
             del merged[name]
     return merged
@@ -56,7 +55,7 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
             f"got {len(operations)}"
         )
-    root: Any = copied(doc)
+    root: Any = deep_copy(doc)
     copied_bytes = 0
     try:
         for operation in operations:
@@ -97,7 +96,7 @@ def _operate(root: Any, operation: Document) -> Any:
             root, value = _remove(root, source)
             return _add(root, path, value)
         case "copy":
-            return _add(root, path, copied(_source(root, operation)))
+            return _add(root, path, deep_copy(_source(root, operation)))
         case "test":
             _test(root, path, operation.get("value"))
             return root
@@ -124,7 +123,7 @@ def _source(root: Any, operation: Document) -> Any:
 def _value(operation: Document) -> Any:
     if "value" not in operation:
         raise PatchFailed(f"{operation['op']} operation: missing value")
-    return copied(operation["value"])
+    return deep_copy(operation["value"])
 
 
 def _pointer(operation: Document, name: str) -> list[str]:

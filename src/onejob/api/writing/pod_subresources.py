@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob.api.decoding.query import delete_options_from_body
-from onejob.api.sections import sectioned, shallow
+from onejob.api.documents import decode
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
 from onejob.api.writing.metadata import timestamp, uid_mismatch
@@ -57,15 +57,14 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
     name = key.name
     if stored is None:
         raise not_found(PODS, name)
-    old = writes.recent.take(stored)
-    metadata = old["metadata"]
+    pod = decode(stored.value)
+    metadata = pod["metadata"]
     if uid and uid != metadata["uid"]:
         raise uid_mismatch(_POD, name, uid, metadata["uid"])
     if "deletionTimestamp" in metadata:
         raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
-    if why := why_unplaceable(old):
+    if why := why_unplaceable(pod["spec"]):
         raise _refused(name, f"pod {name} {why}")
-    pod = shallow(old)
     assign(pod, node, timestamp(writes.clock.now()))
     if options.dry_run:
         return Outcome(201, msgspec.json.encode(pod), stored.revision)
@@ -96,7 +95,7 @@ def evict(
         raise not_found(PODS, name)
     deletion = delete_options_from_body(body.get("deleteOptions", {}), options.user)
     deletion = replace(deletion, dry_run=deletion.dry_run or options.dry_run)
-    pod = sectioned(stored.value)
+    pod = decode(stored.value)
     # Before any write: a Pod that is not deleted must not be marked as evicted.
     check_preconditions(_POD, pod, deletion)
     from onejob.api.writing.disruption_budgets import charge_eviction
@@ -111,8 +110,7 @@ def evict(
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
         }
-        marked = shallow(pod)
-        marked["status"] = status_with(pod, evicting)
+        marked = {**pod, "status": status_with(pod, evicting)}
         writes.stage(stored.key, stored.revision, marked)
     outcome = writes.delete(Target(_POD, namespace, name), deletion)
     return _accepted(outcome.revision)

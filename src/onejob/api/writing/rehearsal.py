@@ -13,9 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.api.sections import at_revision, sectioned
-from onejob.api.writing.known_creations import KnownCreations
-from onejob.api.writing.recent_documents import RecentDocuments
+from onejob.api.documents import at_revision, decode
 from onejob.api.writing.writes import Writes
 from onejob.api.yielding import Worker
 from onejob.objects.meta import Key
@@ -93,14 +91,7 @@ async def rehearsed(
     for _ in range(_TRIES):
         known = {key: store.newest(key) for key in reading}
         rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
-        # Own caches: documents of the event loop's thread must not be shared with the worker.
-        alone = replace(
-            writes,
-            store=rehearsal,
-            recent=RecentDocuments(),
-            known_creations=KnownCreations(),
-            asks_quotas=False,
-        )
+        alone = replace(writes, store=rehearsal, asks_quotas=False)
         error: ApiError | None = None
         outcome = None
         try:
@@ -133,7 +124,7 @@ def _staged(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
     store = writes.store
     if staged.value is not None and writes.admission.quotas.has_quota(staged.key.namespace):
         # Checked here because only now the usage by concurrent writes is known.
-        written = sectioned(staged.value)
+        written = decode(staged.value)
         writes.admission.require_quota(staged.key, written, created=staged.expected == 0)
     assumed, value = rehearsal.staged_revision, staged.value
     if value is None:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from onejob.api.documents import decode, split
 from onejob.api.schema.shapes import ObjectShape
-from onejob.api.sections import Raw, decode, held, split
 from onejob.api.strategy import Document
 from onejob.api.writing.field_sets import (
     FieldsV1,
@@ -47,11 +47,7 @@ def shares_status(metadata: Document) -> bool:
     If so, onejob's own status writes are tracked as well, so that the current owner of each field
     is recorded.
     """
-    entries = held(metadata, "managedFields")
-    if entries is None:
-        return False
-    if type(entries) is Raw:
-        return b'"subresource":"status"' in bytes(entries)
+    entries = metadata.get("managedFields", ())
     return any(entry.get("subresource") == "status" for entry in entries)
 
 

@@ -7,23 +7,11 @@ shares the parts that the patch does not change with the document.
 
 from collections import deque
 from collections.abc import Hashable
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from onejob.api.schema.shapes import ANYTHING, ListShape, ObjectShape, Shape, field_shape, json_type
-from onejob.api.sections import (
-    Raw,
-    Section,
-    SplitPatch,
-    decode,
-    held,
-    members,
-    names,
-    plain,
-    shallow,
-)
+from onejob.api.schema.shapes import ListShape, Shape, field_shape, json_type
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest
 from onejob.wire.field_errors import shortened
@@ -31,10 +19,6 @@ from onejob.wire.field_errors import shortened
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _MOST_SHOWN: Final = 20
-#: Up to this number of fields, decoding a section of a patch is faster than merging it encoded.
-_FEW: Final = 2
-#: Maximum bytes of a list (before and patch) or directive whose merge is cached.
-_LARGEST_REMEMBERED: Final = 4096
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -42,80 +26,16 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _SET_ORDER: Final = "$setElementOrder/"
 
 
-def strategic_merge(doc: Document, patch: Document, type_: ObjectShape) -> Document:
+def strategic_merge(doc: Document, patch: Document, type_: Shape) -> Document:
     """Return the patched document.
 
     Raises BadRequest if the patch contradicts itself or the schema.
     """
-    if not isinstance(doc, Section) or not isinstance(patch, Section):
-        return _merge_map(doc, patch, type_)
-    merged = shallow(doc)
-    rest: Document = {}
-    merge = _merge_split if type(patch) is SplitPatch else _merge_encoded
-    for field, value in members(patch):
-        shape, present = type_.fields.get(field), held(doc, field)
-        if type(present) is Raw:
-            present = doc[field]
-        section = None
-        if isinstance(present, dict) and type(shape) is ObjectShape:
-            section = merge(present, value, shape)
-        if section is None:
-            rest[field] = _all_decoded(value)
-        else:
-            merged[field] = section
-    return _merge_map(merged, rest, type_) if rest else merged
-
-
-def _all_decoded(value: Any) -> Any:
-    if type(value) is dict:
-        return {name: decode(item) for name, item in value.items()}
-    return plain(value)
-
-
-def _merge_encoded(present: Document, value: Any, shape: ObjectShape) -> Document | None:
-    """Merge an encoded section of a patch. None if the value is decoded or is not an object."""
-    if type(value) is not Raw:
-        return None
-    text = bytes(value)
-    if text[:1] != b"{":
-        return None
-    if b'"$' in text:
-        directed = _read_directed(text)
-        if directed is not None:
-            return _merge_directed(present, directed, shape)
-    return _merge_map(present, decode(text), shape)
-
-
-def _merge_split(present: Document, patch: dict[str, Any], shape: ObjectShape) -> Document:
-    """Merge a section of a SplitPatch."""
-    if len(patch) <= _FEW:
-        return _merge_fields(present, {name: decode(item) for name, item in patch.items()}, shape)
-    return _merge_section(present, patch.copy(), shape)
-
-
-def _merge_section(original: Document, patch: dict[str, Any], shape: ObjectShape) -> Section:
-    """Merge an encoded section without directives.
-
-    Most fields replace the existing value without being decoded; only objects and mergeable lists
-    are merged.
-    """
-    for field in patch.keys() - shape.replaced:
-        text, present = bytes(patch[field]), held(original, field)
-        if present is None and text[:1] != b"{":
-            continue
-        known = shape.fields.get(field, ANYTHING)
-        before = bytes(present) if type(present) is Raw else msgspec.json.encode(present)
-        if text[:1] == b"{" or len(before) + len(text) > _LARGEST_REMEMBERED:
-            patch[field] = _merge_value(plain(present), decode(text), known)
-        else:
-            patch[field] = _merged_list(before, text, known)
-    merged = {name: value for name, value in members(original)}  # noqa: C416
-    merged.update(patch)
-    return Section(merged)
+    return _merge_map(doc, patch, type_)
 
 
 def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
-    if not any(map(_is_directive, names(patch))):
+    if not any(map(_is_directive, patch)):
         return _merge_fields(original, patch, shape)
     match patch.get(_PATCH, "merge"):
         case "replace":
@@ -133,10 +53,10 @@ def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document
     """Merge a patch without directives at this level. Returns `original` itself if unchanged."""
     merged: Document | None = None
     for field, value in patch.items():
-        if value.__class__ is str and held(original, field) == value:
+        if value.__class__ is str and original.get(field) == value:
             continue
         if merged is None:
-            merged = shallow(original)
+            merged = original.copy()
         _merge_field(merged, original, field, value, field_shape(shape, field))
     return original if merged is None else merged
 
@@ -150,18 +70,6 @@ class _Directed(msgspec.Struct, frozen=True):
     removals: dict[str, list[Any]]
     #: The patch itself, if it lists the keys to retain.
     retaining: Document | None
-
-
-@lru_cache(maxsize=64)
-def _read_directed(text: bytes) -> _Directed | None:
-    """Parse a patch with directives. None if it has none, has `$patch`, or is too long to cache.
-
-    Cached, because every Pod's finalizer is removed by one of a few distinct patches.
-    """
-    patch = decode(text)
-    if len(text) > _LARGEST_REMEMBERED or _PATCH in patch:
-        return None
-    return _directed(patch) if any(map(_is_directive, patch)) else None
 
 
 def _directed(patch: Document) -> _Directed:
@@ -179,7 +87,7 @@ def _directed(patch: Document) -> _Directed:
 
 
 def _merge_directed(original: Document, patch: _Directed, shape: Shape) -> Document:
-    merged = shallow(original)
+    merged = original.copy()
     if patch.retaining is not None:
         _retain_keys(merged, patch.retaining)
     fields = patch.fields
@@ -215,16 +123,6 @@ def _merge_field(
         merged[field] = value
     elif not (field not in original and _is_deletion(value)):
         merged[field] = _merge_value(original.get(field), value, shape)
-
-
-@lru_cache(maxsize=512)
-def _merged_list(present: bytes, patch: bytes, shape: Shape) -> msgspec.Raw:
-    """Merge two encoded lists.
-
-    Cached, because Pods that report in the same second mostly have the same conditions.
-    """
-    merged = _merge_value(decode(present), decode(patch), shape)
-    return msgspec.Raw(msgspec.json.encode(merged))
 
 
 def _merge_value(original: Any, patch: Any, shape: Shape) -> Any:

@@ -14,7 +14,6 @@ from typing import Any
 
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
-from onejob.client.local import LocalClient
 from onejob.clock import Clock
 from onejob.informers.informer import Informer
 from onejob.node.agent.node_object import NodeObject
@@ -33,6 +32,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.placement import Amounts, NodeView
+from onejob.planning.pod.room import NodeRoom
 from onejob.wire.errors import BadRequest
 from onejob.wire.requests import LogOptions
 
@@ -90,11 +90,12 @@ class NodeAgent:
             clock,
             node_name=node_name,
             ip=ip,
-            node=self._node.view,
+            node=self._node.view(),
             pods=pods,
         )
         self._node.on_change(self._driver.binder.node_changed)
         pods.on_change(self._driver.pods_changed)
+        pods.on_relist(self._driver.pods_listed)
         for informer in sources:
             informer.on_change(self._driver.volumes.sources_changed)
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,12 +107,11 @@ class NodeAgent:
             self._node.run,
         ]
 
-    def place_created_pods(self, client: LocalClient) -> None:
-        """Bind Pods created through this client in the same write that creates them, if they fit at
-        once. Call before `start`."""
-        creations = self._driver.creations
-        client.place_created_pods(creations)
-        self._parts.append(lambda: creations.run(client.durable))
+    @property
+    def room(self) -> NodeRoom:
+        """Capacity of this node, for admission: a new Pod that fits at once is created with the
+        node set."""
+        return self._driver.binder.room
 
     def prepare(self) -> None:
         """Start the runtime's preparations, which may overlap other start-up work. Call before

@@ -2,29 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from onejob.client.events import EventRecorder
 from onejob.clock import Clock
-from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.unplaced import PendingPodReporter, Why
 from onejob.node.agent.writer import Writer
-from onejob.objects.pod_spec import NodePod, NodePodSpec
+from onejob.objects.pod_spec import NodePod
+from onejob.planning.pod.demand import demand_of
 from onejob.planning.pod.placement import (
+    LONG_AGO,
     Amounts,
     Candidate,
-    Need,
     NodeView,
     SchedulingQueue,
     misfit,
-    room_left,
     shortage,
 )
+from onejob.planning.pod.room import NodeRoom, is_ours_to_place
 from onejob.wire.quantity import InvalidQuantity
-
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-#: Pods with another `schedulerName` belong to other schedulers.
-_OUR_SCHEDULER = "default-scheduler"
 
 
 class Binder:
@@ -33,26 +28,26 @@ class Binder:
 
     def __init__(
         self,
-        node: Callable[[], NodeView],
+        node: NodeView,
         writer: Writer,
         recorder: EventRecorder,
         clock: Clock,
         place: Callable[[NodePod, Amounts], None],
     ) -> None:
-        self._node = node
         self._unplaced = PendingPodReporter(writer, recorder, clock, self._reasons)
         self._place = place
-        self._room = SchedulingQueue()
+        self._queue = SchedulingQueue()
+        self.room = NodeRoom(node, self._queue, self.consider_soon)
         #: All Pods without a node, by UID, including Pods that do not fit the node in its present
         #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
-        self._used: dict[str, int] = {}
         self._due = False
         self._closed = False
 
     def close(self) -> None:
         """Stop binding Pods: the node is shutting down."""
         self._closed = True
+        self.room.close()
         self._unplaced.close()
 
     def add(self, pod: NodePod) -> None:
@@ -69,49 +64,21 @@ class Binder:
         self._enqueue(pod, candidate)
         self.consider_soon()
 
-    @property
-    def node(self) -> NodeView:
-        return self._node()
-
-    def has_room_now(self, need: Need) -> bool:
-        """Return whether a Pod that is about to be created, with this need, can be placed without
-        waiting.
-
-        A Pod that cannot is queued after its creation. Priorities only order queued Pods, so that
-        an empty queue makes them irrelevant here.
-        """
-        if self._closed or self._room:
-            return False
-        allocatable, used = self._node().allocatable, self._used
-        # A plain loop takes a third of the time, and it runs for every Pod of a Job.
-        for name, amount in need:  # noqa: SIM110
-            if used.get(name, 0) + amount > allocatable.get(name, 0):
-                return False
-        return True
-
     def drop(self, uid: str) -> None:
-        self._room.drop(uid)
+        self._queue.drop(uid)
         if (waiting := self._waiting.pop(uid, None)) is not None:
             self._unplaced.drop(waiting[0])
 
-    def occupy(self, demand: Amounts) -> None:
-        for name, amount in demand.items():
-            self._used[name] = self._used.get(name, 0) + amount
-
-    def release(self, demand: Amounts) -> None:
-        for name, amount in demand.items():
-            self._used[name] -= amount
-        self.consider_soon()
-
-    def node_changed(self) -> None:
+    def node_changed(self, node: NodeView) -> None:
         """Re-evaluate all pending Pods against the changed node."""
+        self.room.node = node
         for pod, candidate in list(self._waiting.values()):
             self._enqueue(pod, candidate)
         self._unplaced.review_soon()
         self.consider_soon()
 
     def consider_soon(self) -> None:
-        if not self._due and self._room:
+        if not self._due and self._queue:
             self._due = True
             asyncio.get_running_loop().call_soon(self._consider)
 
@@ -119,22 +86,21 @@ class Binder:
         self._due = False
         if self._closed:
             return
-        for candidate in self._room.take(room_left(self._node(), self._used)):
+        for candidate in self._queue.take(self.room.left):
             pod, _ = self._waiting.pop(candidate.uid)
             self._unplaced.drop(pod)
             self._take(pod, candidate.demand)
 
     def _enqueue(self, pod: NodePod, candidate: Candidate) -> None:
-        why = misfit(candidate, self._node())
+        why = misfit(candidate, self.room.node)
         if why:
-            self._room.drop(pod.uid)
+            self._queue.drop(pod.uid)
         else:
-            self._room.add(candidate)
+            self._queue.add(candidate)
         self._unplaced.add(pod, why)
 
     def _reasons(self) -> Why:
-        node = self._node()
-        free = room_left(node, self._used)
+        node, free = self.room.node, self.room.left
 
         def why(uid: str) -> str:
             if self._closed or (waiting := self._waiting.get(uid)) is None:
@@ -145,12 +111,8 @@ class Binder:
         return why
 
     def _take(self, pod: NodePod, demand: Amounts) -> None:
-        self.occupy(demand)
+        self.room.occupy(demand)
         self._place(pod, demand)
-
-
-def is_ours_to_place(spec: NodePodSpec) -> bool:
-    return not spec.scheduling_gates and spec.scheduler_name == _OUR_SCHEDULER
 
 
 def _candidate(pod: NodePod) -> Candidate:

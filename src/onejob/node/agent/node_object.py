@@ -19,9 +19,9 @@ from onejob.client.events import About, EventRecorder
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.node.agent.capacity import write_amounts
 from onejob.node.conditions import ConditionEvent, NodeConditions
 from onejob.objects.meta import NODES, Key, Meta, View
+from onejob.planning.pod.demand import write_amounts
 from onejob.planning.pod.placement import Amounts, NodeView, Taint
 from onejob.wire.errors import CALL_FAILURES, AlreadyExists, InsufficientStorage, NotFound
 
@@ -92,7 +92,7 @@ class NodeObject:
         self._key = Key(NODES, "", name)
         self._lease = Key(LEASES, _LEASE_NAMESPACE, name)
         self._view = NodeView(name, {"kubernetes.io/hostname": name}, allocatable=capacity)
-        self._on_change: Callable[[], None] | None = None
+        self._on_change: Callable[[NodeView], None] | None = None
         self._informer: Informer[_Node] = Informer(
             client,
             Selection(NODES, fields=f"metadata.name={name}"),
@@ -104,7 +104,7 @@ class NodeObject:
     def view(self) -> NodeView:
         return self._view
 
-    def on_change(self, notify: Callable[[], None]) -> None:
+    def on_change(self, notify: Callable[[NodeView], None]) -> None:
         """Set the callback for changes of labels, taints or schedulability."""
         self._on_change = notify
 
@@ -271,7 +271,7 @@ class NodeObject:
             self._capacity,
         )
         if self._on_change is not None:
-            self._on_change()
+            self._on_change(self._view)
 
 
 def _kubelet_version() -> str:

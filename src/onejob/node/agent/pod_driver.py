@@ -19,17 +19,14 @@ from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.node.agent.binder import LONG_AGO, Binder
-from onejob.node.agent.creations import Creations
+from onejob.node.agent.binder import Binder
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Adopted,
-    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
     ContainerRuns,
-    CreatedHere,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -60,15 +57,16 @@ from onejob.node.agent.pod_events import (
     TakeRoom,
 )
 from onejob.node.agent.pod_machine import PodMachine, is_echo
-from onejob.node.agent.pod_state import UNKNOWN, Active, Binding, Done, NodeNow, PodState
+from onejob.node.agent.pod_state import UNKNOWN, Active, Done, NodeNow, PodState
 from onejob.node.agent.writer import Writer
 from onejob.node.probing.hooks import Hooks
 from onejob.node.probing.probes import Prober
 from onejob.node.runtime import AttemptRef, RecoveredState, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
+from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
-from onejob.planning.pod.placement import Amounts, NodeView
+from onejob.planning.pod.placement import LONG_AGO, Amounts, NodeView
 from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
 
@@ -117,7 +115,7 @@ class PodDriver:
         *,
         node_name: str,
         ip: str,
-        node: Callable[[], NodeView],
+        node: NodeView,
         pods: Informer[Pod],
     ) -> None:
         self._runtime = runtime
@@ -130,11 +128,6 @@ class PodDriver:
         self._states: dict[str, PodState] = {}
         self._busy = 0
         self.binder = Binder(node, writer, scheduler_recorder, clock, self._place)
-        self.creations = Creations(
-            node_name, self.binder, self._created_here, self._creation_answered, self._turn
-        )
-        #: New Pods that the watch delivered before the answer to their creation.
-        self._shown_early: dict[str, ObservedPod] = {}
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
@@ -152,14 +145,13 @@ class PodDriver:
         self._at_once = False
         self._carry_out: Mapping[type, Callable[[str, Any], None]] = {
             Bind: self._bind,
-            AwaitCreation: lambda uid, e: self.creations.await_creation(uid, e.revision),
             RequestStatusWrite: self._request_status_write,
             DeletePod: self._delete,
             RecordWarning: lambda uid, e: self.warn(e.pod, e.reason, e.message),
             Enqueue: lambda uid, e: self.binder.add(e.pod),
             Dequeue: lambda uid, e: self.binder.drop(uid),
-            TakeRoom: lambda uid, e: self.binder.occupy(e.demand),
-            FreeRoom: lambda uid, e: self.binder.release(e.demand),
+            TakeRoom: lambda uid, e: self.binder.room.claim(uid, e.demand),
+            FreeRoom: lambda uid, e: self.binder.room.release(e.demand),
             FollowVolumes: lambda uid, e: self.volumes.follow(e.pod),
             PodChanged: lambda uid, e: self.volumes.pod_changed(e.pod),
             RefreshVolumes: lambda uid, e: self.volumes.refresh(uid),
@@ -197,7 +189,7 @@ class PodDriver:
                 self._runtime.release(uid)
             else:
                 self._runtime.discard(uid)
-        self.creations.open()
+        self.binder.room.open()
 
     @property
     def has_due_pods(self) -> bool:
@@ -280,24 +272,31 @@ class PodDriver:
             elif old is not None:
                 self._vanished(old)
 
+    def pods_listed(self, pods: Mapping[Key, Pod]) -> None:
+        """Handle a complete list, which does not report Pods deleted before this node saw them."""
+        uids = {pod.metadata.uid for pod in pods.values()}
+        self.binder.room.cancel_absent(uids, self._pods.cache.listed_revision)
+
     def _seen(self, pod: Pod, document: bytes, node: NodeNow) -> None:
         uid = pod.metadata.uid
         state = self._states.get(uid)
         if state is not None:
             if is_echo(state, pod):
-                if type(state) is Binding:
-                    self._shown_early[uid] = ObservedPod(pod, document)
                 return
         elif (
             pod.spec.node_name not in ("", self._node_name)
             # The most frequent change: other clients' writes to Pods that have ended.
             or (pod.terminal and pod.metadata.deletion_timestamp is None and self._startup is None)
         ):
+            self.binder.room.cancel(uid)
             return
         if self._startup is not None:
             self._seen_early(self._startup, pod, document)
-        else:
-            self._dispatch(uid, PodSeen(ObservedPod(pod, document)), node)
+            return
+        self._dispatch(uid, PodSeen(ObservedPod(pod, document)), node)
+        if state is None:
+            # A no-op for a Pod that this node runs now.
+            self.binder.room.cancel(uid)
 
     def _seen_early(self, startup: _Startup, pod: Pod, document: bytes) -> None:
         uid = pod.metadata.uid
@@ -315,6 +314,7 @@ class PodDriver:
             self._startup.ended.discard(uid)
         else:
             self._dispatch(uid, PodDeleted(pod.spec.node_name == self._node_name))
+            self.binder.room.cancel(uid)
 
     def runtime_events(self, events: Sequence[RuntimeEvent]) -> None:
         if self._startup is not None:
@@ -327,18 +327,6 @@ class PodDriver:
         self._depth -= 1
         if not self._depth:
             self._turn()
-
-    def _created_here(self, pod: NodePod, demand: Amounts, revision: int) -> None:
-        self._dispatch(pod.uid, CreatedHere(pod, demand, revision), _ANY_TIME)
-
-    def _creation_answered(self, uid: str, answer: PodEvent) -> None:
-        shown = self._shown_early.pop(uid, None)
-        if shown is not None and isinstance(answer, BindingRefused):
-            state = self._states.get(uid)
-            if isinstance(state, Binding) and state.observed is None:
-                # The answer is wrong, since the Pod exists; the watch will not deliver it again.
-                self._dispatch(uid, PodSeen(shown))
-        self._dispatch(uid, answer)
 
     def _place(self, pod: NodePod, demand: Amounts) -> None:
         self._dispatch(pod.uid, PlacedHere(pod, demand))

@@ -69,15 +69,6 @@ class PlacedHere(Struct, frozen=True, gc=False):
     demand: Amounts
 
 
-class CreatedHere(Struct, frozen=True, gc=False):
-    """The Pod is about to be created with this node, and its resources are reserved."""
-
-    pod: NodePod
-    demand: Amounts
-    #: Revision of the write that creates the Pod.
-    revision: int
-
-
 class Adopted(Struct, frozen=True, gc=False):
     """The runtime's records of the Pod, after a start of the agent."""
 
@@ -107,7 +98,6 @@ PodEvent: TypeAlias = (
     | StatusWritten
     | StatusRefused
     | PlacedHere
-    | CreatedHere
     | StatusTaken
     | Adopted
     | HookDone
@@ -122,12 +112,6 @@ PodEvent: TypeAlias = (
 
 class Bind(Struct, frozen=True, gc=False):
     pod: NodePod
-
-
-class AwaitCreation(Struct, frozen=True, gc=False):
-    """Send the answer of a binding once the write that creates the Pod is durable or has failed."""
-
-    revision: int
 
 
 class RequestStatusWrite(Struct, frozen=True, gc=False):
@@ -247,7 +231,6 @@ class LogProblem(Struct, frozen=True, gc=False):
 
 PodEffect: TypeAlias = (
     Bind
-    | AwaitCreation
     | RequestStatusWrite
     | DeletePod
     | RecordWarning

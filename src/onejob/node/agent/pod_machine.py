@@ -19,16 +19,13 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Adopted,
-    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
-    CreatedHere,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -86,6 +83,7 @@ from onejob.node.runtime import (
 )
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
+from onejob.planning.pod.demand import demand_of
 from onejob.planning.pod.lifecycle import (
     PodPlan,
     by_this_clock,
@@ -143,7 +141,6 @@ class PodMachine:
                 PodSeen: self._discover,
                 PodDeleted: self._forget,
                 PlacedHere: self._bind,
-                CreatedHere: self._created_here,
             },
             "waiting": {
                 PodSeen: self._discover,
@@ -212,10 +209,6 @@ class PodMachine:
 
     def _bind(self, state: Unknown | Waiting, event: PlacedHere, node: NodeNow) -> Step:
         return Binding(event.pod, event.demand), [Bind(event.pod)]
-
-    def _created_here(self, state: Unknown, event: CreatedHere, node: NodeNow) -> Step:
-        binding = Binding(event.pod, event.demand, event.revision)
-        return binding, [AwaitCreation(event.revision)]
 
     def _observe_while_binding(self, state: Binding, event: PodSeen, node: NodeNow) -> Step:
         return replace(state, observed=event.observed), []
@@ -447,8 +440,6 @@ def is_echo(state: PodState, seen: Pod) -> bool:
     """Return whether the watch delivered only a write of this node, so that no step is needed."""
     if seen.metadata.deletion_timestamp is not None:
         return False
-    if type(state) is Binding:
-        return state.revision == seen.metadata.revision
     if type(state) is Active and state.in_flight is None:
         return seen.metadata.revision <= state.known_revision
     return False

@@ -45,8 +45,6 @@ class Binding(Struct, frozen=True, gc=False):
     phase: ClassVar[Phase] = "binding"
     pod: NodePod
     demand: Amounts
-    #: Revision of the write that creates it with this node; 0 if an existing Pod is being bound.
-    revision: int = 0
     #: Version delivered by the watch meanwhile, which may overtake the answer to the write.
     observed: ObservedPod | None = None
     deleted: bool = False

@@ -1,8 +1,4 @@
-"""Pod documents from a Job's template.
-
-The parts that all Pods of a Job share are parsed, completed and encoded once; creating a Pod then
-only joins byte strings around its own values.
-"""
+"""Pod documents from a Job's template, which all Pods of a Job share."""
 
 import re
 from collections.abc import Mapping
@@ -24,6 +20,7 @@ from onejob.planning.names import (
     OOM_RETRIES,
     TRACKING_NAMES,
 )
+from onejob.wire.requests import Variation
 
 #: Characters. The server truncates a generateName to this length and appends five characters.
 _LONGEST_PREFIX = 58
@@ -35,13 +32,22 @@ _PER_POD_ANNOTATIONS = (
 )
 
 
+class NewPod(msgspec.Struct, frozen=True, gc=False):
+    """Document of a Pod to create, and the template and variation that it was made from."""
+
+    document: bytes
+    #: Empty if it is `document` itself.
+    template: bytes = b""
+    variation: Variation | None = None
+
+
 class PodFactory:
     """Factory of Pod documents for one generation of a Job.
 
     The template changes only with the generation, so cache the factory by UID and generation.
     """
 
-    __slots__ = ("_around_hostname", "_before_annotations", "_before_labels", "_job_name", "_whole")
+    __slots__ = ("_job_name", "_pod", "_template", "_varies")
 
     def __init__(
         self,
@@ -59,7 +65,7 @@ class PodFactory:
         finalizers = list(metadata.get("finalizers") or ())
         if tracked and not any(name in finalizers for name in TRACKING_NAMES):
             finalizers.append(settings.tracking_finalizer)
-        shared = {
+        shared: dict[str, Any] = {
             "namespace": job.metadata.namespace,
             "ownerReferences": [owner_reference(job)],
             "finalizers": finalizers,
@@ -68,58 +74,49 @@ class PodFactory:
         annotations = dict(metadata.get("annotations") or {})
         annotations.update(marks)
         annotations.pop(OOM_RETRIES, None)
-        if not job.indexed:
-            self._whole: bytes | None = _whole_document(
-                {"generateName": generate_name(job.metadata.name), **shared},
-                labels,
-                annotations,
-                spec,
-            )
-            return
-        self._whole = None
-        labels.pop(INDEX_ANNOTATION, None)
-        for own in _PER_POD_ANNOTATIONS:
-            annotations.pop(own, None)
-        spec.pop("hostname", None)
-        _add_index_variable(spec)
-        # Each piece ends where a value specific to the Pod follows.
-        self._before_labels = b'",' + _members(shared) + b',"labels":{' + _then(_members(labels))
-        self._before_annotations = b'},"annotations":{' + _then(_members(annotations))
-        self._around_hostname = (
-            b'}},"spec":{"hostname":',
-            _comma_before(_members(spec)) + b"}}",
-        )
+        self._varies = job.indexed
+        if job.indexed:
+            labels.pop(INDEX_ANNOTATION, None)
+            for own in _PER_POD_ANNOTATIONS:
+                annotations.pop(own, None)
+            spec.pop("hostname", None)
+            _add_index_variable(spec)
+        shared["generateName"] = generate_name(job.metadata.name)
+        if labels:
+            shared["labels"] = labels
+        if annotations:
+            shared["annotations"] = annotations
+        self._pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": shared,
+            "spec": spec,
+        }
+        self._template = msgspec.json.encode(self._pod)
+
+    def creation(self, seed: PodSeed) -> NewPod:
+        """Return the Pod to create."""
+        if not self._varies:
+            document, template, variation = self._template, b"", None
+        else:
+            template, variation = self._template, self._variation(seed)
+            document = _varied(self._pod, variation)
+        if seed.memory is not None:
+            return NewPod(grown_document(document, seed.memory))
+        return NewPod(document, template, variation)
 
     def document(self, seed: PodSeed) -> bytes:
-        """Return the JSON of the Pod to create.
+        """Return the JSON of the Pod to create."""
+        return self.creation(seed).document
 
-        `hostname`, the only difference between the specs of an Indexed Job's Pods, is the first
-        member of the spec.
-        """
-        document = self._document(seed)
-        return document if seed.memory is None else grown_document(document, seed.memory)
-
-    def _document(self, seed: PodSeed) -> bytes:
-        if self._whole is not None:
-            return self._whole
+    def _variation(self, seed: PodSeed) -> Variation:
         assert seed.index is not None, "a Pod of an Indexed Job needs an index"
-        index = b'"%d"' % seed.index
-        before_hostname, after_hostname = self._around_hostname
-        return b"".join(
-            (
-                b'{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"',
-                generate_name_with_index(self._job_name, seed.index).encode(),
-                self._before_labels,
-                _INDEX_MEMBER,
-                index,
-                self._before_annotations,
-                _INDEX_MEMBER,
-                index,
-                _failure_counts(seed),
-                before_hostname,
-                b'"%s-%d"' % (self._job_name.encode(), seed.index),
-                after_hostname,
-            )
+        own = {INDEX_ANNOTATION: str(seed.index)}
+        return Variation(
+            generate_name_with_index(self._job_name, seed.index),
+            own,
+            {**own, **_failure_counts(seed)},
+            f"{self._job_name}-{seed.index}",
         )
 
 
@@ -137,33 +134,25 @@ def generate_name_with_index(job_name: str, index: int) -> str:
     return job_name[: _LONGEST_PREFIX - len(suffix)] + suffix
 
 
-_INDEX_MEMBER = f'"{INDEX_ANNOTATION}":'.encode()
-
-
-def _failure_counts(seed: PodSeed) -> bytes:
+def _failure_counts(seed: PodSeed) -> dict[str, str]:
     if seed.failure_count is None:
-        return b""
-    text = f',"{FAILURE_COUNT_ANNOTATION}":"{seed.failure_count}"'
+        return {}
+    counts = {FAILURE_COUNT_ANNOTATION: str(seed.failure_count)}
     if seed.ignored_failure_count:
-        text += f',"{IGNORED_FAILURE_COUNT_ANNOTATION}":"{seed.ignored_failure_count}"'
-    return text.encode()
+        counts[IGNORED_FAILURE_COUNT_ANNOTATION] = str(seed.ignored_failure_count)
+    return counts
 
 
-def _whole_document(
-    metadata: dict[str, Any],
-    labels: dict[str, str],
-    annotations: dict[str, str],
-    spec: dict[str, Any],
-) -> bytes:
-    if labels:
-        metadata["labels"] = labels
-    if annotations:
-        metadata["annotations"] = annotations
-    if "hostname" in spec:
-        spec = {"hostname": spec["hostname"], **spec}
-    return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    )
+def _varied(pod: Mapping[str, Any], variation: Variation) -> bytes:
+    metadata = pod["metadata"]
+    own = {
+        **metadata,
+        "generateName": variation.generate_name,
+        "labels": {**metadata.get("labels", {}), **variation.labels},
+        "annotations": {**metadata.get("annotations", {}), **variation.annotations},
+    }
+    spec = {"hostname": variation.hostname, **pod["spec"]}
+    return msgspec.json.encode({**pod, "metadata": own, "spec": spec})
 
 
 def _add_index_variable(spec: dict[str, Any]) -> None:
@@ -179,16 +168,3 @@ def _add_index_variable(spec: dict[str, Any]) -> None:
             containers.append({**container, "env": environment})
         if containers:
             spec[kind] = containers
-
-
-def _members(values: dict[str, Any]) -> bytes:
-    """Return the JSON object without its braces."""
-    return msgspec.json.encode(values)[1:-1]
-
-
-def _then(members: bytes) -> bytes:
-    return members + b"," if members else b""
-
-
-def _comma_before(members: bytes) -> bytes:
-    return b"," + members if members else b""

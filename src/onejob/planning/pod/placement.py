@@ -6,13 +6,16 @@ this module does not depend on the notation of quantities.
 
 import heapq
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
 from onejob.objects.pod_spec import NodePodSpec, NodeRequirement, NodeTerm, Toleration
 
 Amounts = Mapping[str, int]
+
+#: Creation time of Pods that have none.
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Taint(Struct, frozen=True):

@@ -18,13 +18,11 @@ from onejob.api.kinds.pod.defaults import default_pod
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.kinds.pod.resources import quality_of_service
 from onejob.api.kinds.pod.template import (
-    validate_hostname,
     validate_pod_spec,
     validate_pod_ttl,
 )
 from onejob.api.kinds.pod.update import validate_pod_change, validate_pod_status_change
 from onejob.api.kinds.sameness import newly_invalid, same_meaning
-from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
 from onejob.wire.field_errors import FieldError, forbidden
@@ -44,9 +42,7 @@ _GATED_CONDITION = {
 
 class PodStrategy(SelectableStrategy):
     judges_spec_alone = True
-    keeps_documents = True
-    # The only spec field in which the Pods of an Indexed Job differ.
-    own_spec_field = "hostname"
+    shares_sections = True
     selectable = frozenset(
         {
             "spec.nodeName",
@@ -96,9 +92,6 @@ class PodStrategy(SelectableStrategy):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
 
-    def validate_own_spec_field(self, value: str) -> list[FieldError]:
-        return validate_hostname(value, "spec.hostname")
-
     def warnings_on_create(self, doc: Document) -> list[str]:
         name = doc["metadata"].get("name", "")
         return [*self.name_warnings(name), *self.spec_warnings(doc["spec"])]
@@ -130,23 +123,19 @@ class PodStrategy(SelectableStrategy):
         return errors + validate_pod_change(new["spec"], old["spec"])
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
-        if held(new, "spec") is not held(old, "spec") or len(new) != len(old):
-            keep_all_but_status(new, old)
-        if held(new, "metadata") is not held(old, "metadata"):
+        keep_all_but_status(new, old)
+        if new["metadata"] is not old["metadata"]:
             # Agents send back metadata that they read earlier; it must not undo an adoption in
             # between.
             keep_section(new["metadata"], old["metadata"], "ownerReferences")
-        status = held(new, "status")
-        if type(status) is Raw:
-            status = new["status"]
-        if status is None or "qosClass" not in status:
+        if "qosClass" not in new.get("status", {}):
             quality = old.get("status", {}).get("qosClass")
             if quality:
                 new.setdefault("status", {})["qosClass"] = quality
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = validate_pod_status_change(new, old)
-        if held(new, "metadata") is held(old, "metadata"):
+        if new["metadata"] is old["metadata"]:
             return errors
         return validate_metadata_update(new, old) + errors
 
@@ -166,7 +155,6 @@ class PodStrategy(SelectableStrategy):
         }
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
-        # Checked first: most deleted Pods have ended, and their specs need not be decoded.
         if doc.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             return 0
         spec = doc.get("spec", {})

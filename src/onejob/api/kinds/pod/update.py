@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from onejob.api.kinds.pod.restart_rules import may_run_again
 from onejob.api.kinds.sameness import same_meaning
-from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden, invalid
 
@@ -137,15 +136,11 @@ _STATUSES: Final = (
 
 
 def validate_pod_status_change(new: Document, old: Document) -> list[FieldError]:
-    before, after = held(old, "status", {}), held(new, "status", {})
-    if type(before) is Raw or type(after) is Raw:
-        before, after = old.get("status", {}), new.get("status", {})
+    before, after = old.get("status", {}), new.get("status", {})
     errors: list[FieldError] = []
     for containers, statuses in _STATUSES:
-        known = held(before, statuses)
-        if known is None or known is held(after, statuses):
-            continue
-        if type(known) is not Raw or b'"terminated"' in bytes(known):
+        known = before.get(statuses)
+        if known is not None and known is not after.get(statuses):
             errors += _revived(after, before, old, containers, statuses)
     return errors
 
@@ -160,7 +155,6 @@ def _revived(
     }
     if not ended:
         return
-    # The spec is decoded last: most status updates of running Pods do not need it.
     spec: Mapping[str, Any] = old.get("spec", {})
     if spec.get("restartPolicy") == "Always":
         return
