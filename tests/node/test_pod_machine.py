@@ -764,7 +764,7 @@ class World:
             case FreeRoom():
                 self.room -= 1
                 assert self.room >= 0
-            case Bind() | AwaitCreation():
+            case Bind():
                 self.binding = True
             case StartContainer(attempt=attempt):
                 assert not self.final, "started after its end was reported"
