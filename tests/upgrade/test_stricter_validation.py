@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.sections import at_revision
+from onejob.api.documents import at_revision
 from onejob.client.base import Create, Patch, Selection
 from onejob.control_plane import ControlPlane
 from onejob.diagnosis.cronjobs import explain_cronjob
