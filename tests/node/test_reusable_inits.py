@@ -193,14 +193,14 @@ async def test_a_namespace_joined_by_a_command_is_not_used_again(tmp_path: Path)
     await on_a_node(tmp_path, play)
 
 
-def test_a_container_inherits_no_descriptor_of_its_init(tmp_path: Path) -> None:
+async def test_a_container_inherits_no_descriptor_of_its_init(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         # The last one is that of the listed folder.
         listed = by_python("import os; print(*sorted(os.listdir('/proc/self/fd')))")
         for _ in range(2):
             assert await output_of(node, listed) == ["0 1 2 3"]
 
-    on_a_node(tmp_path, play)
+    await on_a_node(tmp_path, play)
 
 
 @pytest.mark.parametrize(
