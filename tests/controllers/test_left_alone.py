@@ -43,7 +43,7 @@ BOUNDED = (
     # The newest batches of events, up to 4 MiB of documents.
     "._reading.shared.",
     # Common parts of the Pods of a Job, of up to 16 Jobs.
-    ".known_creations._known",
+    ".writes.templates",
     # Timers of present waiters.
     "._loop._scheduled",
 )

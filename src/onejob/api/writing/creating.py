@@ -126,7 +126,7 @@ class Creates(WriteContext, frozen=True):
             outcome = alone.create(_PODS, namespace, body, rehearsal)
             template = template_of(outcome, creation.variation, self.admission.generation)
             if len(self.templates) >= _CACHED_TEMPLATES:
-                self.templates.clear()
+                del self.templates[next(iter(self.templates))]
             self.templates[place] = template
         return template
 
