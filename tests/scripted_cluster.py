@@ -19,7 +19,6 @@ from onejob.api.service import Service
 from onejob.client.base import (
     Bind,
     Client,
-    Create,
     Delete,
     Listing,
     Op,
@@ -47,6 +46,7 @@ from onejob.store.log import LogStore
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError, NotFound
+from tests.build import a_job, creation
 
 #: Outcome of a Pod that the node runs: an exit code, or None to let it run forever.
 Script = Callable[[Pod], int | None]
@@ -245,20 +245,8 @@ class Cluster:
 
     async def create_job(self, name: str = "job", **spec: Any) -> Key:
         """Create a Job and return its key; keywords are fields of its spec."""
-        template = spec.pop("template", None) or {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [{"name": "main", "image": "x", "command": ["true"]}],
-            }
-        }
-        annotations = spec.pop("annotations", {})
-        document = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {**spec, "template": template},
-        }
-        await self.client.write(Create(JOBS, "default", msgspec.json.encode(document)))
+        metadata = {"annotations": spec.pop("annotations", {})}
+        await self.client.write(creation(a_job(name, metadata=metadata, **spec)))
         return Key(JOBS, "default", name)
 
     async def job(self, key: Key) -> Job:

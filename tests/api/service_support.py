@@ -23,6 +23,7 @@ from onejob.wire.requests import (
     User,
     WriteOptions,
 )
+from tests import build
 
 JOB = BY_RESOURCE["jobs.batch"]
 
@@ -64,12 +65,7 @@ def served(folder: Path, test: Callable[[Service], Awaitable[None]], **options: 
 
 def a_pod(name: str = "p", **metadata: Any) -> Doc:
     """Return a Pod; keywords are fields of its metadata."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
-    }
+    return build.a_pod(name, metadata=metadata)
 
 
 def a_map(name: str, **metadata: Any) -> Doc:

@@ -31,6 +31,7 @@ from onejob.wire.requests import (
     WatchOptions,
     WriteOptions,
 )
+from tests import build
 from tests.api.service_support import (
     CONFIGMAP,
     JOB,
@@ -48,19 +49,7 @@ from tests.api.service_support import (
 
 
 def a_job(name: str = "j", **metadata: Any) -> Doc:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, **metadata},
-        "spec": {
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [{"name": "c", "image": "busybox"}],
-                }
-            }
-        },
-    }
+    return build.a_job(name, metadata=metadata)
 
 
 def test_the_server_owns_identity_and_time_on_create(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from tests import build
+from tests.build import container
+
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -39,43 +42,24 @@ class Case:
     once: bool = False
 
 
+WORST = {"generateName": "worst-"}
+
+
 def pod(**spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "i", "command": ["true"]}
     gates = [{"name": "example.com/never"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "worst-"},
-        "spec": {"containers": [container], "schedulingGates": gates, **spec},
-    }
+    fields = {"containers": [container()], "schedulingGates": gates, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": WORST, "spec": fields}
 
 
 def job(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    inner = {"containers": [{"name": "c", "image": "i", "command": ["true"]}]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"generateName": "worst-"},
-        "spec": {
-            "suspend": True,
-            "template": {"spec": {"restartPolicy": "Never", **inner, **(template or {})}},
-            **spec,
-        },
-    }
+    fields = {"suspend": True, "template": build.template(**(template or {})), **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": WORST, "spec": fields}
 
 
 def cronjob(schedule: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"generateName": "worst-"},
-        "spec": {
-            "suspend": True,
-            "schedule": schedule,
-            "jobTemplate": {"spec": job()["spec"]},
-            **spec,
-        },
-    }
+    jobs = {"spec": job()["spec"]}
+    fields = {"suspend": True, "schedule": schedule, "jobTemplate": jobs, **spec}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": WORST, "spec": fields}
 
 
 def configmap(data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:

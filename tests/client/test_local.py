@@ -19,6 +19,7 @@ from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Invalid
 from onejob.wire.requests import WriteOptions
+from tests.build import template
 
 pytestmark = pytest.mark.virtual_time
 
@@ -47,15 +48,8 @@ def encode(doc: Doc) -> bytes:
 
 
 def a_pod() -> bytes:
-    return encode(
-        {
-            "metadata": {"generateName": "job-", "namespace": "default"},
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [{"name": "c", "image": "busybox", "command": ["true"]}],
-            },
-        }
-    )
+    metadata = {"generateName": "job-", "namespace": "default"}
+    return encode({"metadata": metadata, **template()})
 
 
 async def create_pod(client: LocalClient) -> Key:

@@ -21,6 +21,7 @@ from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import WriteOptions
 from tests.api.two_services import TRUSTED, with_two_services
+from tests.build import template
 
 Doc = dict[str, Any]
 Answer = tuple[int, str] | Doc
@@ -55,11 +56,7 @@ def a_pod(metadata: Doc | None = None, **spec: Any) -> Doc:
             "finalizers": [TRACKED],
             **(metadata or {}),
         },
-        "spec": {
-            **spec,
-            "restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "busybox", "command": ["true"]}],
-        },
+        **template(**spec),
     }
 
 

@@ -22,6 +22,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.leadership import Timing, read_lease
+from tests import build
 from tests.cli.command_line import CommandLine
 from tests.harness import HttpPlane, ensure_namespace, running_http
 from tests.job.terms import template
@@ -34,12 +35,7 @@ LEASE = Key(LEASES, "default", "onejob.dev-job-controller")
 def a_job(name: str, manager: str | None = DEFAULT_MANAGER, **spec: Any) -> dict[str, Any]:
     annotations = spec.pop("annotations", {})
     managed = {"managedBy": manager} if manager else {}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"template": template(), **managed, **spec},
-    }
+    return build.a_job(name, metadata={"annotations": annotations}, **managed, **spec)
 
 
 @asynccontextmanager

@@ -42,6 +42,7 @@ from onejob.wire.errors import (
     Invalid,
     NotFound,
 )
+from tests import build
 from tests.harness import checked, ensure_namespace, running, running_http
 
 Followed = Informer[dict[str, Any]]
@@ -113,25 +114,11 @@ async def empty(client: Client) -> None:
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "busybox", "command": ["true"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-        "spec": {
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-            **spec,
-        },
-    }
+    return build.a_job(name, metadata={"namespace": "default", "labels": {"app": name}}, **spec)
 
 
 def pod(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
-    }
+    return build.a_pod(name, metadata={"namespace": "default"})
 
 
 def config(name: str, **data: str) -> dict[str, Any]:

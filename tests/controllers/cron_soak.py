@@ -27,6 +27,7 @@ from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError
+from tests.build import a_cronjob
 from tests.controllers.housekeeping import TEMPLATE, House, a_house
 from tests.holdings import Holdings, holdings
 
@@ -149,16 +150,8 @@ def _cronjob(number: int) -> bytes:
     """Return a CronJob: half of them run at midnight, the others at sixty times of the day."""
     schedule = "@daily" if number % 2 else f"{number % 60} {number % 24} * * *"
     ttl = {} if number % _WITH_TTL else {"ttlSecondsAfterFinished": _TTL_SECONDS}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": f"cj-{number}"},
-        "spec": {
-            "schedule": schedule,
-            "successfulJobsHistoryLimit": HISTORY,
-            "jobTemplate": {"spec": {"template": TEMPLATE, **ttl}},
-        },
-    }
+    job = {"template": TEMPLATE, **ttl}
+    document = a_cronjob(f"cj-{number}", schedule, job=job, successfulJobsHistoryLimit=HISTORY)
     return msgspec.json.encode(document)
 
 

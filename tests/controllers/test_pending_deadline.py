@@ -16,6 +16,7 @@ from onejob.node.options import NodeOptions
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
+from tests import build
 from tests.queue.support import a_plane as a_simulated_plane
 
 CONDITION = "onejob.dev/PendingDeadlineExceeded"
@@ -29,21 +30,9 @@ def a_job(deadline: str | None, *, cpu: str = "100000", **spec: Any) -> Create:
     annotations = {"onejob.dev/simulated-duration": "1000"}
     if deadline is not None:
         annotations["onejob.dev/pending-deadline-seconds"] = deadline
-    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}}}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "job", "namespace": "default"},
-        "spec": {
-            "backoffLimit": 0,
-            **spec,
-            "template": {
-                "metadata": {"annotations": annotations},
-                "spec": {"restartPolicy": "Never", "containers": [container]},
-            },
-        },
-    }
-    return Create(JOBS, "default", msgspec.json.encode(document))
+    greedy = build.container(resources={"requests": {"cpu": cpu}})
+    template = build.template(greedy, metadata={"annotations": annotations})
+    return build.creation(build.a_job("job", **{"backoffLimit": 0, **spec}, template=template))
 
 
 async def pods(plane: ControlPlane) -> list[dict[str, Any]]:

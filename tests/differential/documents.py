@@ -2,22 +2,15 @@
 
 from typing import Any
 
-CONTAINER: dict[str, Any] = {"name": "c", "image": "busybox", "command": ["true"]}
+from tests.build import Document, a_job, a_pod, container, template
+
+CONTAINER: Document = container()
 
 
-def job(name: str = "j", *, restart: str = "Never", pod: Any = None, **spec: Any) -> dict[str, Any]:
+def job(name: str = "j", *, restart: str = "Never", pod: Any = None, **spec: Any) -> Document:
     """Return a Job; `pod` are more fields of the Pod template's spec."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "template": {
-                "spec": {"restartPolicy": restart, "containers": [CONTAINER], **(pod or {})}
-            },
-            **spec,
-        },
-    }
+    pods = template(restartPolicy=restart, **(pod or {}))
+    return a_job(name, **{"template": pods, **spec})
 
 
 def indexed(completions: int, parallelism: int | None = None, **spec: Any) -> dict[str, Any]:
@@ -29,22 +22,8 @@ def indexed(completions: int, parallelism: int | None = None, **spec: Any) -> di
     )
 
 
-def cronjob(name: str = "c", schedule: str = "* * * * *", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": {"schedule": schedule, "jobTemplate": {"spec": job()["spec"]}, **spec},
-    }
-
-
-def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"restartPolicy": "Never", "containers": [CONTAINER]},
-    }
+def pod(name: str, **metadata: Any) -> Document:
+    return a_pod(name, metadata=metadata)
 
 
 def fail_job(code: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from onejob.node.supervisor.spawn import can_isolate
+from tests.build import a_job, shell, template
 from tests.e2e.serving import KUBECTL, Server, a_server
 
 Document = dict[str, Any]
@@ -174,21 +175,12 @@ IN_NAMESPACES = {name for name, row in ROWS.items() if "volumeMounts" in row.con
 
 def job(name: str) -> Document:
     row = ROWS[name]
-    container: Document = {"name": "main", "image": "busybox", "command": ["sh", "-c", row.script]}
-    container |= row.container
+    container = shell(row.script, **{"name": "main", **row.container})
     if container["command"] is None:
         del container["command"]
-    template = {
-        "metadata": {"labels": {"row": name}},
-        "spec": {"restartPolicy": "Never", **row.spec, "containers": [container]},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        # For a Pod that is restarted, the Job counts the restarts.
-        "spec": {"backoffLimit": 9 if "restartPolicy" in row.spec else 0, "template": template},
-    }
+    pods = template(container, metadata={"labels": {"row": name}}, **row.spec)
+    # For a Pod that is restarted, the Job counts the restarts.
+    return a_job(name, backoffLimit=9 if "restartPolicy" in row.spec else 0, template=pods)
 
 
 def manifests(names: list[str]) -> str:

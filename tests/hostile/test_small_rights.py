@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.api.http.raw_requests import Requests, a_server
+from tests.build import container, template
 
 A = "/api/v1/namespaces/a"
 JOBS = "/apis/batch/v1/namespaces/a/jobs"
@@ -60,10 +61,8 @@ def config_map(name: str, rows: str = f"export a={SECRET_TEXT}") -> dict[str, An
 
 
 def job(*, command: Sequence[str] = ("true",), **metadata: Any) -> dict[str, Any]:
-    env = [{"name": "x", "value": "y"}]
-    container = {"name": "c", "image": "i", "command": list(command), "env": env}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {"metadata": metadata, "spec": {"suspend": True, "template": template}}
+    only = container(command=list(command), env=[{"name": "x", "value": "y"}])
+    return {"metadata": metadata, "spec": {"suspend": True, "template": template(only)}}
 
 
 @pytest.mark.parametrize("query", ["", "&force=true", "&dryRun=All"])

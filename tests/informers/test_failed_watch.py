@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from onejob.client.base import Create, Delete, Selection, WatchEvent
+from onejob.client.base import Delete, Selection, WatchEvent
 from onejob.client.local import LocalClient
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
@@ -15,6 +14,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import InternalError
+from tests.build import a_pod, creation
 from tests.node.support import an_api
 
 pytestmark = pytest.mark.virtual_time
@@ -53,25 +53,14 @@ async def test_informer_resumes_after_the_last_event_when_a_watch_fails(tmp_path
         informer.on_change(hear)
         following = asyncio.create_task(informer.run())
         await informer.synced()
-        await api.write(Create(PODS, "default", _pod("a")))
+        await api.write(creation(a_pod("a")))
         await api.write(Delete(Key(PODS, "default", "a"), grace_seconds=0))
         await asyncio.sleep(1)
         client.failing.set()
-        written = await api.write(Create(PODS, "default", _pod("b")))
+        written = await api.write(creation(a_pod("b")))
         await asyncio.sleep(1)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         # Not from the list: that would show the deleted Pod once more.
         assert client.resumed_from[1:] == [written.revision]
         assert heard == [("a", True), ("a", False), ("b", True)]
-
-
-def _pod(name: str) -> bytes:
-    return msgspec.json.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"containers": [{"name": "main", "image": "none"}]},
-        }
-    )

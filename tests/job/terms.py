@@ -18,6 +18,7 @@ from onejob.objects.meta import EVENTS, JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
+from tests import build
 from tests.scripted_cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster
 
 
@@ -94,24 +95,14 @@ async def create(plane: ControlPlane, resource: str, document: dict[str, Any]) -
 
 async def create_job(plane: ControlPlane, name: str = "job", **spec: Any) -> Key:
     """Create a Job and return its key; keywords are fields of its spec."""
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": spec.pop("annotations", {})},
-        "spec": {"template": template(), **spec},
-    }
+    metadata = {"annotations": spec.pop("annotations", {})}
+    document = build.a_job(name, metadata=metadata, **spec)
     return await create(plane, JOBS, document)
 
 
 def template(**annotations: str) -> dict[str, Any]:
     """Return a Pod template with these annotations."""
-    return {
-        "metadata": {"annotations": annotations},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "x", "command": ["true"]}],
-        },
-    }
+    return build.template(metadata={"annotations": annotations})
 
 
 async def names(plane: ControlPlane, resource: str) -> list[str]:

@@ -10,6 +10,7 @@ from onejob.client.base import Delete, Patch
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
+from tests.build import a_pod
 from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template
 
 pytestmark = pytest.mark.virtual_time
@@ -196,14 +197,6 @@ async def test_ttl_after_finished_on_off_and_on_again(tmp_path: Path) -> None:
 
 
 async def test_ttl_of_pods_on_off_and_on_again(tmp_path: Path) -> None:
-    def a_pod(name: str, **spec: object) -> dict[str, object]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {**template()["spec"], **spec},
-        }
-
     async with a_plane(tmp_path) as plane:
         await create(plane, PODS, a_pod("quick", ttlSecondsAfterFinished=10))
         await create(plane, PODS, a_pod("kept", ttlSecondsAfterFinished=3600))

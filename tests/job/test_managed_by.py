@@ -26,7 +26,8 @@ from onejob.objects.pod import read_pod
 from onejob.planning.names import TRACKING
 from onejob.server import HttpsServer
 from onejob.wire.errors import ApiError, Invalid
-from tests.job.terms import a_plane, create, names, template
+from tests import build
+from tests.job.terms import a_plane, create, names
 
 MANAGER = "example.com/outside"
 START = "2026-01-01T00:00:00Z"
@@ -58,12 +59,8 @@ async def served(
 
 
 def job_document(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": _given({"managedBy": MANAGER, "template": template(), **spec}),
-    }
+    document = build.a_job(name, managedBy=MANAGER)
+    return {**document, "spec": _given({**document["spec"], **spec})}
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.operator_settings import Settings
+from tests import build
 from tests.harness import HttpPlane, running_http
 from tests.job.terms import template
 from tests.scripted_cluster import ScriptedNode
@@ -30,16 +31,9 @@ async def create(plane: HttpPlane, resource: str, document: dict[str, Any]) -> K
 
 
 def a_job(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "job",
-            # The field would not survive on a real cluster.
-            "annotations": {"onejob.dev/backoff-seconds": "0"},
-        },
-        "spec": {"template": template(), **spec},
-    }
+    # The field would not survive on a real cluster.
+    annotations = {"onejob.dev/backoff-seconds": "0"}
+    return build.a_job("job", metadata={"annotations": annotations}, **spec)
 
 
 async def until_finished(plane: HttpPlane, key: Key) -> Job:

@@ -14,6 +14,7 @@ from onejob.objects.pod import Pod
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.planning.names import TRACKING
 from onejob.wire.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
+from tests.build import a_pod
 from tests.job.clients import Interceptor
 from tests.scripted_cluster import Cluster, a_cluster
 
@@ -27,12 +28,7 @@ LABELLED: dict[str, Any] = {
 
 
 def a_pod_without_owner(name: str = "stray", **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "x"}, **metadata},
-        "spec": LABELLED["spec"],
-    }
+    return a_pod(name, metadata={"labels": {"app": "x"}, **metadata})
 
 
 async def create_pod(cluster: Cluster, document: dict[str, Any]) -> Key:

@@ -13,20 +13,12 @@ from onejob.client.base import Patch
 from onejob.gates import FeatureGates
 from onejob.objects.meta import PODS, Key
 from tests.api.http.wire import Wire, serving
+from tests.build import a_job
 from tests.harness import running
 from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template
 
 JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
 START = "2026-01-01T12:00:00Z"
-
-
-def job_document(name: str = "job", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"template": template(), **spec},
-    }
 
 
 # --- fields and their annotations -------------------------------------------------------------
@@ -116,7 +108,7 @@ async def test_fields_of_the_proposals_pass_through_a_cronjob(tmp_path: Path) ->
             "metadata": {"name": "cron"},
             "spec": {
                 "schedule": "* * * * *",
-                "jobTemplate": {"spec": {**job_document()["spec"], "backoffSeconds": 7}},
+                "jobTemplate": {"spec": {**a_job("job")["spec"], "backoffSeconds": 7}},
             },
         }
         await create(plane, "cronjobs.batch", document)
@@ -153,7 +145,7 @@ async def test_original_status_fields_are_shown_on_request_and_never_stored(
         running(tmp_path, gates=gates) as plane,
         serving(plane.service, tmp_path) as wire,
     ):
-        created = await called(wire, "POST", JOBS_PATH, job_document(), 201)
+        created = await called(wire, "POST", JOBS_PATH, a_job("job"), 201)
         probed = {
             "conditions": [{"type": "FailureTarget", "status": "True", "lastHeartbeatTime": START}]
         }
@@ -196,7 +188,7 @@ async def test_a_job_lists_its_own_pods(tmp_path: Path) -> None:
     async with running(tmp_path) as plane, serving(plane.service, tmp_path) as wire:
         uids = {}
         for name in ("job", "other"):
-            created = await called(wire, "POST", JOBS_PATH, job_document(name), 201)
+            created = await called(wire, "POST", JOBS_PATH, a_job(name), 201)
             uids[name] = created["metadata"]["uid"]
         for name, owner in (("mine", "job"), ("theirs", "other"), ("nobodys", None)):
             owners = [

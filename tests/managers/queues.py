@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests import build
+
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
@@ -63,29 +65,13 @@ def multikueue(worker_secret: str) -> list[dict[str, Any]]:
 
 def job(name: str, command: str, labels: dict[str, str] | None = None, **spec: Any) -> Any:
     """Return a Job of two Pods with one CPU each, suspended as Kueue's webhook would leave it."""
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "command": ["sh", "-c", command],
-        "resources": {"requests": {"cpu": "1"}},
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": {QUEUE_LABEL: "jobs", **(labels or {})}},
-        "spec": {
-            "suspend": True,
-            "parallelism": 2,
-            "completions": 2,
-            "template": {"spec": pod},
-            **spec,
-        },
-    }
+    main = build.shell(command, name="main", resources={"requests": {"cpu": "1"}})
+    return build.a_job(
+        name,
+        metadata={"labels": {QUEUE_LABEL: "jobs", **(labels or {})}},
+        template=build.template(main, terminationGracePeriodSeconds=0),
+        **{"suspend": True, "parallelism": 2, "completions": 2, **spec},
+    )
 
 
 def _cluster_wide(kind: str, name: str, **spec: Any) -> dict[str, Any]:

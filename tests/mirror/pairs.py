@@ -22,6 +22,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.planning.mirror import names
 from onejob.server import HttpsServer
 from onejob.wire.errors import NotFound
+from tests import build
 
 Document = dict[str, Any]
 TARGET = "there"
@@ -103,24 +104,13 @@ def a_job(
     **spec: Any,
 ) -> Document:
     """Return a mirrored Job; keywords are fields of its spec."""
-    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", command]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": {names.TARGET: target, **(annotations or {})}},
-        "spec": {
-            "managedBy": names.MANAGER,
-            **spec,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{**main, **(container or {})}],
-                    **(pod or {}),
-                }
-            },
-        },
-    }
+    main = build.shell(command, name="main", **(container or {}))
+    return build.a_job(
+        name,
+        metadata={"annotations": {names.TARGET: target, **(annotations or {})}},
+        **{"managedBy": names.MANAGER, **spec},
+        template=build.template(main, **{"terminationGracePeriodSeconds": 1, **(pod or {})}),
+    )
 
 
 async def read(client: Client, resource: str, name: str) -> Document:

@@ -33,6 +33,7 @@ from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.wire.errors import NotFound
 from onejob.wire.requests import LogOptions
+from tests import build
 
 NODE = "here"
 ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}
@@ -233,15 +234,10 @@ class Node:
 
 def a_pod(*command: str, name: str = "p", policy: str = "Never", **container: Any) -> Document:
     """Return a Pod of one container; keywords are fields of the container."""
-    spec: Document = {"name": "c", "image": "example", **container}
+    only: Document = {"name": "c", "image": "example", **container}
     if command:
-        spec["command"] = list(command)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"restartPolicy": policy, "containers": [spec]},
-    }
+        only["command"] = list(command)
+    return build.a_pod(name, only, metadata={"namespace": "default"}, restartPolicy=policy)
 
 
 def shell(script: str, **rest: Any) -> Document:

@@ -16,7 +16,9 @@ from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, GroupUsage
 from onejob.node.runtime import AttemptRef
-from onejob.objects.meta import JOBS, PODS
+from onejob.objects.meta import PODS
+from tests import build
+from tests.build import container, creation
 from tests.node.support import needs_pid_namespaces
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -131,19 +133,11 @@ def test_version_1_has_a_group_in_each_tree(tmp_path: Path) -> None:
 
 
 def a_pod(name: str, script: str, **limits: str) -> Create:
-    container = {
-        "name": "main",
-        "image": "x",
-        "command": [sys.executable, "-c", script],
-        "resources": {"limits": limits},
-    }
-    document = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
-    return Create(PODS, "default", msgspec.json.encode(document))
+    return creation(build.a_pod(name, limited(script, limits)))
+
+
+def limited(script: str, limits: dict[str, str]) -> dict[str, Any]:
+    return container(sys.executable, "-c", script, resources={"limits": limits})
 
 
 async def ends_of(folder: Path, *pods: Create, **options: Any) -> tuple[str, list[dict[str, Any]]]:
@@ -211,18 +205,9 @@ async def test_a_job_retries_with_more_memory(tmp_path: Path) -> None:
 
 
 def _growing_job() -> Create:
-    pod = msgspec.json.decode(a_pod("", EATER, memory="48Mi").document)
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "growing",
-            "namespace": "default",
-            "annotations": {"onejob.dev/oom-memory-factor": "8"},
-        },
-        "spec": {"backoffSeconds": 0, "template": {"spec": pod["spec"]}},
-    }
-    return Create(JOBS, "default", msgspec.json.encode(document))
+    metadata = {"annotations": {"onejob.dev/oom-memory-factor": "8"}}
+    eater = limited(EATER, {"memory": "48Mi"})
+    return creation(build.a_job("growing", eater, metadata=metadata, backoffSeconds=0))
 
 
 def _retries(pod: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from onejob.node.agent.unplaced import MOST_AT_ONCE
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import virtual_clock
+from tests import build
 from tests.node.support import NODE, Document, Node, a_node, an_api, condition
 
 pytestmark = pytest.mark.virtual_time
@@ -41,17 +42,12 @@ class Counting:
 
 
 def a_pod(name: str, *, seconds: float = 1e6, owner: str = "", **requests: str) -> Document:
-    metadata: dict[str, Any] = {"name": name, "annotations": {DURATION: str(seconds)}}
+    metadata: dict[str, Any] = {"annotations": {DURATION: str(seconds)}}
     if owner:
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner}
         metadata["ownerReferences"] = [reference]
-    container = {"name": "c", "image": "x", "resources": {"requests": requests}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
+    only = build.container(resources={"requests": requests})
+    return build.a_pod(name, only, metadata=metadata)
 
 
 async def play(

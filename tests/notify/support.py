@@ -15,8 +15,8 @@ from onejob.client.base import Create
 from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import NotifyConfig, load_config
 from onejob.node.simulated import DURATION, EXIT_CODE
-from onejob.objects.meta import CRONJOBS, JOBS
 from onejob.planning.notify.messages import Message
+from tests import build
 from tests.posts import posts_to
 
 NOTIFY = "onejob.dev/notify"
@@ -25,10 +25,8 @@ LATE_AFTER = "onejob.dev/late-after-seconds"
 
 
 def a_template(*, seconds: float, exit_code: str) -> dict[str, Any]:
-    return {
-        "metadata": {"annotations": {DURATION: str(seconds), EXIT_CODE: exit_code}},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
-    }
+    annotations = {DURATION: str(seconds), EXIT_CODE: exit_code}
+    return build.template(metadata={"annotations": annotations})
 
 
 def a_job(
@@ -39,17 +37,10 @@ def a_job(
     exit_code: str = "0",
     **spec: Any,
 ) -> Create:
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-        "spec": {
-            "backoffLimit": 0,
-            "template": a_template(seconds=seconds, exit_code=exit_code),
-            **spec,
-        },
-    }
-    return Create(JOBS, "default", msgspec.json.encode(document))
+    template = a_template(seconds=seconds, exit_code=exit_code)
+    metadata = {"namespace": "default", "annotations": annotations}
+    fields = {"backoffLimit": 0, "template": template, **spec}
+    return build.creation(build.a_job(name, metadata=metadata, **fields))
 
 
 def a_cronjob(
@@ -61,13 +52,8 @@ def a_cronjob(
     **spec: Any,
 ) -> Create:
     job = {"backoffLimit": 0, "template": a_template(seconds=1, exit_code=exit_code)}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-        "spec": {"schedule": schedule, "jobTemplate": {"spec": job}, **spec},
-    }
-    return Create(CRONJOBS, "default", msgspec.json.encode(document))
+    metadata = {"namespace": "default", "annotations": annotations}
+    return build.creation(build.a_cronjob(name, schedule, metadata=metadata, job=job, **spec))
 
 
 def a_config(folder: Path, *targets: dict[str, Any], **settings: Any) -> NotifyConfig:

@@ -22,6 +22,7 @@ from onejob.planning.queue.limits import parse_limits
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, NotFound
+from tests import build
 
 
 @asynccontextmanager
@@ -57,23 +58,12 @@ def a_job(
     **spec: Any,
 ) -> Create:
     """Return the creation of a Job that runs for `seconds`."""
-    template: dict[str, Any] = {
-        "metadata": {"annotations": {DURATION: str(seconds)}},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
-    }
-    if priority:
-        template["spec"]["priorityClassName"] = priority
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {"onejob.dev/queue": queue} if queue else {},
-        },
-        "spec": {"template": template, **spec},
-    }
-    return Create(JOBS, namespace, msgspec.json.encode(document))
+    prioritised: dict[str, Any] = {"priorityClassName": priority} if priority else {}
+    template = build.template(metadata={"annotations": {DURATION: str(seconds)}}, **prioritised)
+    labels = {"onejob.dev/queue": queue} if queue else {}
+    metadata = {"namespace": namespace, "labels": labels}
+    document = build.a_job(name, metadata=metadata, template=template, **spec)
+    return build.creation(document, namespace)
 
 
 def a_priority_class(name: str, value: int, **fields: Any) -> Create:

@@ -5,28 +5,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-
 from onejob.client.base import Create
 from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions
-from onejob.objects.meta import JOBS
 from onejob.planning.queue.limits import parse_limits
+from tests.build import a_job, creation, shell, template
 from tests.queue.support import Releases, a_priority_class, create, until_finished
 
 
 def a_process_job(name: str, script: str, priority: str = "") -> Create:
-    container = {"name": "main", "image": "x", "command": ["/bin/sh", "-c", script]}
-    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    if priority:
-        spec["priorityClassName"] = priority
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"template": {"spec": spec}},
-    }
-    return Create(JOBS, "default", msgspec.json.encode(document))
+    prioritised: dict[str, Any] = {"priorityClassName": priority} if priority else {}
+    return creation(a_job(name, template=template(shell(script), **prioritised)))
 
 
 async def test_200_jobs_of_real_processes_are_let_go_in_exact_order(tmp_path: Path) -> None:

@@ -11,32 +11,19 @@ from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
 from onejob.testing import OnejobNamespace, OnejobServer
 from onejob.wire.errors import AlreadyExists
+from tests import build
+from tests.build import shell
 
 Document = dict[str, Any]
 
 
 def a_job(name: str, script: str, **spec: Any) -> Document:
-    container = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
-    pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": {"app": name.split("-")[0]}},
-        "spec": {**spec, "template": pods},
-    }
+    labels = {"app": name.split("-")[0]}
+    return build.a_job(name, shell(script, name="main"), metadata={"labels": labels}, **spec)
 
 
 def a_cronjob(name: str, schedule: str, script: str, **spec: Any) -> Document:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": {
-            "schedule": schedule,
-            **spec,
-            "jobTemplate": {"spec": a_job(name, script)["spec"]},
-        },
-    }
+    return build.a_cronjob(name, schedule, job=a_job(name, script)["spec"], **spec)
 
 
 def a_definition(plural: str, kind: str, column: dict[str, str]) -> Document:

@@ -20,6 +20,7 @@ from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Outcome
 from tests.api.service_support import served
+from tests.build import template
 
 Doc = dict[str, Any]
 
@@ -27,10 +28,7 @@ NAMESPACE = Key(NAMESPACES, "", "default")
 
 
 def a_pod(**spec: Any) -> Create:
-    pod = {
-        "metadata": {"generateName": "p-"},
-        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
-    }
+    pod = {"metadata": {"generateName": "p-"}, **template(**spec)}
     return Create(PODS, "default", msgspec.json.encode(pod))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.http.wire import Reply, Wire, closed, read_chunk, read_head, request_bytes
+from tests.build import a_pod
 from tests.harness import HttpPlane, running_http
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -65,24 +66,8 @@ def with_api(directory: Path, test: Callable[[Api], Coroutine[Any, Any, None]]) 
     asyncio.run(run())
 
 
-def job(name: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "busybox", "command": ["true"]}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"template": template, **spec},
-    }
-
-
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
-    }
+    return a_pod(name, metadata=metadata)
 
 
 def config(name: str, **data: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from onejob.planning.rbac.component_roles import (
     server_user,
 )
 from onejob.wire.requests import User
+from tests import build
 from tests.api.http.raw_requests import Requests, a_server, with_requests
 from tests.ui.demo import a_job
 
@@ -337,9 +338,7 @@ _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 def _job(name: str, **pod: Any) -> dict[str, Any]:
-    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
-    template = {"metadata": pod, "spec": spec}
-    return {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template}}
+    return build.a_job(name, backoffLimit=0, template=build.template(metadata=pod))
 
 
 async def _use_all_controllers(requests: Requests) -> None:

@@ -21,10 +21,10 @@ from tests.api.http.documents import (
     TABLE,
     Api,
     config,
-    job,
     pod,
     with_api,
 )
+from tests.build import a_job
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -33,7 +33,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 def test_create_answers_with_the_object(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        reply = await api.call("POST", JOBS, job("a"))
+        reply = await api.call("POST", JOBS, a_job("a"))
         assert reply.code == 201
         metadata = reply.json()["metadata"]
         assert metadata["namespace"] == "default"
@@ -46,13 +46,13 @@ def test_create_answers_with_the_object(tmp_path: Path) -> None:
 
 def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        reply = await api.call("POST", f"{JOBS}?dryRun=All", job("a"))
+        reply = await api.call("POST", f"{JOBS}?dryRun=All", a_job("a"))
         assert reply.code == 201
         assert reply.json()["metadata"]["uid"]
         assert "resourceVersion" not in reply.json()["metadata"]
         assert (await api.call("GET", f"{JOBS}/a")).code == 404
-        await api.ok("POST", JOBS, job("a"))
-        assert (await api.call("POST", f"{JOBS}?dryRun=All", job("a"))).code == 409
+        await api.ok("POST", JOBS, a_job("a"))
+        assert (await api.call("POST", f"{JOBS}?dryRun=All", a_job("a"))).code == 409
 
     with_api(tmp_path, test)
 
@@ -60,19 +60,29 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "body", "code", "message"),
     [
-        (JOBS, {**job("a"), "metadata": {"name": "a", "namespace": "b"}}, 400, "the namespace of"),
-        (JOBS, {**job("a"), "kind": "Pod", "apiVersion": "v1"}, 400, ""),
+        (
+            JOBS,
+            {**a_job("a"), "metadata": {"name": "a", "namespace": "b"}},
+            400,
+            "the namespace of",
+        ),
+        (JOBS, {**a_job("a"), "kind": "Pod", "apiVersion": "v1"}, 400, ""),
         (
             "/apis/batch/v1/namespaces/nope/jobs",
-            job("a"),
+            a_job("a"),
             404,
             'namespaces "nope" not found',
         ),
-        (JOBS, job("A_b"), 422, 'Job.batch "A_b" is invalid: metadata.name: Invalid value: "A_b"'),
-        (JOBS, job("a", parallelism="x"), 400, "cannot be handled as a Job"),
+        (
+            JOBS,
+            a_job("A_b"),
+            422,
+            'Job.batch "A_b" is invalid: metadata.name: Invalid value: "A_b"',
+        ),
+        (JOBS, a_job("a", parallelism="x"), 400, "cannot be handled as a Job"),
         (
             f"{JOBS}?fieldValidation=Strict",
-            job("a", foo=1),
+            a_job("a", foo=1),
             400,
             'Job in version "v1" cannot be handled as a Job: strict decoding error: '
             'unknown field "spec.foo"',
@@ -92,7 +102,7 @@ def test_what_cannot_be_created_says_why(
 
 def test_unknown_and_duplicate_fields_are_warned_about(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        body = json.dumps(job("a", foo=1)).replace(
+        body = json.dumps(a_job("a", foo=1)).replace(
             '"foo": 1', '"foo": 1, "suspend": true, "suspend": true'
         )
         reply = await api.call("POST", JOBS, body.encode(), content_type="application/json")
@@ -103,7 +113,7 @@ def test_unknown_and_duplicate_fields_are_warned_about(tmp_path: Path) -> None:
             '299 - "duplicate field \\"spec.suspend\\""',
         }
         assert "foo" not in reply.json()["spec"]
-        quiet = await api.call("POST", f"{JOBS}?fieldValidation=Ignore", job("b", foo=1))
+        quiet = await api.call("POST", f"{JOBS}?fieldValidation=Ignore", a_job("b", foo=1))
         assert quiet.header("warning") == ""
 
     with_api(tmp_path, test)
@@ -179,7 +189,7 @@ def test_lists_that_cannot_be_had(tmp_path: Path, query: str, code: int, message
 
 def test_tables_have_the_columns_that_kubectl_prints(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        await api.ok("POST", JOBS, job("a"))
+        await api.ok("POST", JOBS, a_job("a"))
         table = await api.ok("GET", f"{JOBS}?limit=500", accept=TABLE)
         columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
         assert columns == [
@@ -224,7 +234,7 @@ def test_what_is_wrong_with_a_name_is_said_once_although_it_is_in_two_labels(
     tmp_path: Path, name: str
 ) -> None:
     async def test(api: Api) -> None:
-        status = (await api.call("POST", JOBS, job(name))).json()
+        status = (await api.call("POST", JOBS, a_job(name))).json()
         causes = [f"{cause['field']}: {cause['message']}" for cause in status["details"]["causes"]]
         assert len(causes) == len(set(causes))
         listed = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
@@ -235,7 +245,7 @@ def test_what_is_wrong_with_a_name_is_said_once_although_it_is_in_two_labels(
 
 def test_a_negative_count_is_refused_for_one_reason(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        await api.ok("POST", JOBS, job("a"))
+        await api.ok("POST", JOBS, a_job("a"))
         reply = await api.call(
             "PATCH", f"{JOBS}/a/status", {"status": {"active": -1}}, content_type=MERGE
         )
@@ -272,7 +282,7 @@ def test_what_is_never_read_again_has_no_table(
 
 def test_who_takes_nothing_but_protobuf_gets_it(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        created = await api.call("POST", JOBS, job("a"), accept=PROTOBUF)
+        created = await api.call("POST", JOBS, a_job("a"), accept=PROTOBUF)
         assert (created.code, created.header("content-type")) == (201, PROTOBUF)
         shown = await api.ok("GET", f"{JOBS}/a")
         found = await api.call("GET", f"{JOBS}/a", accept=PROTOBUF)
@@ -448,7 +458,7 @@ def test_a_watch_with_a_bad_selector_is_refused(tmp_path: Path, selector: str) -
 
 def test_a_watched_table_has_rows(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        await api.ok("POST", JOBS, job("a"))
+        await api.ok("POST", JOBS, a_job("a"))
         watch = await api.watch(
             f"{JOBS}?watch=true&fieldSelector=metadata.name%3Da&resourceVersion=0", accept=TABLE
         )
@@ -467,7 +477,7 @@ def test_a_watched_table_has_rows(tmp_path: Path) -> None:
 
 def test_put_needs_the_newest_version_or_none(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        stored = await api.ok("POST", JOBS, job("a"))
+        stored = await api.ok("POST", JOBS, a_job("a"))
         await api.ok("PATCH", f"{JOBS}/a", {"metadata": {"labels": {"x": "1"}}}, content_type=MERGE)
         reply = await api.call("PUT", f"{JOBS}/a", stored)
         assert (reply.code, reply.json()["reason"]) == (409, "Conflict")
@@ -491,7 +501,7 @@ def test_put_needs_the_newest_version_or_none(tmp_path: Path) -> None:
 
 def test_status_and_spec_are_written_apart(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        await api.ok("POST", JOBS, job("a"))
+        await api.ok("POST", JOBS, a_job("a"))
         patch = {
             "metadata": {"annotations": {"seen": "1"}},
             "spec": {"parallelism": 7},
@@ -524,7 +534,7 @@ def test_status_and_spec_are_written_apart(tmp_path: Path) -> None:
 )
 def test_bad_patches(tmp_path: Path, content_type: str, body: Any, code: int) -> None:
     async def test(api: Api) -> None:
-        await api.ok("POST", JOBS, job("a"))
+        await api.ok("POST", JOBS, a_job("a"))
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         target = f"{JOBS}/a?fieldManager=m"
         reply = await api.call("PATCH", target, raw, content_type=content_type)
@@ -563,7 +573,7 @@ def test_apply_creates_with_201_and_needs_a_manager(tmp_path: Path) -> None:
 
 def test_what_is_removed_at_once_answers_with_a_status(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        made = await api.ok("POST", JOBS, job("a"))
+        made = await api.ok("POST", JOBS, a_job("a"))
         answer = await api.ok("DELETE", f"{JOBS}/a", {"propagationPolicy": "Background"})
         assert answer == {
             "kind": "Status",
@@ -593,7 +603,7 @@ WARNING = (
 def test_a_job_deleted_without_a_policy_is_orphaned_with_a_warning(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         for name in ("a", "b", "c"):
-            await api.ok("POST", JOBS, job(name))
+            await api.ok("POST", JOBS, a_job(name))
         reply = await api.call("DELETE", f"{JOBS}/a?dryRun=All")
         assert reply.json()["metadata"]["finalizers"] == ["orphan"]
         reply = await api.call("DELETE", f"{JOBS}/a")
@@ -611,7 +621,7 @@ def test_a_job_deleted_without_a_policy_is_orphaned_with_a_warning(tmp_path: Pat
 def test_deleting_a_collection_answers_with_what_was_deleted(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         for name in ("a", "b"):
-            document = job(name)
+            document = a_job(name)
             document["metadata"]["labels"] = {"x": name}
             await api.ok("POST", JOBS, document)
         options = {"propagationPolicy": "Background"}
@@ -627,7 +637,7 @@ def test_deleting_a_collection_answers_with_what_was_deleted(tmp_path: Path) -> 
 
 def test_preconditions_name_the_kind(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        made = await api.ok("POST", JOBS, job("a"))
+        made = await api.ok("POST", JOBS, a_job("a"))
         reply = await api.call("DELETE", f"{JOBS}/a", {"preconditions": {"uid": "x"}})
         assert reply.code == 409
         uid = made["metadata"]["uid"]
@@ -687,7 +697,7 @@ def test_reviews_are_answered_and_not_kept(tmp_path: Path) -> None:
 
 def test_a_job_knows_its_pods(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
-        made = await api.ok("POST", JOBS, job("a"))
+        made = await api.ok("POST", JOBS, a_job("a"))
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -770,7 +780,7 @@ def test_a_namespace_on_its_way_out_takes_nothing_new(tmp_path: Path) -> None:
         assert made["status"]["phase"] == "Active"
         gone = await api.ok("DELETE", "/api/v1/namespaces/team")
         assert (gone["kind"], gone["status"]["phase"]) == ("Namespace", "Terminating")
-        reply = await api.call("POST", "/apis/batch/v1/namespaces/team/jobs", job("a"))
+        reply = await api.call("POST", "/apis/batch/v1/namespaces/team/jobs", a_job("a"))
         assert (reply.code, reply.json()["reason"]) == (403, "Forbidden")
         assert reply.json()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 

@@ -7,51 +7,36 @@ from onejob.api.kinds import strategy_for
 from onejob.api.strategy import Document, Strategy
 from onejob.gates import FeatureGates
 from onejob.wire.kinds import BY_RESOURCE
+from tests import build
 
 UID = "0d8e2e5e-1f7b-4f0e-9d0a-5f4dcc3b5aa7"
+METADATA = {"namespace": "default", "uid": UID}
 
 
 def strategy(resource: str, **gates: bool) -> Strategy:
     return strategy_for(BY_RESOURCE[resource], FeatureGates(gates))
 
 
-def a_container(**fields: Any) -> dict[str, Any]:
+def a_container(**fields: Any) -> Document:
     return {"name": "main", "image": "busybox:1", **fields}
 
 
-def a_template(**spec: Any) -> dict[str, Any]:
-    return {"spec": {"restartPolicy": "Never", "containers": [a_container()], **spec}}
+def a_template(**spec: Any) -> Document:
+    return build.template(a_container(), **spec)
 
 
-def a_job(name: str = "j", *, template: dict[str, Any] | None = None, **spec: Any) -> Document:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "uid": UID},
-        "spec": {"template": a_template() if template is None else template, **spec},
-    }
+def a_job(name: str = "j", *, template: Document | None = None, **spec: Any) -> Document:
+    pods = a_template() if template is None else template
+    return build.a_job(name, metadata=METADATA, template=pods, **spec)
 
 
-def a_cronjob(name: str = "c", *, job: dict[str, Any] | None = None, **spec: Any) -> Document:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name, "namespace": "default", "uid": UID},
-        "spec": {
-            "schedule": "*/5 * * * *",
-            "jobTemplate": {"spec": {"template": a_template(), **(job or {})}},
-            **spec,
-        },
-    }
+def a_cronjob(name: str = "c", *, job: Document | None = None, **spec: Any) -> Document:
+    jobs = {"template": a_template(), **(job or {})}
+    return build.a_cronjob(name, metadata=METADATA, job=jobs, **spec)
 
 
 def a_pod(name: str = "p", **spec: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": UID},
-        "spec": {"restartPolicy": "Never", "containers": [a_container()], **spec},
-    }
+    return build.a_pod(name, a_container(), metadata=METADATA, **spec)
 
 
 def create(kind: Strategy, doc: Document) -> tuple[Document, list[str]]:

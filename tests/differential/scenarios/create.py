@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.differential.documents import CONTAINER, cronjob, indexed, job
+from tests.build import a_cronjob
+from tests.differential.documents import CONTAINER, indexed, job
 from tests.differential.registry import scenario
 from tests.differential.side import Side
 
@@ -215,7 +216,7 @@ async def bodies_that_are_no_documents(it: Side) -> None:
 
 @scenario
 async def another_kind_than_the_path_says(it: Side) -> None:
-    await it.ask("POST", it.path("jobs"), cronjob())
+    await it.ask("POST", it.path("jobs"), a_cronjob())
     await it.ask("POST", it.path("jobs"), {**job(), "apiVersion": "batch/v2"})
 
 
@@ -296,10 +297,10 @@ async def a_bad_cronjob(it: Side) -> None:
         {"successfulJobsHistoryLimit": -1, "failedJobsHistoryLimit": -1},
     ]
     for spec in specs:
-        await it.create("cronjobs", cronjob(**{"suspend": True, **spec}))
-    await it.create("cronjobs", cronjob("n" * 53, suspend=True))
+        await it.create("cronjobs", a_cronjob(**{"suspend": True, **spec}))
+    await it.create("cronjobs", a_cronjob("n" * 53, suspend=True))
 
 
 @scenario
 async def defaults_of_a_cronjob(it: Side) -> None:
-    await it.create("cronjobs", cronjob(suspend=True), whole=True)
+    await it.create("cronjobs", a_cronjob(suspend=True), whole=True)

@@ -1,6 +1,7 @@
 """CronJobs. Schedules are of every minute, so these wait for the next one."""
 
-from tests.differential.documents import cronjob, job
+from tests.build import a_cronjob
+from tests.differential.documents import job
 from tests.differential.registry import scenario
 from tests.differential.side import Document, Side
 
@@ -11,7 +12,7 @@ def _ran(cron: Document) -> bool:
 
 @scenario
 async def the_next_minute_comes(it: Side) -> None:
-    await it.create("cronjobs", cronjob())
+    await it.create("cronjobs", a_cronjob())
     await it.until("cronjobs", "c", _ran)
     await it.settle()
     await it.show_table("cronjobs")
@@ -19,7 +20,7 @@ async def the_next_minute_comes(it: Side) -> None:
 
 @scenario
 async def its_job_ends(it: Side) -> None:
-    await it.create("cronjobs", cronjob())
+    await it.create("cronjobs", a_cronjob())
     await it.until("cronjobs", "c", _ran)
     await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
     (made,) = await it.items("jobs")
@@ -32,7 +33,7 @@ async def its_job_ends(it: Side) -> None:
 
 @scenario
 async def its_job_fails(it: Side) -> None:
-    document = cronjob(failedJobsHistoryLimit=0)
+    document = a_cronjob(failedJobsHistoryLimit=0)
     document["spec"]["jobTemplate"]["spec"]["backoffLimit"] = 0
     await it.create("cronjobs", document)
     await it.until("cronjobs", "c", _ran)
@@ -47,14 +48,14 @@ async def its_job_fails(it: Side) -> None:
 
 @scenario
 async def suspended(it: Side) -> None:
-    await it.create("cronjobs", cronjob(suspend=True))
+    await it.create("cronjobs", a_cronjob(suspend=True))
     await it.settle()
     await it.show_table("cronjobs")
 
 
 @scenario
 async def its_job_is_deleted(it: Side) -> None:
-    await it.create("cronjobs", cronjob())
+    await it.create("cronjobs", a_cronjob())
     await it.until("cronjobs", "c", _ran)
     await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
     (made,) = await it.items("jobs")
@@ -65,7 +66,7 @@ async def its_job_is_deleted(it: Side) -> None:
 
 @scenario
 async def deleted_with_its_jobs(it: Side) -> None:
-    await it.create("cronjobs", cronjob())
+    await it.create("cronjobs", a_cronjob())
     await it.until("cronjobs", "c", _ran)
     await it.delete("cronjobs", "c", propagationPolicy="Background", whole=True)
     await it.until_gone("cronjobs", "c")
@@ -75,7 +76,7 @@ async def deleted_with_its_jobs(it: Side) -> None:
 @scenario
 async def a_job_made_by_hand(it: Side) -> None:
     """As `kubectl create job --from=cronjob/c` makes one."""
-    cron = await it.create("cronjobs", cronjob(suspend=True))
+    cron = await it.create("cronjobs", a_cronjob(suspend=True))
     document = job("by-hand")
     document["metadata"] |= {
         "annotations": {"cronjob.kubernetes.io/instantiate": "manual"},
@@ -99,7 +100,7 @@ async def a_job_made_by_hand(it: Side) -> None:
 
 @scenario
 async def what_may_change(it: Side) -> None:
-    await it.create("cronjobs", cronjob(suspend=True))
+    await it.create("cronjobs", a_cronjob(suspend=True))
     for change in (
         {"schedule": "*/5 * * * *"},
         {"schedule": "nonsense"},
@@ -116,13 +117,13 @@ async def what_may_change(it: Side) -> None:
 
 @scenario
 async def a_month_that_never_comes(it: Side) -> None:
-    await it.create("cronjobs", cronjob(schedule="0 0 31 2 *"))
+    await it.create("cronjobs", a_cronjob(schedule="0 0 31 2 *"))
     await it.settle()
 
 
 @scenario
 async def the_second_waits_for_the_first(it: Side) -> None:
-    await it.create("cronjobs", cronjob(concurrencyPolicy="Forbid"))
+    await it.create("cronjobs", a_cronjob(concurrencyPolicy="Forbid"))
     await it.until("cronjobs", "c", _ran)
     await it.settle("the first runs")
 
@@ -142,7 +143,7 @@ def _made_by_hand(cron: Document, name: str) -> Document:
 
 @scenario
 async def history_is_cut(it: Side) -> None:
-    document = cronjob(suspend=True, successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
+    document = a_cronjob(suspend=True, successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
     cron = await it.create("cronjobs", document)
     for name in ("first", "second"):
         await it.create("jobs", _made_by_hand(cron, name))
@@ -156,7 +157,7 @@ async def history_is_cut(it: Side) -> None:
 
 @scenario
 async def the_second_replaces_the_first(it: Side) -> None:
-    await it.create("cronjobs", cronjob(concurrencyPolicy="Replace"))
+    await it.create("cronjobs", a_cronjob(concurrencyPolicy="Replace"))
     await it.until("cronjobs", "c", _ran)
     (first,) = await it.items("jobs")
     await it.until_gone("jobs", first["metadata"]["name"])
@@ -166,7 +167,7 @@ async def the_second_replaces_the_first(it: Side) -> None:
 
 @scenario
 async def the_second_runs_beside_the_first(it: Side) -> None:
-    await it.create("cronjobs", cronjob())
+    await it.create("cronjobs", a_cronjob())
     await it.until("cronjobs", "c", lambda cron: len(cron["status"].get("active", ())) == 2)
     await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
     await it.settle()
@@ -174,7 +175,7 @@ async def the_second_runs_beside_the_first(it: Side) -> None:
 
 @scenario
 async def in_a_time_zone(it: Side) -> None:
-    await it.create("cronjobs", cronjob(timeZone="Asia/Tokyo", startingDeadlineSeconds=30))
+    await it.create("cronjobs", a_cronjob(timeZone="Asia/Tokyo", startingDeadlineSeconds=30))
     await it.until("cronjobs", "c", _ran)
     await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
     made = await it.items("jobs")

@@ -4,7 +4,8 @@ import asyncio
 import re
 from typing import Any, Final
 
-from tests.differential.documents import CONTAINER, cronjob, job
+from tests.build import a_cronjob
+from tests.differential.documents import CONTAINER, job
 from tests.differential.registry import scenario
 from tests.differential.side import Side
 
@@ -176,7 +177,7 @@ async def old_annotations(it: Side) -> None:
 async def templates_get_warnings(it: Side) -> None:
     await _label(it, enforce="restricted")
     await it.ask("POST", it.path("jobs"), job(suspend=True), query=_DRY)
-    await it.ask("POST", it.path("cronjobs"), cronjob(suspend=True), query=_DRY)
+    await it.ask("POST", it.path("cronjobs"), a_cronjob(suspend=True), query=_DRY)
     await _label(it, enforce="baseline", warn="restricted", warn_version="v1.24")
     await it.ask("POST", it.path("jobs"), job(suspend=True), query=_DRY)
     await _try_pod(it, "warned", PODS["nothing"])
