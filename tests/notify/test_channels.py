@@ -48,7 +48,7 @@ def send(target: Target, message: Message | None = None) -> None:
 
 
 def a_webhook(folder: Path, url: str, **settings: Any) -> Target:
-    hook = {"url": url, "timeoutSeconds": 5, **settings}
+    hook = {"url": url, "timeoutSeconds": 60, **settings}
     return a_config(folder, {"name": "ops", "webhook": hook}).targets[0]
 
 
@@ -180,7 +180,7 @@ def a_mail_target(folder: Path, port: int, **settings: Any) -> Target:
         "from": "Jobs <onejob@example.com>",
         "to": ["a@example.com", "b@example.com"],
         "tls": "none",
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 60,
         **settings,
     }
     return a_config(folder, {"name": "ops", "email": email}).targets[0]
