@@ -62,17 +62,27 @@ run: $(READY) $(SCHEMA) ## run an example Job to completion
 	$(BIN)/onejob run examples/hello.yaml
 
 ##@ Test
-# One process per core.
-test: setup podman btrfs chromium ## all tests that fit into a few minutes (slow specs are deselected)
-	$(BIN)/pytest -n auto --dist worksteal $(TEST)
+# Three tiers: `check` before every commit, `test` before a change lands, `nightly` for repetition.
+# pytest starts one process a core.
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
+CHECKED := tests/planning tests/objects tests/api/kinds tests/informers tests/store
+
+.PHONY: check
+check: lint types ## first tier, within 90 s: lint, types, import contracts, tests of planning, objects, kinds, informers and store
+	$(PYTEST) $(CHECKED)
+
+test: setup podman btrfs chromium ## second tier, within 8 minutes: all tests but the rounds of `make nightly`
+	$(PYTEST) $(TEST)
+
+# Each of these can be run alone, and takes from minutes to hours.
+NIGHTLY := mutants sim replay sweep kill-rounds upgrade-rounds ledger mirror-rounds \
+           cron-span cron-soak big-job fuzz worst-requests soak
+FROM ?= HEAD~50
 
 .PHONY: nightly
-nightly: setup podman btrfs chromium ## tests and simulations that take from minutes to hours
-	$(BIN)/pytest -n auto --dist worksteal -m nightly
-	$(BIN)/python -m sim $(SIM)
-	$(BIN)/python -m sim --mutant all --seeds 300
-	$(BIN)/python -m tests.e2e.killing
-	$(BIN)/python -m tests.e2e.ledger
+nightly: setup podman btrfs chromium ## third tier, hours: rounds of kills, upgrades and faults, mutants, sweeps, simulations, soak
+	$(PYTEST) -m nightly
+	$(MAKE) --keep-going $(NIGHTLY) CHURN="$(or $(CHURN),--minutes 60)"
 
 unprivileged: setup ## run the node's process tests as an unprivileged user, with and without namespaces
 	$(BIN)/python -m tests.node.as_nobody

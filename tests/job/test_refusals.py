@@ -179,8 +179,17 @@ async def _with_deletion(folder: Path, position: int, propagation: Any, again: b
         return count
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["", "and created again"])
-@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+@pytest.mark.parametrize(
+    ("propagation", "again"),
+    [
+        ("Background", True),
+        ("Foreground", False),
+        pytest.param("Background", False, marks=pytest.mark.nightly),
+        pytest.param("Foreground", True, marks=pytest.mark.nightly),
+        pytest.param("Orphan", False, marks=pytest.mark.nightly),
+        pytest.param("Orphan", True, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_job_may_be_deleted_after_any_write(
     tmp_path: Path, propagation: str, again: bool
 ) -> None:

@@ -1,6 +1,7 @@
 """Detection of mutants. `make mutants` searches from the first seed on.
 
 Here each mutant is searched for with seeds that are known to find it, so that it takes seconds.
+`make test` searches for a sample, `make nightly` for all.
 """
 
 import os
@@ -46,7 +47,25 @@ _PROCESSES = frozenset(node.MUTANTS)
 _MACHINE = frozenset({"lack of memory forgotten"})
 
 
-@pytest.mark.parametrize("name", BY_WORLD["plane"])
+#: One of the Job controller, a cache, the queue, the store and the supervisor.
+_SAMPLE = frozenset(
+    {
+        "count twice after a restart",
+        "dropped watch event",
+        "queue lets all Jobs go",
+        "shared commit acknowledged before it is durable",
+        "running claim asked for twice runs twice",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.nightly)
+        for name in BY_WORLD["plane"]
+    ],
+)
 def test_a_planted_bug_is_found(name: str) -> None:
     """In a process of its own: the hash seed determines the events of a seed."""
     often = [f"--often={fault}" for fault in _OFTEN.get(name, ())]

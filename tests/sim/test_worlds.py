@@ -38,6 +38,7 @@ def test_world_breaks_no_promise_and_repeats_exactly(world: str) -> None:
     assert first == again
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("world", KNOWN)
 def test_world_finds_the_bugs_planted_for_it(world: str) -> None:
     found = subprocess.run(
