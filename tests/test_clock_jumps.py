@@ -25,6 +25,7 @@ from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, Key
 from onejob.planning.names import INDEX_ANNOTATION
 from onejob.store.writer import LoopCommitter
+from tests import build
 from tests.controllers.housekeeping import SettableClock, a_settable_clock
 
 pytestmark = pytest.mark.virtual_time
@@ -67,18 +68,10 @@ class Scene:
         return Key(resource, "default", document["metadata"]["name"])
 
     async def a_job(self, *, runs: str = "0", ends: str = "0", **spec: Any) -> Key:
+        metadata = {"annotations": {DURATION: runs, EXIT_CODE: ends}}
         policy = spec.pop("restartPolicy", "Never")
-        template = {
-            "metadata": {"annotations": {DURATION: runs, EXIT_CODE: ends}},
-            "spec": {"restartPolicy": policy, "containers": [{"name": "main", "image": "x"}]},
-        }
-        document = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "job"},
-            "spec": {"template": template, **spec},
-        }
-        return await self.create(JOBS, document)
+        template = build.template(metadata=metadata, restartPolicy=policy)
+        return await self.create(JOBS, build.a_job("job", template=template, **spec))
 
     async def all_of(self, resource: str) -> list[Document]:
         listing = await self.plane.client.list(Selection(resource))
@@ -360,16 +353,7 @@ async def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_that_
 
 
 async def a_cronjob(scene: Scene, schedule: str) -> Key:
-    template = {
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
-    }
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "tick"},
-        "spec": {"schedule": schedule, "jobTemplate": {"spec": {"template": template}}},
-    }
-    return await scene.create(CRONJOBS, document)
+    return await scene.create(CRONJOBS, build.a_cronjob("tick", schedule))
 
 
 async def slots(scene: Scene) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import visible
+from tests.build import a_job, shell
 from tests.cli.command_line import CommandLine, job_yaml
 
 CLEAR = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f"
@@ -16,28 +17,13 @@ SHOWN = "^[[2J^[]0;title^G\\x9b31m^?"
 def hostile(served: CommandLine) -> CommandLine:
     """Create a failed Job that writes escape sequences wherever it can."""
     script = r"printf '\033[2J\033]0;title\007\n'; printf 'over\rwritten \033[2J' > m; exit 3"
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "hostile", "annotations": {"note": CLEAR, "two": "a\r\nb"}},
-        "spec": {
-            "backoffLimit": 0,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [
-                        {
-                            "name": "c",
-                            "image": "busybox",
-                            "command": ["sh", "-c", script.replace("> m", "> $TMPDIR/m")],
-                            "env": [{"name": "EVIL", "value": CLEAR}],
-                            "terminationMessagePolicy": "FallbackToLogsOnError",
-                        }
-                    ],
-                }
-            },
-        },
-    }
+    container = shell(
+        script.replace("> m", "> $TMPDIR/m"),
+        env=[{"name": "EVIL", "value": CLEAR}],
+        terminationMessagePolicy="FallbackToLogsOnError",
+    )
+    annotations = {"note": CLEAR, "two": "a\r\nb"}
+    document = a_job("hostile", container, metadata={"annotations": annotations}, backoffLimit=0)
     event = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -21,7 +21,7 @@ from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import WriteOptions
 from tests.api.two_services import TRUSTED, with_two_services
-from tests.build import template
+from tests.build import a_job, template
 
 Doc = dict[str, Any]
 Answer = tuple[int, str] | Doc
@@ -60,17 +60,7 @@ def a_pod(metadata: Doc | None = None, **spec: Any) -> Doc:
     }
 
 
-A_JOB: Doc = {
-    "apiVersion": "batch/v1",
-    "kind": "Job",
-    "metadata": {"generateName": "job-"},
-    "spec": {
-        "completions": 3,
-        "template": {
-            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}
-        },
-    },
-}
+A_JOB: Doc = {**a_job(completions=3), "metadata": {"generateName": "job-"}}
 
 
 class Pair:

@@ -33,17 +33,13 @@ from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, Expired, NotFound
+from tests import build
 from tests.scripted_cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
 
 #: A Pod template that passes validation.
-TEMPLATE = {
-    "spec": {
-        "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "x", "command": ["true"]}],
-    }
-}
+TEMPLATE = build.template()
 
 
 class SettableClock(LoopClock):
@@ -171,34 +167,18 @@ class House:
         self, names: list[str], *, namespace: str = "default", **spec: Any
     ) -> None:
         """Create and finish Jobs in two commits."""
-        documents = [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": name},
-                "spec": {"template": TEMPLATE, **spec},
-            }
-            for name in names
-        ]
+        documents = [build.a_job(name, **spec) for name in names]
         ending = msgspec.json.encode(self.ending())
-        creates = [Create(JOBS, namespace, msgspec.json.encode(each)) for each in documents]
+        creates = [build.creation(each, namespace) for each in documents]
         ends = [Patch(Key(JOBS, namespace, name), ending, "merge", "status") for name in names]
         for result in (*await self.client.write_many(creates), *await self.client.write_many(ends)):
             assert not isinstance(result, ApiError), result
 
     async def a_job(self, name: str, **fields: Any) -> Key:
-        metadata = {"name": name, **fields.pop("metadata", {})}
-        spec = {"template": TEMPLATE, **fields}
-        return await self.create(
-            JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-        )
+        return await self.create(JOBS, build.a_job(name, **fields))
 
     async def a_pod(self, name: str, **fields: Any) -> Key:
-        metadata = {"name": name, **fields.pop("metadata", {})}
-        spec = {**TEMPLATE["spec"], **fields}
-        return await self.create(
-            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        )
+        return await self.create(PODS, build.a_pod(name, **fields))
 
     def stamp(self) -> str:
         return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.client.base import Create, Delete, Patch
+from onejob.client.base import Delete, Patch
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.names import TRACKING, TRACKING_NAMES
+from tests.build import a_pod, creation
 from tests.job.terms import Term, a_term, settled
 
 pytestmark = pytest.mark.virtual_time
@@ -158,17 +159,8 @@ async def test_pods_of_another_controller_keep_their_finalizer(tmp_path: Path) -
             "uid": uid,
             "controller": True,
         }
-        document = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "p",
-                "finalizers": [TRACKING],
-                "ownerReferences": [reference],
-            },
-            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]},
-        }
-        await term.cluster.client.write(Create(PODS, "default", msgspec.json.encode(document)))
+        metadata = {"finalizers": [TRACKING], "ownerReferences": [reference]}
+        await term.cluster.client.write(creation(a_pod(metadata=metadata)))
         body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
         pod = Key(PODS, "default", "p")
         await term.cluster.client.write(Patch(pod, body, "strategic", "status"))

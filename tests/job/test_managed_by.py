@@ -452,16 +452,7 @@ async def test_a_cronjob_that_forbids_waits_for_the_outside_controller_to_finish
         cronjob = await create(
             plane,
             CRONJOBS,
-            {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "metadata": {"name": "cron"},
-                "spec": {
-                    "schedule": "* * * * *",
-                    "concurrencyPolicy": "Forbid",
-                    "jobTemplate": {"spec": job_document("x")["spec"]},
-                },
-            },
+            build.a_cronjob("cron", concurrencyPolicy="Forbid", job=job_document("x")["spec"]),
         )
         await asyncio.sleep(150)
         (first,) = await names(plane, JOBS)

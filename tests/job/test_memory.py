@@ -4,11 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from onejob.client.base import Create, Delete
-from onejob.objects.meta import PODS
+from onejob.client.base import Delete
+from tests.build import a_pod, creation
 from tests.job.memory_support import start_with_collector
 from tests.scripted_cluster import a_cluster
 
@@ -71,13 +70,8 @@ async def test_pods_of_other_kinds_of_jobs_are_not_remembered(tmp_path: Path) ->
             "apiVersion": "batch.example.com/v1", "kind": "Job", "name": "theirs",
             "uid": "theirs", "controller": True,
         }  # fmt: skip
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "pod", "ownerReferences": [owner]},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-        }
-        await cluster.client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+        pod = a_pod("pod", metadata={"ownerReferences": [owner]})
+        await cluster.client.write(creation(pod))
         await asyncio.sleep(5)
         assert controller.controller.remembered_jobs == 0
         await controller.stop()

@@ -13,7 +13,7 @@ from onejob.client.base import Patch
 from onejob.gates import FeatureGates
 from onejob.objects.meta import PODS, Key
 from tests.api.http.wire import Wire, serving
-from tests.build import a_job
+from tests.build import a_cronjob, a_job
 from tests.harness import running
 from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template
 
@@ -102,15 +102,7 @@ async def test_a_pods_ttl_may_be_a_field_or_an_annotation(tmp_path: Path) -> Non
 @pytest.mark.virtual_time
 async def test_fields_of_the_proposals_pass_through_a_cronjob(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
-        document = {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": "cron"},
-            "spec": {
-                "schedule": "* * * * *",
-                "jobTemplate": {"spec": {**a_job("job")["spec"], "backoffSeconds": 7}},
-            },
-        }
+        document = a_cronjob("cron", job=a_job(backoffSeconds=7)["spec"])
         await create(plane, "cronjobs.batch", document)
         await asyncio.sleep(70)
         (name,) = await names(plane, "jobs.batch")

@@ -14,6 +14,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.objects.meta import JOBS
 from onejob.objects.pod_spec import Container, Resources
+from tests.build import a_job, shell
 
 GPU = "nvidia.com/gpu"
 
@@ -80,23 +81,8 @@ async def test_pods_that_run_at_once_use_different_devices(tmp_path: Path) -> No
         f"mkdir {place}/$CUDA_VISIBLE_DEVICES || exit 3; sleep 0.05; "
         f"rmdir {place}/$CUDA_VISIBLE_DEVICES"
     )
-    container: dict[str, Any] = {
-        "name": "main",
-        "image": "x",
-        "command": ["sh", "-c", script],
-        "resources": {"limits": {GPU: "1"}},
-    }
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "gpus", "namespace": "default"},
-        "spec": {
-            "completions": 20,
-            "parallelism": 20,
-            "backoffLimit": 0,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
-    }
+    container = shell(script, resources={"limits": {GPU: "1"}})
+    job = a_job("gpus", container, completions=20, parallelism=20, backoffLimit=0)
     node = NodeOptions(name="node", pods_end_with_server=True, capacity={GPU: "2"})
     plane = await ControlPlane.start(Settings(tmp_path / "state", node))
     finished: asyncio.Future[Counter[str]] = asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.build import a_job, template
 from tests.cli.command_line import CommandLine, QuickCommandLine
 from tests.e2e.serving import Server
 from tests.notify.support import NOTIFY, Receiver, a_receiver
@@ -60,21 +61,13 @@ def test_a_server_that_was_killed_delivers_what_it_owed(tmp_path: Path) -> None:
         server = Server(data_dir, ("--notify-config", str(config), "--runtime", "simulated"))
         server.start()
         try:
-            manifest = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": "bad", "annotations": {NOTIFY: "ops"}},
-                "spec": {
-                    "backoffLimit": 0,
-                    "template": {
-                        "metadata": {"annotations": {"onejob.dev/simulated-exit-code": "1"}},
-                        "spec": {
-                            "restartPolicy": "Never",
-                            "containers": [{"name": "main", "image": "x"}],
-                        },
-                    },
-                },
-            }
+            failing = {"annotations": {"onejob.dev/simulated-exit-code": "1"}}
+            manifest = a_job(
+                "bad",
+                metadata={"annotations": {NOTIFY: "ops"}},
+                template=template(metadata=failing),
+                backoffLimit=0,
+            )
             (tmp_path / "job.json").write_bytes(msgspec.json.encode(manifest))
             onejob = QuickCommandLine(tmp_path)
             place = ("--data-dir", str(data_dir))

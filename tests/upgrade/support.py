@@ -13,6 +13,7 @@ from onejob.node.supervisor.journal import Claim, Identity, Outcome
 from onejob.objects.meta import JOBS, Key
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
+from tests.build import a_job
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FINISHED, SUSPENDED = "finished", "suspended"
@@ -49,22 +50,7 @@ async def a_plane(folder: Path) -> ControlPlane:
 
 
 def job(name: str, *, suspend: bool) -> bytes:
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "completions": 2,
-            "suspend": suspend,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [{"name": "main", "image": "x", "command": ["true"]}],
-                }
-            },
-        },
-    }
-    return msgspec.json.encode(document)
+    return msgspec.json.encode(a_job(name, completions=2, suspend=suspend))
 
 
 def key(name: str) -> Key:

@@ -9,9 +9,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
-
-from onejob.client.base import Client, Create, Selection
+from onejob.client.base import Client, Selection
 from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
@@ -20,6 +18,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.wire.errors import ApiError
+from tests.build import a_job, creation
 from tests.upstream.cluster import Upstream
 from tests.upstream.kubelet import Ledger
 from tests.upstream.replicas import APISERVER_FLAGS
@@ -42,16 +41,9 @@ def client_of(cluster: Upstream) -> HttpClient:
 
 async def create_job(client: Client, name: str, *, manager: str = MANAGER, **spec: Any) -> Key:
     annotations = {"onejob.dev/backoff-seconds": "0"}
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
     if manager:
         spec["managedBy"] = manager
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"template": template, **spec},
-    }
-    await client.write(Create(JOBS, "default", msgspec.json.encode(document)))
+    await client.write(creation(a_job(name, metadata={"annotations": annotations}, **spec)))
     return Key(JOBS, "default", name)
 
 
