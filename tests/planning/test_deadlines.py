@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.planning.job.deadlines import Deadlines
+from onejob.controllers.due_keys import Deadlines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
