@@ -64,8 +64,8 @@ from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
-from onejob.planning.job.managing import is_ours
 from onejob.planning.job.operator_settings import Settings as JobSettings
+from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.demand import read_amounts
 from onejob.planning.pod.security import Means

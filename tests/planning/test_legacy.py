@@ -8,8 +8,7 @@ import pytest
 from onejob.gates import FeatureGates
 from onejob.objects.job import UncountedPods
 from onejob.planning.job.legacy import drop_annotation_patch
-from onejob.planning.job.managing import tracks_with_finalizers
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, tracks_with_finalizers
 from onejob.planning.job.plan import PodOutcomes
 from onejob.planning.job.planner import account
 from onejob.planning.job.status import with_status

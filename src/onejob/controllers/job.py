@@ -35,8 +35,12 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.job.legacy import drop_annotation_patch
-from onejob.planning.job.managing import is_ours, marks_of_pods, tracks_with_finalizers
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import (
+    Settings,
+    is_ours,
+    marks_of_pods,
+    tracks_with_finalizers,
+)
 from onejob.planning.job.plan import (
     Event,
     Increment,

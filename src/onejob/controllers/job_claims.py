@@ -15,8 +15,7 @@ from onejob.planning.job.claiming import (
     plan_claims,
     release_patch,
 )
-from onejob.planning.job.managing import tracks_with_finalizers
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, tracks_with_finalizers
 from onejob.wire.errors import ApiError, Invalid, NotFound
 
 

@@ -17,8 +17,7 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
-from onejob.planning.job.managing import is_ours
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, is_ours
 from onejob.planning.job.pod_facts import PodEnd, controlling_job_uid, end_of, same_owners
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.routing import (

@@ -9,8 +9,7 @@ from msgspec import Struct
 from onejob.objects.job import Job
 from onejob.objects.meta import OwnerReference
 from onejob.objects.pod import Pod
-from onejob.planning.job.managing import marks_of_pods
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, marks_of_pods
 from onejob.planning.names import TRACKING_NAMES
 from onejob.wire.selectors import LabelMatcher, matcher_of
 

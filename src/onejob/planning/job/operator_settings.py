@@ -1,9 +1,16 @@
-"""Operator settings of Job planning."""
+"""Operator settings of Job planning, and the modes of a Job that follow from them.
+
+Two modes are decided before anything else in a sync: whether this controller reconciles the Job
+(`spec.managedBy`), and how it counts Pods.
+"""
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from onejob.gates import FeatureGates
-from onejob.planning.names import BUILT_IN_MANAGER, TRACKING
+from onejob.objects.job import Job
+from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_MARK, TRACKING, TRACKING_NAMES
 
 
 class Settings(Struct, frozen=True):
@@ -48,3 +55,29 @@ class Settings(Struct, frozen=True):
             lifecycle_events=gates.enabled("JobLifecycleEvents"),
             default_failed_pods_limit=default_failed_pods_limit,
         )
+
+
+def is_ours(job: Job, settings: Settings) -> bool:
+    """Return whether this controller reconciles the Job, by `spec.managedBy` if respected."""
+    return not settings.respect_managed_by or not is_anothers(job, settings)
+
+
+def is_anothers(job: Job, settings: Settings) -> bool:
+    """Return whether `spec.managedBy` names another controller, even if the setting is ignored."""
+    return (job.spec.managed_by or BUILT_IN_MANAGER) != settings.manager
+
+
+def marks_of_pods(job: Job, settings: Settings) -> Mapping[str, str]:
+    """Return annotations that mark Pods we create for another controller's Job, else none."""
+    return {STARTED_BY_MARK: settings.manager} if is_anothers(job, settings) else {}
+
+
+def tracks_with_finalizers(job: Job, settings: Settings) -> bool:
+    """Return whether Pods are counted by finalizers, rather than by existence (legacy)."""
+    if not settings.track_with_finalizers:
+        return False
+    return not settings.tracking_needs_annotation or has_tracking_annotation(job)
+
+
+def has_tracking_annotation(job: Job) -> bool:
+    return any(name in job.metadata.annotations for name in TRACKING_NAMES)

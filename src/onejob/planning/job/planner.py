@@ -24,13 +24,13 @@ from onejob.planning.job.counting import JobCounters, JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.fate import completion_outcome, deadline_of, decide_outcome
 from onejob.planning.job.legacy import LEGACY_TRACKING
-from onejob.planning.job.managing import (
+from onejob.planning.job.oom import OomHistory
+from onejob.planning.job.operator_settings import (
+    Settings,
     has_tracking_annotation,
     is_ours,
     tracks_with_finalizers,
 )
-from onejob.planning.job.oom import OomHistory
-from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import (
     Accounting,
     Event,

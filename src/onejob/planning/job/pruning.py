@@ -6,9 +6,8 @@ from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.counting import JobPods
-from onejob.planning.job.managing import tracks_with_finalizers
 from onejob.planning.job.oom import oom_factor, retries_after
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, tracks_with_finalizers
 from onejob.planning.job.plan import PodRef
 from onejob.planning.job.pod_facts import completion_index, finish_time
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION

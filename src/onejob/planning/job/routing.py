@@ -12,8 +12,7 @@ from onejob.objects.meta import JOBS, Key, OwnerReference
 from onejob.objects.pod import Pod
 from onejob.planning.job.claiming import job_matcher
 from onejob.planning.job.fate import deadline_of
-from onejob.planning.job.managing import is_ours
-from onejob.planning.job.operator_settings import Settings
+from onejob.planning.job.operator_settings import Settings, is_ours
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.names import STARTED_BY_MARK
 
