@@ -10,7 +10,7 @@ import msgspec
 from onejob.controllers import job as job_module
 from onejob.controllers import job_events
 from onejob.controllers import ttl as ttl_module
-from onejob.informers import loop as loop_module
+from onejob.informers import workqueue
 from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job, PodFailurePolicy, SuccessPolicy
 from onejob.objects.pod import Pod
@@ -179,8 +179,8 @@ def _give_up_when_denied(undo: ExitStack) -> None:
 
         await original(queue, once, name)
 
-    original = loop_module._worker
-    replace(undo, loop_module, "_worker", worker)
+    original = workqueue._worker
+    replace(undo, workqueue, "_worker", worker)
 
 
 def _start_all_that_wait(undo: ExitStack) -> None:

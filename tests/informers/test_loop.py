@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from onejob.informers.loop import ReportedRetry, Retry, work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import ReportedRetry, Retry, WorkQueue, work
 from onejob.wire.errors import Conflict, InternalError
 
 pytestmark = pytest.mark.virtual_time
@@ -60,6 +59,6 @@ async def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
         worker = asyncio.create_task(work(queue, reconcile, workers=1, name="job"))
         await done.wait()
         worker.cancel()
-    found = [record for record in caplog.records if record.name == "onejob.informers.loop"]
+    found = [record for record in caplog.records if record.name == "onejob.informers.workqueue"]
     assert [record.levelname for record in found] == levels
     assert "jobs.batch/default/pi will be tried again" in found[0].getMessage()

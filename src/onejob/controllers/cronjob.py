@@ -11,8 +11,7 @@ from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.informers.cache import Delta
-from onejob.informers.loop import Retry, work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import QueueName
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job

@@ -14,9 +14,8 @@ from onejob.client.base import Client, Delete, Patch, Selection, Written
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.informers.loop import work
 from onejob.informers.shared import AnyObject
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.objects.meta import Key
 from onejob.planning.custom_resources import (
     is_true,

@@ -15,9 +15,8 @@ from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
-from onejob.informers.loop import work
 from onejob.informers.shared import AnyObject
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.metrics import QueueName
 from onejob.objects.disruption_budget import BUDGETS, Budget, BudgetSpec, BudgetStatus, read_budget
 from onejob.objects.meta import Key, Meta, OwnerReference, View

@@ -14,9 +14,8 @@ from onejob.client.base import Delete, Patch, Written
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.informers.cache import Delta
-from onejob.informers.loop import Retry, work
 from onejob.informers.shared import AnyObject
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.objects.meta import EVENTS, Key, Meta, OwnerReference
 from onejob.planning.ownership import (
     FOREGROUND_FINALIZER,

@@ -21,8 +21,7 @@ from onejob.controllers.job_events import JobEvents
 from onejob.controllers.job_orphans import OrphanPods
 from onejob.controllers.job_state import JobState, JobStates, is_accounted
 from onejob.informers.informer import Informer
-from onejob.informers.loop import Retry, work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import (
     FailurePolicyMatch,
     IndexesFinished,

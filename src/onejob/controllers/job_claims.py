@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from onejob.client.base import Client, Patch, Written
 from onejob.controllers.job_state import JobState
 from onejob.informers.cache import Cache
-from onejob.informers.loop import Retry
+from onejob.informers.workqueue import Retry
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod
 from onejob.planning.job.claiming import (

@@ -4,9 +4,8 @@ import logging
 from collections import OrderedDict
 
 from onejob.client.base import Client, Patch
-from onejob.informers.loop import work
 from onejob.informers.shared import SharedInformers
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod

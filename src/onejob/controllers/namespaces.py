@@ -7,9 +7,8 @@ import msgspec
 from onejob.client.base import Client, Create, Delete, Patch, Replace, Selection, Written
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
-from onejob.informers.loop import Retry, work
 from onejob.informers.shared import AnyObject, SharedInformers
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key, Meta
 from onejob.planning.namespaces import (
     ROOT_CA,

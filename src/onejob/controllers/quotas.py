@@ -12,8 +12,7 @@ import msgspec
 
 from onejob.client.base import Client, Patch
 from onejob.clock import Clock
-from onejob.informers.loop import work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.objects.meta import Key
 from onejob.wire.errors import NotFound
 from onejob.wire.quantity import Quantity

@@ -18,9 +18,8 @@ from onejob.controllers.custom_ttl import FinishableKinds
 from onejob.controllers.due_keys import DeadlineTimer
 from onejob.gates import FeatureGates
 from onejob.informers.cache import Delta
-from onejob.informers.loop import Retry, work
 from onejob.informers.shared import SharedInformers
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import Metrics, QueueName
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key

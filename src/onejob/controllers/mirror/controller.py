@@ -22,9 +22,8 @@ from onejob.controllers.mirror.pods import StandIns
 from onejob.controllers.mirror.remote import Remote, backoff, describe
 from onejob.controllers.mirror.steps import Stuck, Work
 from onejob.informers.cache import Delta
-from onejob.informers.loop import work
 from onejob.informers.shared import SharedInformers
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod

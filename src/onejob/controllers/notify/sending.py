@@ -10,8 +10,7 @@ from msgspec import Struct, field
 
 from onejob.clock import Clock
 from onejob.controllers.notify.channels import Channel, NotDelivered
-from onejob.informers.loop import ReportedRetry, work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import ReportedRetry, WorkQueue, work
 from onejob.metrics import Metrics, Target
 from onejob.planning.notify.messages import Message, is_too_old, to_give_up
 

@@ -16,8 +16,7 @@ from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.due_keys import DeadlineTimer
 from onejob.informers.cache import Delta
-from onejob.informers.loop import work
-from onejob.informers.workqueue import WorkQueue
+from onejob.informers.workqueue import WorkQueue, work
 from onejob.metrics import QueueName
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod, read_pod
