@@ -57,6 +57,12 @@ class PodCreation(Labels, frozen=True, kw_only=True):
     status: Result
 
 
+#: Labels of the counters that follow from plans of the Job controller.
+JobCounterLabels: TypeAlias = (
+    JobFinished | PodsFinished | IndexesFinished | FailurePolicyMatch | PodCreation
+)
+
+
 class ExternalController(Labels, frozen=True, kw_only=True):
     controller_name: str
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from onejob import metrics
 from onejob.client.base import Patch, Selection
 from onejob.client.events import About, about
 from onejob.client.write_series import DurableWrites, WriteSeries
@@ -22,14 +23,6 @@ from onejob.controllers.job_orphans import OrphanPods
 from onejob.controllers.job_state import JobState, JobStates, is_accounted
 from onejob.informers.informer import Informer
 from onejob.informers.workqueue import Retry, WorkQueue, work
-from onejob.metrics import (
-    FailurePolicyMatch,
-    IndexesFinished,
-    JobFinished,
-    PodCreation,
-    PodsFinished,
-    QueueName,
-)
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import read_pod
@@ -135,7 +128,7 @@ class JobController:
         return self._queue.idle and self._orphans.idle
 
     @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+    def queues(self) -> Mapping[metrics.QueueName, WorkQueue[Key]]:
         return {"job": self._queue, "job_orphan_pod": self._orphans.queue}
 
     @property
@@ -180,9 +173,8 @@ class JobController:
                 action = "reconciling" if plan is None else plan.action
                 seconds = self._clock.monotonic() - started
                 mode = completion_mode(job)
-                metrics = self._metrics
-                metrics.job_syncs.inc(completion_mode=mode, result=result, action=action)
-                metrics.job_sync_duration.observe(
+                self._metrics.job_syncs.inc(completion_mode=mode, result=result, action=action)
+                self._metrics.job_sync_duration.observe(
                     seconds, completion_mode=mode, result=result, action=action
                 )
         if plan.skipped is not None:
@@ -392,19 +384,19 @@ class JobController:
                 self._record_event(subject, event)
 
     def _count_all(self, increments: Iterable[Increment]) -> None:
-        metrics = self._metrics
+        counters = self._metrics
         for increment in increments:
             match increment.labels:
-                case JobFinished() as labels:
-                    metrics.jobs_finished.count(labels, increment.amount)
-                case PodsFinished() as labels:
-                    metrics.pods_finished.count(labels, increment.amount)
-                case IndexesFinished() as labels:
-                    metrics.indexes_finished.count(labels, increment.amount)
-                case FailurePolicyMatch() as labels:
-                    metrics.failure_policy_matches.count(labels, increment.amount)
-                case PodCreation() as labels:
-                    metrics.pod_creations.count(labels, increment.amount)
+                case metrics.JobFinished() as labels:
+                    counters.jobs_finished.count(labels, increment.amount)
+                case metrics.PodsFinished() as labels:
+                    counters.pods_finished.count(labels, increment.amount)
+                case metrics.IndexesFinished() as labels:
+                    counters.indexes_finished.count(labels, increment.amount)
+                case metrics.FailurePolicyMatch() as labels:
+                    counters.failure_policy_matches.count(labels, increment.amount)
+                case metrics.PodCreation() as labels:
+                    counters.pod_creations.count(labels, increment.amount)
 
     def _measure_duration(self, job: Job) -> None:
         """Record the duration of a finished Job.

@@ -12,15 +12,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from onejob.metrics import (
-    CreationReason,
-    FailurePolicyMatch,
-    IndexesFinished,
-    JobFinished,
-    PodCreation,
-    PodsFinished,
-    SyncAction,
-)
+from onejob.metrics import CreationReason, JobCounterLabels, SyncAction
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
@@ -66,7 +58,7 @@ class Event(Struct, frozen=True, gc=False):
 class Increment(Struct, frozen=True, gc=False):
     """Increment of the counter that the labels belong to."""
 
-    labels: JobFinished | PodsFinished | IndexesFinished | FailurePolicyMatch | PodCreation
+    labels: JobCounterLabels
     amount: int = 1
 
 

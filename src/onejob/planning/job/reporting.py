@@ -3,17 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from onejob.metrics import (
-    CompletionMode,
-    CreationReason,
-    FailurePolicyAction,
-    FailurePolicyMatch,
-    IndexesFinished,
-    JobFinished,
-    PodCreation,
-    PodsFinished,
-    Result,
-)
+from onejob import metrics
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.meta import Condition
 from onejob.planning.job.conditions import COMPLETE
@@ -78,7 +68,7 @@ def finish_events(
 
 
 def finish_metrics(job: Job, terminal: Condition) -> tuple[Increment, ...]:
-    labels = JobFinished(
+    labels = metrics.JobFinished(
         completion_mode=completion_mode(job),
         result="succeeded" if terminal.type == COMPLETE else "failed",
         reason=terminal.reason,
@@ -97,31 +87,36 @@ def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Inc
         limit: Literal["perIndex", "global"] = "perIndex" if per_index else "global"
         failed = _grown(job, before.failed_indexes or "", after.failed_indexes or "")
         for status, amount in _by_result(succeeded, failed):
-            increments.append(Increment(IndexesFinished(status=status, backoffLimit=limit), amount))
+            increments.append(
+                Increment(metrics.IndexesFinished(status=status, backoffLimit=limit), amount)
+            )
     for result, amount in _by_result(succeeded, after.failed - before.failed):
-        labels = PodsFinished(completion_mode=completion_mode(job), result=result)
+        labels = metrics.PodsFinished(completion_mode=completion_mode(job), result=result)
         increments.append(Increment(labels, amount))
     return tuple(increments)
 
 
-def ruling_metrics(actions: Mapping[FailurePolicyAction, int]) -> tuple[Increment, ...]:
+def ruling_metrics(actions: Mapping[metrics.FailurePolicyAction, int]) -> tuple[Increment, ...]:
     return tuple(
-        Increment(FailurePolicyMatch(action=action), amount) for action, amount in actions.items()
+        Increment(metrics.FailurePolicyMatch(action=action), amount)
+        for action, amount in actions.items()
     )
 
 
-def creation_metrics(reason: CreationReason, created: int, failed: int) -> tuple[Increment, ...]:
+def creation_metrics(
+    reason: metrics.CreationReason, created: int, failed: int
+) -> tuple[Increment, ...]:
     return tuple(
-        Increment(PodCreation(reason=reason, status=status), amount)
+        Increment(metrics.PodCreation(reason=reason, status=status), amount)
         for status, amount in _by_result(created, failed)
     )
 
 
-def completion_mode(job: Job) -> CompletionMode:
+def completion_mode(job: Job) -> metrics.CompletionMode:
     return "Indexed" if job.indexed else "NonIndexed"
 
 
-def _by_result(succeeded: int, failed: int) -> Iterator[tuple[Result, int]]:
+def _by_result(succeeded: int, failed: int) -> Iterator[tuple[metrics.Result, int]]:
     if succeeded > 0:
         yield "succeeded", succeeded
     if failed > 0:
