@@ -124,4 +124,4 @@ async def test_start_recreates_one_damaged_own_object(
     assert document["metadata"]["name"] == name
     await plane.stop()
     assert f"{name} is damaged" in caplog.text
-    assert f"{name} was recreated as it is by default" in caplog.text
+    assert f"{name} was damaged and has been recreated" in caplog.text

@@ -91,5 +91,5 @@ def test_a_failure_shows_why_and_the_logs(tmp_path: Path) -> None:
     assert "2 failed" in done.stdout
     assert done.stdout.count("- onejob why job/bad -") == 1
     assert "job/bad is Failed" in done.stdout
-    assert "container main ended with 3 (Error)" in done.stdout
+    assert "container main exited with code 3 (Error)" in done.stdout
     assert "Logs:\nthe disk is full\n" in done.stdout

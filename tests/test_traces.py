@@ -149,7 +149,7 @@ def test_a_collector_that_is_not_there_holds_up_nothing(tmp_path: Path) -> None:
 def test_what_is_no_endpoint_is_refused(endpoint: str, tmp_path: Path) -> None:
     done = CommandLine(tmp_path).run("serve", "--otlp-endpoint", endpoint)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "is no URL" in done.stderr
+    assert "is not a URL" in done.stderr
 
 
 def test_the_extra_is_named_where_it_is_missing(tmp_path: Path) -> None:

@@ -37,14 +37,14 @@ def test_a_folder_of_ours_in_the_sticky_temporary_folder_is_trusted(folder: Path
 def test_a_folder_of_somebody_elses_is_not(folder: Path) -> None:
     with pytest.raises(NotTrusted, match=f"{folder} belongs to user") as refused:
         require_trusted_folder(folder, user=STRANGER if os.geteuid() == 0 else 0)
-    assert "use a folder of your own" in str(refused.value)
+    assert "use your own directory" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("mode", [0o707, 0o777, 0o1777], ids=oct)
 def test_a_folder_that_others_may_write_to_is_not(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    with pytest.raises(NotTrusted, match="others may write"):
+    with pytest.raises(NotTrusted, match="other users can write"):
         require_trusted_folder(folder)
 
 
@@ -52,7 +52,7 @@ def test_nor_is_one_that_others_could_replace(folder: Path) -> None:
     """Renaming needs no permission on the file itself, only on its folder."""
     (folder / "inner").mkdir(mode=0o700)
     folder.chmod(0o777)
-    with pytest.raises(NotTrusted, match=f"others may write to {folder}") as refused:
+    with pytest.raises(NotTrusted, match=f"other users can write to {folder}") as refused:
         require_trusted_folder(folder / "inner")
     assert f"chmod go-w {folder}" in str(refused.value)
     folder.chmod(0o1777)
@@ -63,7 +63,7 @@ def test_nor_is_one_that_others_could_replace(folder: Path) -> None:
 def test_nor_one_in_a_folder_of_somebody_elses(folder: Path) -> None:
     (folder / "inner").mkdir(mode=0o700)
     os.chown(folder, STRANGER, -1)
-    with pytest.raises(NotTrusted, match="who could replace what is in it"):
+    with pytest.raises(NotTrusted, match="who could replace its contents"):
         require_trusted_folder(folder / "inner")
 
 
@@ -80,7 +80,7 @@ def test_a_group_with_members_may_not(folder: Path) -> None:
     shared = next(g.gr_gid for g in grp.getgrall() if g.gr_name == "users")
     os.chown(folder, -1, shared)
     folder.chmod(0o770)
-    with pytest.raises(NotTrusted, match="others may write"):
+    with pytest.raises(NotTrusted, match="other users can write"):
         require_trusted_folder(folder)
 
 
@@ -90,7 +90,7 @@ def test_links_of_ours_on_the_way_are_followed(folder: Path, tmp_path: Path) -> 
     (tmp_path / "by-path").symlink_to(tmp_path / "by-name")
     require_trusted_folder(tmp_path / "by-path" / "inner")
     (tmp_path / "round").symlink_to("round")
-    with pytest.raises(NotTrusted, match="too many links"):
+    with pytest.raises(NotTrusted, match="too many symbolic links"):
         require_trusted_folder(tmp_path / "round")
 
 
@@ -102,7 +102,7 @@ def test_a_link_that_somebody_planted_in_a_sticky_folder_is_not(tmp_path: Path) 
     ours.mkdir(mode=0o700)
     (shared / "data").symlink_to(ours)
     os.lchown(shared / "data", STRANGER, -1)
-    with pytest.raises(NotTrusted, match="is a link that user 54321 made"):
+    with pytest.raises(NotTrusted, match="is a symbolic link of user 54321"):
         require_trusted_folder(shared / "data")
 
 
@@ -165,7 +165,7 @@ def test_a_file_that_others_may_write_to_is_refused_if_they_can_reach_it(folder:
     (folder / "token").chmod(0o666)
     require_own_files(folder)
     folder.chmod(0o711)
-    with pytest.raises(NotTrusted, match=r"others may write to .*token"):
+    with pytest.raises(NotTrusted, match=r"other users can write to .*token"):
         require_own_files(folder)
 
 

@@ -1,4 +1,4 @@
-"""Writes commands.md from the commands themselves: `python docs/reference/write_commands.py`."""
+"""Write commands.md from the help of the commands: `python docs/reference/write_commands.py`."""
 
 from pathlib import Path
 
@@ -11,28 +11,29 @@ TARGET = Path(__file__).with_name("commands.md")
 HEAD = """\
 # Commands
 
-Written by `write_commands.py` from what `--help` tells.
+Written by `write_commands.py` from the `--help` texts.
 
-Errors are one line on stderr, `error: WHAT (NEXT STEP)`; the exit code is 2 for wrong usage or
-bad input and 1 for a failure of what was asked. `ONEJOB_DEBUG=1` shows where onejob itself
-failed. Colours appear on a terminal only, and not with `NO_COLOR`.
+Errors are one line on stderr, `error: MESSAGE (NEXT STEP)`. The exit code is 2 for wrong usage or
+invalid input and 1 for a failed operation. `ONEJOB_DEBUG=1` shows the traceback of an internal
+error. Colours are used only on a terminal, and not with `NO_COLOR`.
 
-State is kept in `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`, readable by its user
-alone: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`. Client
-commands use `--kubeconfig`, else the data dir's server, else the kept runs. They never read
-`$KUBECONFIG` or `~/.kube/config`. Once a data dir has had a server, lists come from it or, with
-`--runs`, from the kept runs: a server that is down is an error. An object that is named and is
-only in a kept run is shown from there, with a note on stderr.
+State is stored in the data directory, `$XDG_STATE_HOME/onejob` or `~/.local/state/onejob`, readable
+only by its user: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`.
+Client commands use `--kubeconfig`, else the server of the data directory, else the kept runs. They
+never read `$KUBECONFIG` or `~/.kube/config`. If the data directory contains a server, lists come
+from it or, with `--runs`, from the kept runs; a stopped server is an error. An object that exists
+only in a kept run is shown from there if its name is specified, with a note on stderr.
 
-Whoever can write to the data dir can act as its admin. So it must belong to the user who runs
-onejob, nobody else may be able to write to it or to replace it (a folder above it that belongs to
-another user, or that all may write to without the sticky bit), and links inside of it are not
-followed. Otherwise every command, those that only read included, ends with exit code 2.
+A user who can write to the data directory can act as its admin. Therefore it must belong to the
+user who runs onejob, and no other user may be able to write to it or replace it (through a parent
+directory of another user, or one that is world-writable without the sticky bit). Links inside it
+are not followed. If these rules are violated, every command fails with exit code 2, including
+commands that only read.
 
 Ctrl-C, SIGTERM and a closed terminal stop the Pods of a run with their grace period; a second
-signal kills them. `get`, `describe` and `why` show what a run left unfinished as `Stopped` (by a
-signal or `--timeout`), `Blocked` (its Pods could never start) or `Lost` (the run's own process
-was killed); the stored objects stay as they were.
+signal kills them. `get`, `describe` and `why` show unfinished Jobs of a run as `Stopped` (by a
+signal or `--timeout`), `Blocked` (its Pods could never start) or `Lost` (the process of the run was
+killed); the stored objects are not changed.
 """
 
 

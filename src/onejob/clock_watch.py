@@ -66,7 +66,9 @@ class ClockWatch:
             return
         self._distance = distance
         way = "forward" if seconds > 0 else "back"
-        log.warning("the clock was set %s by %.1f s, or this machine slept", way, abs(seconds))
+        log.warning(
+            "system clock was set %s by %.1f s, or the machine was suspended", way, abs(seconds)
+        )
         for jumped in self._listeners:
             jumped()
 
@@ -81,7 +83,7 @@ class ClockWatch:
         try:
             alarm = self._open_alarm()
         except OSError as error:
-            log.info("the kernel does not tell when the clock is set (%s): looking instead", error)
+            log.info("cannot receive clock changes from the kernel (%s): polling instead", error)
             yield
             return
         loop = asyncio.get_running_loop()
@@ -92,7 +94,7 @@ class ClockWatch:
             except OSError as error:
                 # ECANCELED reports that the clock was set; the timer stays armed.
                 if error.errno != errno.ECANCELED:
-                    log.warning("the kernel no longer tells when the clock is set: %s", error)
+                    log.warning("the kernel stopped reporting clock changes: %s", error)
                     loop.remove_reader(alarm)
             self._look()
 

@@ -122,7 +122,7 @@ class OpenTelemetryTracer:
         try:
             start_daemon(self._provider.shutdown, "traces-end").join(_CLOSE_SECONDS)
         except OSError as error:
-            log.warning("the last traces are not sent: %s", error.strerror)
+            log.warning("cannot send the last traces: %s", error.strerror)
 
     def _inside(self, uid: str) -> Context:
         trace_id, span_id = _numbers(uid)

@@ -21,9 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--onejob-runtime",
         choices=["process", "simulated"],
-        help="How the Pods of the onejob fixtures run.",
+        help="Runtime for Pods of the onejob fixtures.",
     )
-    parser.addini("onejob_runtime", "The same in the configuration.", default="process")
+    parser.addini("onejob_runtime", "Default of --onejob-runtime.", default="process")
 
 
 # The old style of hook wrapper: versions of pytest before 8 support no other.
@@ -42,7 +42,7 @@ def _job_sections(namespace: "OnejobNamespace") -> list[tuple[str, str]]:
         return [(f"onejob why job/{name}", namespace.explain(name)) for name in names]
     except Exception as error:
         # The test's own failure matters more, and must be reported whatever is wrong here.
-        return [("onejob why", f"the Jobs cannot be explained: {error}")]
+        return [("onejob why", f"cannot explain the Jobs: {error}")]
 
 
 @pytest.fixture(scope="session")

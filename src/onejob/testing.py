@@ -83,7 +83,7 @@ class OnejobNamespace:
         config["contexts"][0]["context"]["namespace"] = name
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_bytes(msgspec.json.encode(config))
-        self._api = open_http_api(self.kubeconfig, "the test session is over")
+        self._api = open_http_api(self.kubeconfig, "the test session has ended")
         self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def create(self, manifest: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class OnejobNamespace:
         document = _parsed(manifest) if isinstance(manifest, str) else manifest
         kind = self._known().find(document["apiVersion"], document["kind"])
         if kind is None:
-            raise ValueError(f"{document['apiVersion']} {document['kind']} is not served")
+            raise ValueError(f"unsupported kind {document['apiVersion']} {document['kind']}")
         path = path_of(kind, self.name if kind.namespaced else "")
         return self._api.send(Ask("POST", path, body=msgspec.json.encode(document))).document
 
@@ -119,7 +119,7 @@ class OnejobNamespace:
         arg = ResourceArg(BY_RESOURCE[JOBS], name)
         verdict = await_on_server(self._api, arg, self.name, Condition(), clock, deadline)
         if verdict is None:
-            raise TimeoutError(f"job/{name} is not finished after {timeout:g} s")
+            raise TimeoutError(f"job/{name} has not finished after {timeout:g} s")
         return verdict.text.partition(":")[0]
 
     def logs(self, job: str) -> str:
@@ -149,5 +149,5 @@ class OnejobNamespace:
 
 def _parsed(text: str) -> dict[str, Any]:
     document, _ = read_yaml(text.encode(), MAX_DEPTH)
-    assert isinstance(document, dict), "a manifest is an object"
+    assert isinstance(document, dict), "a manifest must be an object"
     return document

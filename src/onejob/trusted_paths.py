@@ -121,11 +121,11 @@ def read_trusted_file(path: Path) -> bytes:
     with _opened(target, os.O_RDONLY | os.O_NONBLOCK) as file:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            raise NotTrusted(f"{path} is not a regular file; name one")
+            raise NotTrusted(f"{path} is not a regular file; specify one")
         if not _is_trusted_owner(found.st_uid, user):
-            raise NotTrusted(f"{path} belongs to {_name_of(found.st_uid)}; use a file of your own")
+            raise NotTrusted(f"{path} belongs to {_name_of(found.st_uid)}; use your own file")
         if _others_may_write(found, user):
-            raise NotTrusted(f"others may write to {path}; forbid it: chmod go-w {path}")
+            raise NotTrusted(f"other users can write to {path}; prevent it with chmod go-w {path}")
         with os.fdopen(os.dup(file), "rb") as content:
             return content.read()
 
@@ -158,11 +158,13 @@ def _walk(path: Path, user: int) -> Iterator[int]:
             os.close(step)
             links += 1
             if links > _MOST_LINKS:
-                raise NotTrusted(f"{path} leads through too many links; name the folder itself")
+                raise NotTrusted(
+                    f"{path} contains too many symbolic links; specify the directory itself"
+                )
             if parent.st_mode & stat.S_ISVTX and not _is_trusted_owner(found.st_uid, user):
                 raise NotTrusted(
-                    f"{shown / name} is a link that {_name_of(found.st_uid)} made; "
-                    "use a folder of your own"
+                    f"{shown / name} is a symbolic link of {_name_of(found.st_uid)}; use your "
+                    "own directory"
                 )
             parts = Path(target).parts
             if target.startswith("/"):
@@ -172,7 +174,7 @@ def _walk(path: Path, user: int) -> Iterator[int]:
             components.extend(reversed(parts))
         yield current
     except NotADirectoryError:
-        raise NotTrusted(f"{shown} is not a folder; use another one") from None
+        raise NotTrusted(f"{shown} is not a directory; use another one") from None
     finally:
         os.close(current)
 
@@ -180,23 +182,24 @@ def _walk(path: Path, user: int) -> Iterator[int]:
 def _check_parent(path: Path, found: os.stat_result, user: int) -> None:
     if not _is_trusted_owner(found.st_uid, user):
         raise NotTrusted(
-            f"{path} belongs to {_name_of(found.st_uid)}, who could replace what is in it; "
-            "use a folder of your own, in a place that belongs to you or to root"
+            f"{path} belongs to {_name_of(found.st_uid)}, who could replace its contents; use "
+            "your own directory, below one that belongs to you or to root"
         )
     if _others_may_write(found, user) and not found.st_mode & stat.S_ISVTX:
         raise NotTrusted(
-            f"others may write to {path} and could replace what is in it; "
-            f"forbid it (chmod go-w {path}) or use another folder"
+            f"other users can write to {path} and could replace its contents; prevent it with "
+            f"chmod go-w {path}, or use another directory"
         )
 
 
 def _check_folder(path: Path, found: os.stat_result, user: int) -> None:
     if not stat.S_ISDIR(found.st_mode):
-        raise NotTrusted(f"{path} is not a folder; use another one")
+        raise NotTrusted(f"{path} is not a directory; use another one")
     _check_owner(path, found, user)
     if _others_may_write(found, user):
         raise NotTrusted(
-            f"others may write to {path}, so its content cannot be trusted; use a new folder"
+            f"other users can write to {path}, so its contents cannot be trusted; use a new "
+            "directory"
         )
 
 
@@ -231,19 +234,19 @@ def _check_entry(
         raise NotTrusted(f"{path} is not a regular file; remove it")
     _check_owner(path, found, user)
     if stat.S_ISREG(found.st_mode) and reachable and _others_may_write(found, user):
-        raise NotTrusted(f"others may write to {path}, so it cannot be trusted; remove it")
+        raise NotTrusted(f"other users can write to {path}, so it cannot be trusted; remove it")
 
 
 def _check_owner(path: Path, found: os.stat_result, user: int) -> None:
     if found.st_uid != user:
         raise NotTrusted(
-            f"{path} belongs to {_name_of(found.st_uid)}, and we are {_name_of(user)}: whoever "
-            "made it could act as its admin; use a folder of your own"
+            f"{path} belongs to {_name_of(found.st_uid)}, not to {_name_of(user)}; its owner "
+            "could act as admin, so use your own directory"
         )
 
 
 def _link(path: Path) -> str:
-    return f"{path} is a symbolic link, which is not followed here; replace it by what it names"
+    return f"{path} is a symbolic link, which is not followed; replace it by its target"
 
 
 # --- permissions ---------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def start_daemon(target: Callable[[], object], name: str) -> threading.Thread:
     try:
         thread.start()
     except RuntimeError as error:
-        raise BlockingIOError(errno.EAGAIN, f"no thread can be started ({error})") from error
+        raise BlockingIOError(errno.EAGAIN, f"cannot start a thread ({error})") from error
     return thread
 
 

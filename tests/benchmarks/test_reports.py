@@ -54,7 +54,7 @@ def test_targets_are_summed_up_honestly() -> None:
 
 def test_a_scenario_that_could_not_be_measured_says_why() -> None:
     broken = Outcome("giant", "?", {}, Measurement(), problem="no space left on device")
-    assert render_outcome(broken, NARROW)[1] == "  could not be measured: no space left on device"
+    assert render_outcome(broken, NARROW)[1] == "  cannot measure: no space left on device"
     assert render_targets([broken], NARROW) == []
 
 
@@ -108,10 +108,10 @@ def test_the_list_says_which_scenarios_use_the_simulated_node(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nonsense"], "error: there is no scenario 'nonsense' (see onejob bench --list)\n"),
+        (["nonsense"], "error: unknown scenario 'nonsense' (see onejob bench --list)\n"),
         (
             ["giant", "--plot", "x.svg"],
-            "error: --plot draws the scenario `scaling` (name it as well)\n",
+            "error: --plot requires the scenario `scaling` (add it)\n",
         ),
     ],
 )

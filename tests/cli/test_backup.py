@@ -139,7 +139,7 @@ def test_a_server_that_cannot_be_replaced_stays(
         original(source, target)
 
     monkeypatch.setattr(os, "rename", refused)
-    with pytest.raises(CommandError, match="nothing was restored"):
+    with pytest.raises(CommandError, match="cannot restore"):
         restore(state, server, replace=True)
     assert [path.name for path in elsewhere.iterdir()] == ["server"]
     assert (server / DATABASE).exists()
@@ -216,18 +216,18 @@ def manifest(version: int) -> bytes:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "is no backup of onejob"),
-        ({"something": b"x"}, "is no backup of onejob"),
-        ({"backup.json": b"{"}, "is no backup of onejob"),
+        ({}, "is not a onejob backup"),
+        ({"something": b"x"}, "is not a onejob backup"),
+        ({"backup.json": b"{"}, "is not a onejob backup"),
         ({"backup.json": manifest(FORMAT + 1)}, "was written by a newer onejob"),
-        ({"backup.json": manifest(FORMAT)}, "it has no database"),
+        ({"backup.json": manifest(FORMAT)}, "it contains no database"),
         (
             {"backup.json": manifest(FORMAT), "onejob.db": b"no database" * 999},
             "is damaged",
         ),
         (
             {"backup.json": manifest(FORMAT), "../x": b"x"},
-            "is no backup of onejob: it has '../x'",
+            "is not a onejob backup: it contains '../x'",
         ),
     ],
 )
@@ -247,12 +247,12 @@ def test_a_folder_that_is_missing_is_named(served: CommandLine, tmp_path: Path) 
     done = served.run("backup", str(tmp_path / "absent" / "state.tar"))
     assert (done.returncode, done.stderr) == (
         2,
-        f"error: no backup was written: there is no folder {tmp_path / 'absent'}\n",
+        f"error: cannot write backup: no directory {tmp_path / 'absent'}\n",
     )
 
 
 def test_there_is_no_server_to_back_up(onejob: CommandLine) -> None:
     refused = onejob.run("backup", "state.tar")
     assert refused.returncode == 2
-    assert "there is no server in" in refused.stderr
+    assert "no server in" in refused.stderr
     assert not (onejob.home / "state.tar").exists()

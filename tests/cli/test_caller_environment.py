@@ -94,7 +94,7 @@ def test_pods_of_manifests_get_only_what_is_passed(onejob: CommandLine) -> None:
     refused = onejob.run("run", "--clean-env", "job.yaml")
     assert (refused.returncode, refused.stderr) == (
         2,
-        "error: --clean-env describes a command (give one after --)\n",
+        "error: --clean-env requires a command (specify it after --)\n",
     )
 
 
@@ -122,7 +122,9 @@ def test_failure_for_want_of_a_variable_names_the_option_that_passes_it(
     )
     done = onejob.run("run", "job.yaml", DATA_ROOT="/data")
     assert done.returncode == 1
-    hint = "DATA_ROOT is set here, but Pods do not get it (pass it: --pass-env DATA_ROOT)"
+    hint = (
+        "DATA_ROOT is set in this environment, but not in Pods (pass it with --pass-env DATA_ROOT)"
+    )
     assert hint in done.stdout
     unset = onejob.run("run", "job.yaml")
     assert "--pass-env" not in unset.stdout

@@ -122,7 +122,7 @@ def test_logs_of_a_pod_and_of_a_selection(finished: CommandLine) -> None:
     assert finished.run("logs", pod.removeprefix("pod/"), "-c", "main").returncode == 0
     wrong = finished.run("logs", pod, "-c", "other")
     assert wrong.returncode == 2
-    assert "has no container other (it has main)" in wrong.stderr
+    assert "has no container other (its containers are main)" in wrong.stderr
     assert finished.run("logs", "-l", "job-name=bad").stdout == "about to fail\n"
     stamped = finished.run("logs", pod, "--timestamps").stdout
     assert stamped.startswith("20")
@@ -157,9 +157,9 @@ def test_why_tells_cause_evidence_and_what_comes(finished: CommandLine) -> None:
     text = finished.run("why", "job/bad").stdout
     assert text.startswith("job/bad is Failed")
     assert "BackoffLimitExceeded" in text
-    assert "container main ended with 4 (Error)" in text
+    assert "container main exited with code 4 (Error)" in text
     assert "    | about to fail\n" in text
-    assert "until somebody deletes it" in text
+    assert "until it is deleted" in text
 
 
 def test_why_gives_reason_and_remedy_when_pods_are_refused(finished: CommandLine) -> None:
@@ -246,7 +246,7 @@ def test_an_apply_conflict_names_the_way_out(finished: CommandLine) -> None:
     refused = finished.run("apply", "-f", "taken.yaml")
     assert refused.returncode == 1
     assert "Apply failed with 2 conflicts" in refused.stderr
-    assert refused.stderr.endswith("(--force-conflicts takes these fields over)\n")
+    assert refused.stderr.endswith("(--force-conflicts takes ownership of these fields)\n")
     assert refused.stderr.count("\n") == 1
     forced = finished.run("apply", "-f", "taken.yaml", "--force-conflicts")
     assert forced.stdout == "configmap/taken configured\n"
@@ -286,7 +286,7 @@ def test_past_runs_are_seen_beside_a_server(finished: CommandLine) -> None:
     assert "past" in finished.run("get", "jobs", "--runs").stdout
     found = finished.run("logs", "job/past")
     assert found.stdout == "long ago\n"
-    assert found.stderr.startswith("note: the server has no job.batch/past: this is run 2")
+    assert found.stderr.startswith("note: job.batch/past not found on the server; showing run 2")
 
 
 def test_a_created_command_starts_where_its_caller_is(finished: CommandLine) -> None:

@@ -31,7 +31,7 @@ def test_the_next_times_follow_summer_time(onejob: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("every day",), "'every day' is no schedule"),
+        (("every day",), "invalid schedule 'every day'"),
         (("30 2 31 2 *",), "never fires"),
         (("@daily", "--tz", "Mars/Base"), "--tz Mars/Base: unknown time zone"),
         (("@daily", "--after", "tomorrow"), "--after tomorrow: not a time"),
@@ -75,7 +75,7 @@ def test_a_job_is_run_by_hand(served: CommandLine, tmp_path: Path) -> None:
     assert job["metadata"]["labels"]["team"] == "batch"
     assert job["metadata"]["annotations"]["cronjob.kubernetes.io/instantiate"] == "manual"
     assert served.run("cron", "run", "job/x").stderr == (
-        "error: job.batch/x is no CronJob (name cronjob/NAME)\n"
+        "error: job.batch/x is not a CronJob (name cronjob/NAME)\n"
     )
     assert "not found" in served.run("cron", "run", "absent").stderr
 
@@ -104,7 +104,7 @@ def test_a_span_is_backfilled_once_and_shown_in_the_history(
     assert "ownerReferences" not in job["metadata"]
     assert served.run("wait", name, "--timeout", "30s").returncode == 0
     history = served.run("cron", "history", "filled")
-    assert history.stdout == "No time of its schedule has come yet.\n", history.stderr
+    assert history.stdout == "The schedule has not fired yet.\n", history.stderr
 
 
 def test_logs_of_a_cronjob_are_those_of_its_jobs(served: CommandLine, tmp_path: Path) -> None:
@@ -141,8 +141,14 @@ def test_reasons_in_a_history_are_never_cut() -> None:
     [
         (["--from", "noon", "--to", "2030-01-01"], "--from noon: not a time"),
         (["--from", "2030-01-02", "--to", "2030-01-01"], "--to 2030-01-01 is not after"),
-        (["--from", "0100-01-01", "--to", "2030-01-01"], "more than 1000 times of the schedule"),
-        (["--from", "2030-01-01T10:00:00Z", "--to", "2030-01-01T10:00:01Z"], "its schedule has no"),
+        (
+            ["--from", "0100-01-01", "--to", "2030-01-01"],
+            "the period contains more than 1000 times",
+        ),
+        (
+            ["--from", "2030-01-01T10:00:00Z", "--to", "2030-01-01T10:00:01Z"],
+            "the schedule does not fire",
+        ),
     ],
 )
 def test_a_span_that_makes_no_sense_is_refused(

@@ -25,7 +25,7 @@ def test_a_kind_that_only_the_server_knows_can_be_named(
         (onejob.home / "widget.yaml").write_text(MANIFEST)
         refused = onejob.run("create", "-f", "widget.yaml", *kubeconfig)
         assert refused.returncode == 2
-        assert "onejob does not serve example.com/v1 Widget" in refused.stderr
+        assert "unsupported kind example.com/v1 Widget" in refused.stderr
         server._loop.call_soon_threadsafe(server._server.plane.service.kinds.add, WIDGETS)
         created = onejob.run("create", "-f", "widget.yaml", *kubeconfig)
         assert created.stdout == "widget.example.com/a created\n", created.stderr
@@ -51,7 +51,7 @@ def test_a_server_is_asked_only_for_words_that_nobody_knows(tmp_path: Path) -> N
     assert asked == []
     assert known.named("WD") is WIDGETS
     assert known.named("widgets.v1.example.com") is WIDGETS
-    with pytest.raises(CommandError, match="serves no 'gadgets'"):
+    with pytest.raises(CommandError, match="unknown kind 'gadgets'"):
         known.named("gadgets")
     assert asked == ["once"]
 

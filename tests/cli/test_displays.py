@@ -94,7 +94,7 @@ def test_failures_beyond_twenty_are_left_to_the_summary() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 21
     assert lines[0] == "job/pi: pod pi-a failed: exit code 3"
-    assert lines[-1] == "job/pi: further failures are counted in the summary"
+    assert lines[-1] == "job/pi: further failures are shown in the summary"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_flood_of_lines_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) ->
     display.tick(run, after(1.1))
     display.close()
     text = stream.getvalue()
-    assert "... 700 lines not shown here (onejob logs has them)" in text
+    assert "... 700 lines not shown (see onejob logs)" in text
     assert "line 999" in text
     assert "line 699\n" not in text
 

@@ -149,8 +149,8 @@ def test_flags_that_are_not_known_get_a_note(onejob: CommandLine, assets: Path) 
         (code, errors), _ = environment.stop()
     assert code == 0
     assert errors.splitlines() == [
-        "note: --max-requests-inflight is not known here and has no effect",
-        "note: --feature-gates: Other=true is not known here and has no effect",
+        "note: unknown flag --max-requests-inflight has no effect",
+        "note: --feature-gates: unknown gate Other=true has no effect",
     ]
 
 
@@ -180,7 +180,7 @@ def test_envtest_finds_in_the_help_which_flags_there_are(
 @pytest.mark.parametrize(
     ("program", "flag", "expected"),
     [
-        ("kube-apiserver", "--insecure-port=8080", "there is TLS only"),
+        ("kube-apiserver", "--insecure-port=8080", "only TLS is supported"),
         ("kube-apiserver", "--client-ca-file=/none/ca.crt", "cannot read /none/ca.crt"),
         ("kube-apiserver", "--secure-port=https", "expected a number"),
         ("etcd", "--listen-client-urls=unix:///etcd", "expected http://HOST:PORT"),
@@ -225,7 +225,7 @@ def test_kubectl_is_linked_from_elsewhere_on_the_path(onejob: CommandLine) -> No
     onejob.run("envtest-assets", "assets", PATH=f"{onejob.home}/assets:{folder}")
     assert (onejob.home / "assets" / "kubectl").readlink() == kubectl
     without = onejob.run("envtest-assets", "others", PATH=str(onejob.home / "none"))
-    assert without.stderr == "note: there is no kubectl on the PATH to link to\n"
+    assert without.stderr == "note: kubectl not found on the PATH; no link was created\n"
     assert not (onejob.home / "others" / "kubectl").exists()
 
 
@@ -285,4 +285,6 @@ def test_what_flags_mean_for_serve(
 
 def test_other_ways_to_authorize_get_a_note() -> None:
     chosen = serve_options([("authorization-mode", "AlwaysAllow")], frozenset())
-    assert chosen.notes == ("--authorization-mode=AlwaysAllow has no effect: RBAC decides",)
+    assert chosen.notes == (
+        "--authorization-mode=AlwaysAllow has no effect: RBAC is always enabled",
+    )

@@ -37,10 +37,10 @@ def test_a_running_job_waits_for_its_pods() -> None:
 def test_backing_off_says_until_when_and_how_often_still() -> None:
     failed = pod_document("pi-a", "Failed", exit_code=3, message="no space left")
     answer = explain(failed, status={"failed": 1}, spec={"backoffLimit": 2}, at=4)
-    assert answer.state == "job/pi waits before it retries."
+    assert answer.state == "job/pi is waiting to retry."
     assert "waits after 1 failure in a row, until 12:00:10 UTC (in 6.0s)" in answer.cause[0]
     assert answer.evidence[1] == (
-        "pod pi-a failed 4.0s ago: container main ended with 3 (Error): no space left"
+        "pod pi-a failed 4.0s ago: container main exited with code 3 (Error): no space left"
     )
     assert answer.next == (
         "a new Pod is started at 12:00:10 UTC (in 6.0s)",
@@ -54,7 +54,7 @@ def test_an_index_that_backs_off_is_no_job_without_pods() -> None:
     failed["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     indexed = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 3}
     answer = explain(failed, spec=indexed, at=4)
-    assert answer.state == "job/pi waits before it retries."
+    assert answer.state == "job/pi is waiting to retry."
     assert "index 0 waits after a failure, until 12:00:10 UTC (in 6.0s)" in answer.cause
     assert answer.next == ("a new Pod is started at 12:00:10 UTC (in 6.0s)",)
 
@@ -91,15 +91,15 @@ def test_a_suspended_job_names_who_suspended_it() -> None:
     answer = explain(spec={"suspend": True}, metadata={"managedFields": [writer]})
     assert answer.state == "job/pi is suspended."
     assert answer.cause == ("spec.suspend is true, set by kubectl-patch at 2026-01-01T11:59:00Z",)
-    assert answer.next == ("nothing, until: onejob resume job/pi",)
+    assert answer.next == ("nothing until resumed with onejob resume job/pi",)
 
 
 def test_a_foreign_manager_that_never_answered_is_doubted() -> None:
     document = job_document(spec={"managedBy": "example.org/other"})
     answer = explain_job(document, (), NOON)
-    assert answer.state == "job/pi is left to another controller."
+    assert answer.state == "job/pi is managed by another controller."
     assert "spec.managedBy is example.org/other" in answer.cause[0]
-    assert "perhaps no such controller runs" in answer.cause[0]
+    assert "may not be running" in answer.cause[0]
     answered = job_document(
         spec={"managedBy": "example.org/other"}, status={"startTime": stamp(NOON)}
     )
@@ -130,18 +130,18 @@ def test_pods_that_cannot_be_placed_say_why() -> None:
         ],
     }
     answer = explain(pod, status={"active": 1})
-    assert answer.state == "job/pi waits for room on the node: cpu is short."
+    assert answer.state == "job/pi is waiting for capacity on the node: insufficient cpu."
     assert answer.evidence[1] == "pod pi-aaaaa: 0/1 nodes are available: 1 Insufficient cpu."
-    assert answer.next == ("its Pods start when there is room",)
+    assert answer.next == ("its Pods start when capacity is available",)
     node = NodeView("here", allocatable={"cpu": 2000, "pods": 110})
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     answer = explain(pod, status={"active": 1}, node=node)
-    assert answer.evidence[1] == "pod pi-aaaaa: it waits for room: cpu"
+    assert answer.evidence[1] == "pod pi-aaaaa: waiting for capacity: cpu"
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
     answer = explain(pod, status={"active": 1}, node=node)
     assert answer.state.startswith("job/pi cannot start: Unschedulable: 0/1 nodes are available")
-    assert answer.state.endswith("it asks for cpu 3 of 2")
-    assert answer.next == ("nothing, until its Pods have what they need to start",)
+    assert answer.state.endswith("it requests cpu 3 of 2")
+    assert answer.next == ("nothing until its Pods can start",)
 
 
 def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
@@ -171,11 +171,11 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
     starting["status"] = {"phase": "Pending"}
     two = [waiting("pi-a"), waiting("pi-b")]
     for pods, state in (
-        ([pod_document(), *two], "is running: 1 running, 2 waiting for room (memory, pods)."),
-        (two, "waits for room on the node: memory and pods are short."),
+        ([pod_document(), *two], "is running: 1 running, 2 waiting for capacity (memory, pods)."),
+        (two, "is waiting for capacity on the node: insufficient memory and pods."),
         ([starting], "is starting its Pods."),
-        ([delayed()], "waits for the node: DiskPressure: No space left on device"),
-        ([crashing()], "waits before it restarts a container that failed."),
+        ([delayed()], "is waiting for the node: DiskPressure: No space left on device"),
+        ([crashing()], "is waiting to restart a failed container."),
         ([crashing(), pod_document()], "is running: 1 running, 1 waiting to restart a container."),
         ([], "has no Pods yet."),
     ):
@@ -198,8 +198,8 @@ def test_a_container_that_is_restarted_says_how_it_ended_before() -> None:
     answer = explain(crashing, blocked, status={"active": 2}, spec={"parallelism": 2})
     assert answer.evidence[1:] == (
         "pod pi-d cannot start: ErrImageNeverPull: not here",
-        "pod pi-c, container main waits: CrashLoopBackOff: back-off 10s; "
-        "it last ended with 128 (StartError): no x",
+        "pod pi-c, container main is waiting: CrashLoopBackOff: back-off 10s; its last exit "
+        "code was 128 (StartError): no x",
     )
 
 
@@ -217,12 +217,12 @@ def an_end(word: str, cause: str, **run: Any) -> RunEnd:
         ),
         (
             an_end("Lost", "killed"),
-            "is lost: its run ended without a word about 1m00s ago, after 12s.",
+            "is lost: its run was killed about 1m00s ago, after 12s.",
             "killed",
         ),
         (
             an_end("Stopped", "onejob", jobs=(RunJob("default", "pi", "no such ConfigMap"),)),
-            "could not start, and its run was ended 1m00s ago, after 12s.",
+            "could not start; its run ended 1m00s ago, after 12s.",
             "no such ConfigMap",
         ),
     ],
@@ -231,8 +231,8 @@ def test_a_job_whose_run_is_over_is_never_running(end: RunEnd, state: str, cause
     answer = explain(pod_document(), status={"active": 1}, at=72, ended=end)
     assert answer.state == f"job/pi {state}"
     assert answer.cause == (cause,)
-    assert answer.evidence == ("Pods: 0 of 1 succeeded, 1 cut short",)
-    assert answer.next == ("nothing: its run is over; onejob run starts another",)
+    assert answer.evidence == ("Pods: 0 of 1 succeeded, 1 interrupted",)
+    assert answer.next == ("nothing: the run has ended; start another with onejob run",)
 
 
 def test_containers_that_wait_say_why() -> None:
@@ -249,7 +249,7 @@ def test_a_job_that_is_being_deleted_names_its_finalizers() -> None:
     metadata = {"deletionTimestamp": stamp(NOON), "finalizers": ["example.org/hold"]}
     answer = explain(metadata=metadata)
     assert answer.state == "job/pi is being deleted."
-    assert "the finalizer example.org/hold holds it" in answer.cause
+    assert "finalizer example.org/hold prevents the deletion" in answer.cause
 
 
 def test_the_rule_that_matched_is_named() -> None:
@@ -287,18 +287,18 @@ def test_a_finished_job_says_what_ended_it(
     answer = explain(status=status, spec=spec, at=3)
     assert answer.cause[0] == cause
     assert answer.state.endswith(", 3.0s ago.")
-    assert answer.next == ("nothing: a finished Job stays as it is until somebody deletes it",)
+    assert answer.next == ("nothing: a finished Job is kept until it is deleted",)
 
 
 def test_a_time_to_live_is_counted_down() -> None:
     answer = explain(status=finished("Complete", "x"), spec={"ttlSecondsAfterFinished": 100}, at=40)
-    assert answer.next == ("it is deleted in 1m00s: ttlSecondsAfterFinished is 100",)
+    assert answer.next == ("it is deleted in 1m00s (ttlSecondsAfterFinished is 100)",)
 
 
 def test_no_pods_are_started_with_parallelism_zero() -> None:
     answer = explain(spec={"parallelism": 0})
-    assert answer.state == "job/pi is told to run no Pods."
-    assert answer.next == ("nothing, until spec.parallelism is raised",)
+    assert answer.state == "job/pi runs no Pods because of its parallelism."
+    assert answer.next == ("nothing until spec.parallelism is increased",)
 
 
 def event(
@@ -329,12 +329,15 @@ INVALID = (
 @pytest.mark.parametrize(
     ("message", "remedy"),
     [
-        (QUOTA, "raise the ResourceQuota small or free some of it"),
+        (QUOTA, "raise the ResourceQuota small or reduce its usage"),
         (PRIORITY, "create the PriorityClass high"),
-        (SECURITY, "make spec.template meet the level restricted and create the Job anew, or"),
+        (
+            SECURITY,
+            "make spec.template comply with the level restricted and create the Job again, or",
+        ),
         (ACCOUNT, "create the ServiceAccount worker in namespace default"),
         (INVALID, "correct spec.template.spec.containers[0].securityContext.procMount: delete"),
-        ("Error creating: no", "remove the cause, or delete the Job and create it with another"),
+        ("Error creating: no", "resolve the problem, or delete the Job and create it with another"),
     ],
 )
 def test_explain_job_gives_reason_and_remedy_when_pods_cannot_be_created(
@@ -348,7 +351,7 @@ def test_explain_job_gives_reason_and_remedy_when_pods_cannot_be_created(
     assert answer.state == "job/pi cannot create its Pods."
     assert answer.cause == (f"FailedCreate (10s ago, first 28s ago): {message}",)
     assert answer.next[0].startswith(remedy)
-    assert answer.next[1] == "creating Pods is tried again by itself, at growing intervals"
+    assert answer.next[1] == "creating Pods is retried automatically, at increasing intervals"
 
 
 @pytest.mark.parametrize(
@@ -385,14 +388,15 @@ def test_explain_job_names_the_finalizer_that_keeps_it_from_finishing() -> None:
     denied = 'Error removing tracking finalizer: pods "pi-a" is forbidden: cannot patch'
     events = [event("FailedFinalizerRemoval", denied, first=1, last=290)]
     answer = explain(pod, events=events, status=DECIDED, at=300)
-    assert answer.state == "job/pi has been decided, but its ended Pods cannot be counted."
+    assert answer.state == "job/pi has an outcome, but its ended Pods cannot be counted."
     assert answer.cause[:2] == (
-        "pod pi-a holds the finalizer batch.kubernetes.io/job-tracking though it ended 5m00s ago",
+        "pod pi-a still holds the finalizer batch.kubernetes.io/job-tracking, although it "
+        "ended 5m00s ago",
         f"FailedFinalizerRemoval (10s ago, first 4m59s ago): {denied}",
     )
     assert answer.next == (
-        "it becomes Complete once the Job controller has removed that finalizer; it needs the "
-        "right to patch Pods, and tries again by itself",
+        "it becomes Complete when the Job controller has removed that finalizer; it retries "
+        "automatically and needs permission to patch Pods",
     )
 
 
@@ -400,15 +404,15 @@ def test_explain_job_names_uncounted_pods_of_a_job_that_goes_on() -> None:
     ended = [pod_document(name, "Succeeded", exit_code=0) for name in ("pi-a", "pi-b", "pi-c")]
     answer = explain(*ended, spec={"completions": 9, "parallelism": 2}, at=300)
     assert answer.cause[0] == (
-        "pod pi-a and 2 others hold the finalizer batch.kubernetes.io/job-tracking though it "
-        "ended 5m00s ago"
+        "pod pi-a and 2 others still hold the finalizer batch.kubernetes.io/job-tracking, "
+        "although it ended 5m00s ago"
     )
     assert answer.state == "job/pi has ended Pods that cannot be counted."
-    assert answer.next[0].startswith("its ended Pods are counted once the Job controller has")
+    assert answer.next[0].startswith("its ended Pods are counted when the Job controller has")
 
 
 def test_explain_job_waits_for_pods_that_ended_just_now() -> None:
     pod = pod_document("pi-a", "Succeeded", exit_code=0)
     answer = explain(pod, status=DECIDED, at=5)
-    assert answer.state == "job/pi has been decided and waits for its Pods to end."
+    assert answer.state == "job/pi has an outcome and is waiting for its Pods to end."
     assert "finalizer" not in " ".join((*answer.cause, *answer.next))

@@ -34,10 +34,10 @@ def explain(
 
 def test_it_waits_for_the_next_time() -> None:
     answer = explain(at=60)
-    assert answer.state == "cronjob/nightly waits for the next time of its schedule."
+    assert answer.state == "cronjob/nightly is waiting for the next time of its schedule."
     assert answer.cause == ("no time of its schedule is due",)
     assert answer.evidence == (
-        "schedule '0 * * * *', read in UTC",
+        "schedule '0 * * * *', in time zone UTC",
         "it has not started any Job yet",
     )
     assert answer.next == ("the next Job is started at 13:00:00 UTC (in 59m00s)",)
@@ -52,21 +52,19 @@ def test_a_suspended_one_says_what_passed_and_what_resuming_starts() -> None:
     answer = explain(spec={"suspend": True}, metadata={"managedFields": [writer]}, at=2.5 * 3600)
     assert answer.state == "cronjob/nightly is suspended."
     assert answer.cause == ("spec.suspend is true, set by kubectl-patch at 2026-01-01T12:30:00Z",)
-    assert "2 times of its schedule have passed since without a Job" in answer.evidence
+    assert "2 times of its schedule have passed since then without a Job" in answer.evidence
     first, second, third = answer.next
-    assert first == "nothing, until: onejob resume cronjob/nightly"
+    assert first == "nothing until resumed with onejob resume cronjob/nightly"
     assert second.startswith("then job/nightly-")
-    assert second.endswith(
-        "is started at once, for the time that was due 2026-01-01 14:00:00 UTC (30m00s ago)"
-    )
+    assert second.endswith("is started now for the time 2026-01-01 14:00:00 UTC (30m00s ago)")
     assert third == "then the next Job is started at 15:00:00 UTC (in 30m00s)"
 
 
 def test_a_time_past_its_deadline_is_missed() -> None:
     answer = explain(spec={"startingDeadlineSeconds": 60, "suspend": True}, at=1.5 * 3600)
-    assert "1 time of its schedule has passed since without a Job" in answer.evidence
+    assert "1 time of its schedule has passed since then without a Job" in answer.evidence
     assert answer.next == (
-        "nothing, until: onejob resume cronjob/nightly",
+        "nothing until resumed with onejob resume cronjob/nightly",
         "then the next Job is started at 14:00:00 UTC (in 30m00s)",
     )
 
@@ -84,8 +82,8 @@ def test_a_running_job_forbids_the_next() -> None:
     assert answer.cause[0] == "the previous Job is still running"
     assert "job/nightly-1 is running" in answer.evidence
     assert answer.next == (
-        "the next Job is started at 15:00:00 UTC (in 59m59s), "
-        "unless one is still running then (concurrencyPolicy Forbid)",
+        "the next Job is started at 15:00:00 UTC (in 59m59s), unless another one is still "
+        "running (concurrencyPolicy Forbid)",
     )
 
 
@@ -117,21 +115,23 @@ def test_its_last_jobs_are_shown_with_their_ends() -> None:
 )
 def test_a_schedule_that_cannot_be_read_is_named(spec: dict[str, Any], cause: str) -> None:
     answer = explain(spec=spec)
-    assert answer.state == "cronjob/nightly starts nothing: its schedule cannot be read."
+    assert answer.state == "cronjob/nightly starts no Jobs: its schedule is invalid."
     assert len(answer.cause) == 1
     assert cause in answer.cause[0]
-    assert answer.next == ("nothing, until spec.schedule or spec.timeZone is corrected",)
+    assert answer.next == ("nothing until spec.schedule or spec.timeZone is corrected",)
 
 
 def test_many_missed_times_are_not_counted_one_by_one() -> None:
     answer = explain(spec={"schedule": "* * * * *"}, at=200 * 60)
     assert answer.state.startswith("cronjob/nightly is about to start job/nightly-")
     assert any(cause.startswith("TooManyMissedTimes: ") for cause in answer.cause)
-    assert "more than 100 times of its schedule have passed since without a Job" in answer.evidence
+    assert (
+        "more than 100 times of its schedule have passed since then without a Job"
+    ) in answer.evidence
 
 
 def test_one_that_is_deleted_names_what_holds_it() -> None:
     metadata = {"deletionTimestamp": stamp(NOON), "finalizers": ["example.org/hold"]}
     answer = explain(metadata=metadata)
     assert answer.state == "cronjob/nightly is being deleted."
-    assert answer.cause == ("the finalizer example.org/hold holds it",)
+    assert answer.cause == ("finalizer example.org/hold prevents the deletion",)

@@ -10,17 +10,17 @@ from tests.cli.build import NOON, after, pod_document, stamp
 def test_a_running_pod_says_how_it_will_end() -> None:
     answer = explain_pod(pod_document(), after(5))
     assert answer.state == "pod/pi-aaaaa is running."
-    assert answer.evidence == ("container main runs, started 5.0s ago",)
-    assert answer.next == ("it ends when its containers do: restartPolicy is Never",)
+    assert answer.evidence == ("container main is running, started 5.0s ago",)
+    assert answer.next == ("it ends when its containers end (restartPolicy is Never)",)
     assert answer.shown_failure is None
 
 
 def test_a_failed_pod_names_its_container_and_who_decides() -> None:
     pod = pod_document(phase="Failed", exit_code=3, message="no space\nleft")
     answer = explain_pod(pod, after(60))
-    assert answer.state == "pod/pi-aaaaa has failed, 1m00s ago."
-    assert answer.cause == ("container main ended with 3 (Error): no space left",)
-    assert answer.next == ("job/pi decides what follows: onejob why job/pi",)
+    assert answer.state == "pod/pi-aaaaa failed 1m00s ago."
+    assert answer.cause == ("container main exited with code 3 (Error): no space left",)
+    assert answer.next == ("job/pi decides; see onejob why job/pi",)
     assert answer.shown_failure == ("pi-aaaaa", "main")
 
 
@@ -34,8 +34,8 @@ def test_a_pod_without_an_owner_that_succeeded_stays() -> None:
     pod = pod_document(phase="Succeeded", exit_code=0)
     del pod["metadata"]["ownerReferences"]
     answer = explain_pod(pod, after(1))
-    assert answer.state == "pod/pi-aaaaa has succeeded, 1.0s ago."
-    assert answer.next == ("nothing: it stays as it is until somebody deletes it",)
+    assert answer.state == "pod/pi-aaaaa succeeded 1.0s ago."
+    assert answer.next == ("nothing: it is kept until it is deleted",)
 
 
 def test_a_deadline_after_the_end_of_the_calendar_is_none() -> None:
@@ -57,12 +57,12 @@ def restarting(**waiting: str) -> dict[str, Any]:
 def test_a_container_that_is_restarted_shows_how_it_ended() -> None:
     pod = restarting(reason="CrashLoopBackOff", message="back-off 20s restarting failed container")
     answer = explain_pod(pod, NOON)
-    assert answer.state == "pod/pi-aaaaa waits before it restarts a container that failed."
+    assert answer.state == "pod/pi-aaaaa is waiting to restart a failed container."
     assert answer.evidence == (
         "container main waits: CrashLoopBackOff: back-off 20s restarting failed container; "
-        "restarted 2 times; it last ended with 1 (Error): boom",
+        "restarted 2 times; its last exit code was 1 (Error): boom",
     )
-    assert answer.next == ("the container is started again",)
+    assert answer.next == ("the container is restarted",)
     assert answer.shown_failure == ("pi-aaaaa", "main")
 
 
@@ -72,7 +72,7 @@ def test_a_pod_that_lacks_something_says_what() -> None:
     answer = explain_pod(pod, NOON)
     assert answer.state == "pod/pi-aaaaa cannot start."
     assert answer.cause == ('CreateContainerConfigError: secret "key" not found',)
-    assert answer.next == ("nothing, until it has what it needs to start",)
+    assert answer.next == ("nothing until its requirements are met",)
 
 
 def test_a_deadline_of_the_pod_is_named() -> None:
@@ -86,18 +86,18 @@ def test_a_deadline_of_the_pod_is_named() -> None:
 
 def test_a_pod_that_is_deleted_names_what_holds_it() -> None:
     pod = pod_document(deleted=True)
-    assert explain_pod(pod, NOON).cause == ("its containers get its grace period to end",)
+    assert explain_pod(pod, NOON).cause == ("its containers are stopping within the grace period",)
     pod["metadata"]["finalizers"].append("example.org/hold")
     answer = explain_pod(pod, NOON)
     assert answer.state == "pod/pi-aaaaa is being deleted."
-    assert answer.cause == ("the finalizer example.org/hold holds it",)
+    assert answer.cause == ("finalizer example.org/hold prevents the deletion",)
 
 
 def test_nothing_follows_once_its_run_is_over() -> None:
-    ended = RunEnd("Lost", NOON, "the process that ran it was killed", Run("run", NOON))
+    ended = RunEnd("Lost", NOON, "the process of the run was killed", Run("run", NOON))
     answer = explain_pod(pod_document(), after(30), ended=ended)
-    assert answer.state == "pod/pi-aaaaa was cut short 30s ago."
-    assert answer.cause == ("the process that ran it was killed",)
-    assert answer.next == ("nothing: its run is over; onejob run starts another",)
+    assert answer.state == "pod/pi-aaaaa was interrupted 30s ago."
+    assert answer.cause == ("the process of the run was killed",)
+    assert answer.next == ("nothing: the run has ended; start another with onejob run",)
     done = explain_pod(pod_document(phase="Succeeded", exit_code=0), after(30), ended=ended)
-    assert done.state == "pod/pi-aaaaa has succeeded, 30s ago."
+    assert done.state == "pod/pi-aaaaa succeeded 30s ago."

@@ -102,7 +102,7 @@ def test_run_reports_the_main_container_when_its_sidecar_was_stopped(onejob: Com
     assert "143" not in text
     assert "words of the main container" in text
     why = onejob.run("why", "job/mixed").stdout
-    assert "container main ended with 3" in why
+    assert "container main exited with code 3" in why
     assert "143" not in why
 
 

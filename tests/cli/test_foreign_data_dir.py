@@ -105,7 +105,7 @@ def test_a_data_dir_that_others_could_replace_is_refused(
     shared.chmod(0o777)
     done = quick.run("get", "jobs", "--data-dir", str(shared))
     assert done.returncode == 2
-    assert "others may write" in done.stderr
+    assert "other users can write" in done.stderr
     done = quick.run("run", "--data-dir", str(shared / "d"), "--", "true")
     assert done.returncode == 2
     assert f"chmod go-w {shared}" in done.stderr

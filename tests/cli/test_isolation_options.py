@@ -40,14 +40,14 @@ def test_a_run_has_a_pid_namespace_only_if_asked_for(onejob: CommandLine) -> Non
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--writable", "."], "error: --writable is an exception from --host-fs ro"),
+        (["--writable", "."], "error: --writable requires --host-fs ro"),
         (
             ["--host-fs", "ro", "--writable", "absent"],
-            "error: --writable absent: there is no such file or folder",
+            "error: --writable absent: no such file or directory",
         ),
         (
             ["--host-fs", "ro", "--pid-namespace", "off"],
-            "error: --host-fs ro cannot be kept without PID namespaces",
+            "error: --host-fs ro requires PID namespaces",
         ),
     ],
 )

@@ -31,8 +31,8 @@ def test_logs_outlive_pod_job_and_namespace(gone: CommandLine) -> None:
     asked = gone.run("logs", "-n", "team", "job/pair")
     assert (asked.returncode, asked.stderr) == (
         1,
-        'error: jobs.batch "pair" not found '
-        "(what it wrote is kept: onejob logs --deleted job/pair)\n",
+        'error: jobs.batch "pair" not found (see the kept logs with onejob logs --deleted '
+        "job/pair)\n",
     )
     kept = gone.run("logs", "--deleted", "-n", "team", "job/pair", "--no-prefix")
     assert sorted(kept.stdout.splitlines()) == ["index 0", "index 1", "second line", "second line"]
@@ -43,11 +43,11 @@ def test_logs_outlive_pod_job_and_namespace(gone: CommandLine) -> None:
     alone = gone.run("logs", "pair")
     assert (alone.returncode, alone.stderr) == (
         1,
-        'error: pods "pair" not found (what it wrote is kept: onejob logs --deleted job/pair)\n',
+        'error: pods "pair" not found (see the kept logs with onejob logs --deleted job/pair)\n',
     )
     found = gone.run("logs", "--deleted", "pair", "--no-prefix")
     assert sorted(found.stdout.splitlines()) == sorted(kept.stdout.splitlines())
-    assert found.stderr == "note: there is no pod/pair: this is job.batch/pair\n"
+    assert found.stderr == "note: pod/pair does not exist; showing job.batch/pair\n"
     pod = listed[1].split()[1]
     one = gone.run("logs", "--deleted", pod, "--tail", "1")
     assert one.stdout == "second line\n"
@@ -63,8 +63,8 @@ def test_logs_outlive_the_pods_of_a_job_that_is_there(served: CommandLine) -> No
     asked = served.run("logs", "job/late")
     assert (asked.returncode, asked.stderr) == (
         1,
-        "error: job.batch/late has no Pods any more "
-        "(what it wrote is kept: onejob logs --deleted job/late)\n",
+        "error: the Pods of job.batch/late no longer exist (see the kept logs with onejob logs "
+        "--deleted job/late)\n",
     )
     assert served.run("logs", "--deleted", "job/late").stdout == "so far\n"
 
@@ -80,12 +80,12 @@ def test_kept_logs_are_searched_by_text_and_time(gone: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["job/other"], 1, "no logs of job.batch/other are kept among those of deleted Pods"),
-        (["-n", "default", "job/pair"], 1, "no logs of job.batch/pair are kept"),
-        (["job/pair", "-c", "absent"], 1, "there are no logs of container absent"),
+        (["job/other"], 1, "no kept logs of job.batch/other found"),
+        (["-n", "default", "job/pair"], 1, "no kept logs of job.batch/pair"),
+        (["job/pair", "-c", "absent"], 1, "no logs of container absent found"),
         (["job/pair", "--grep", "("], 2, "--grep (: "),
-        (["job/pair", "-f"], 2, "--deleted goes with a name only"),
-        (["cronjob/pair"], 1, "no logs of cronjob.batch/pair are kept"),
+        (["job/pair", "-f"], 2, "--deleted cannot be combined with --follow or --selector"),
+        (["cronjob/pair"], 1, "no kept logs of cronjob.batch/pair"),
         (["node/pair"], 2, "Nodes have no logs"),
         (["job/pair", "--since-time", "noon"], 2, "--since-time noon: expected a time"),
     ],

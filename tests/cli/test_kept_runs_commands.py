@@ -75,7 +75,7 @@ def test_why_explains_pods_and_whole_runs(two_runs: tuple[CommandLine, list[str]
     onejob, (first, _) = two_runs
     (pod,) = onejob.run("get", "pods", "--run", first, "-o", "name").stdout.split()
     text = onejob.run("why", pod).stdout
-    assert text.startswith(f"{pod} has failed, ")
+    assert text.startswith(f"{pod} failed ")
     assert "    | first\n" in text
     whole = onejob.run("why", f"run/{first}").stdout
     assert whole.startswith(f"run/{first} is Failed, exit code 1.\n\njob/pi is Failed")
@@ -85,15 +85,19 @@ def test_why_explains_pods_and_whole_runs(two_runs: tuple[CommandLine, list[str]
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (("get", "jobs", "--run", "1999"), 2, "1999: no run of the last 7 days has this id"),
-        (("get", "jobs", "--run", "2"), 2, "2: which run? "),
-        (("logs", "job/e", "--run", "pi"), 1, " has no job.batch/e (onejob get jobs --run "),
-        (("get", "jobs", "--run", "pi", "--kubeconfig", "x"), 2, "--run or --kubeconfig, not both"),
-        (("delete", "run/1999"), 1, "there is no run 1999 (onejob runs shows them)"),
-        (("delete", "run/pi"), 1, "there is no run pi (job/pi is in run/2"),
-        (("delete", "run/"), 2, "run/: an id is missing"),
+        (("get", "jobs", "--run", "1999"), 2, "1999: no run of the last 7 days has this ID"),
+        (("get", "jobs", "--run", "2"), 2, "2 is ambiguous: "),
+        (
+            ("logs", "job/e", "--run", "pi"),
+            1,
+            " does not contain job.batch/e (onejob get ",
+        ),
+        (("get", "jobs", "--run", "pi", "--kubeconfig", "x"), 2, "either --run or --kubeconfig"),
+        (("delete", "run/1999"), 1, "run 1999 not found (onejob runs lists them)"),
+        (("delete", "run/pi"), 1, "run pi not found (job/pi is in run/2"),
+        (("delete", "run/"), 2, "run/: missing ID"),
         (("delete", "runs"), 2, "which run?"),
-        (("delete", "run/2", "job/pi"), 2, "runs are kept here, other objects on the server"),
+        (("delete", "run/2", "job/pi"), 2, "cannot delete runs and objects of a server together"),
     ],
 )
 def test_runs_that_cannot_be_found_are_one_clear_line(
@@ -127,7 +131,7 @@ def test_a_deleted_run_is_gone_and_no_other(tmp_path: Path) -> None:
     assert (gone.returncode, gone.stdout, gone.stderr) == (
         0,
         "",
-        "No runs are kept (onejob run starts one).\n",
+        "No kept runs (start one with onejob run).\n",
     )
 
 
@@ -141,7 +145,7 @@ def test_a_run_under_way_is_listed_so_and_not_deleted(tmp_path: Path) -> None:
         assert onejob.run("runs").stdout.split()[-1] == "Running"
         done = onejob.run("delete", "run/aaaa")
         assert done.returncode == 2
-        assert "is still under way" in done.stderr
+        assert "is still running" in done.stderr
         assert (folder.path / "run.json").exists()
     finally:
         folder.release()

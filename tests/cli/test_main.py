@@ -44,8 +44,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (
             ZeroDivisionError("a\nb"),
             1,
-            "error: onejob itself failed: ZeroDivisionError: a b (set ONEJOB_DEBUG=1 to see where, "
-            "and please report it)\n",
+            "error: internal error: ZeroDivisionError: a b (set ONEJOB_DEBUG=1 to see the "
+            "traceback, and please report it)\n",
         ),
     ],
 )
@@ -74,7 +74,7 @@ def test_elsewhere_than_on_linux_one_line_says_so(
     monkeypatch.setattr("sys.platform", "darwin")
     assert main.run_command(["run"]) == 2
     assert capsys.readouterr().err == (
-        "error: onejob runs on Linux only for now (use a Linux machine or container)\n"
+        "error: onejob supports only Linux (use a Linux machine or container)\n"
     )
 
 
@@ -118,10 +118,10 @@ def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None
     assert main.run_command(["help", "cron", "next"]) == 0
     assert capsys.readouterr().out.startswith("Usage: onejob cron next [OPTIONS] SCHEDULE")
     assert main.run_command(["help", "fly"]) == 2
-    assert capsys.readouterr().err == "error: there is no command 'fly' (see onejob --help)\n"
+    assert capsys.readouterr().err == "error: unknown command 'fly' (see onejob --help)\n"
     assert main.run_command(["help", "cron", "nxt", "more"]) == 2
     assert capsys.readouterr().err == (
-        "error: there is no command 'cron nxt' (did you mean `onejob cron next`?)\n"
+        "error: unknown command 'cron nxt' (did you mean `onejob cron next`?)\n"
     )
 
 
@@ -131,7 +131,7 @@ def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None
         ("ps", "did you mean `onejob get jobs`?"),
         ("stop", "did you mean `onejob suspend`?"),
         ("status", "did you mean `onejob why`?"),
-        ("exec", "kubectl has it, and works with onejob serve"),
+        ("exec", "use kubectl, which works with onejob serve"),
     ],
 )
 def test_words_of_other_programs_are_understood(
@@ -143,14 +143,14 @@ def test_words_of_other_programs_are_understood(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert main.run_command([word, "job/pi"]) == 2
-    assert capsys.readouterr().err == f"error: there is no command {word!r} ({hint})\n"
+    assert capsys.readouterr().err == f"error: unknown command {word!r} ({hint})\n"
     if "kubectl" in hint:
         (tmp_path / "onejob").mkdir()
         kubeconfig = tmp_path / "onejob" / "kubeconfig"
         kubeconfig.touch()
         assert main.run_command([word, "job/pi"]) == 2
-        hint = f"kubectl has it: kubectl --kubeconfig {kubeconfig} {word}"
-        assert capsys.readouterr().err == f"error: there is no command {word!r} ({hint})\n"
+        hint = f"use kubectl --kubeconfig {kubeconfig} {word}"
+        assert capsys.readouterr().err == f"error: unknown command {word!r} ({hint})\n"
 
 
 def test_each_word_leads_to_a_command_that_there_is() -> None:

@@ -42,22 +42,22 @@ def problems_of(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: b\n  c: [d\n", "job.yaml: document 1, line 2: not YAML: mapping values"),
+        ("a: b\n  c: [d\n", "job.yaml: document 1, line 2: invalid YAML: mapping values"),
         ("a: 1\na: 2\n", 'job.yaml: document 1, line 2: key "a" already set in map'),
         ("- 1\n", "job.yaml: document 1, line 1: expected an object with apiVersion and kind"),
-        ("kind: Job\n", "job.yaml: document 1, line 1: apiVersion: expected a text such as"),
+        ("kind: Job\n", "job.yaml: document 1, line 1: apiVersion: expected a string such as"),
         (
             "apiVersion: batch/v1beta1\nkind: CronJob\n",
-            "job.yaml: document 1, line 1: apiVersion: CronJob is served as batch/v1, not",
+            "job.yaml: document 1, line 1: apiVersion: CronJob is available as batch/v1, not",
         ),
         (
             "apiVersion: batch/v1\nkind: Jobs\n",
-            "job.yaml: document 1, line 2: kind: onejob does not serve batch/v1 Jobs, did you "
-            "mean Job? (supported: ",
+            "job.yaml: document 1, line 2: kind: unsupported kind batch/v1 Jobs, did you mean "
+            "Job? (supported: ",
         ),
         (
             "# empty\n---\napiVersion: example.com/v1\nkind: Widget\n",
-            "job.yaml: document 1, line 4: kind: onejob does not serve example.com/v1 Widget",
+            "job.yaml: document 1, line 4: kind: unsupported kind example.com/v1 Widget",
         ),
         (
             GOOD.format(name="a") + "---\n" + GOOD.format(name="b").replace("spec:", "sepc:", 1),
@@ -96,23 +96,24 @@ def problems_of(folder: Path, text: str) -> list[str]:
         ),
         (
             "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: a}\n",
-            "job.yaml: document 1, line 2: kind: onejob does not create a ReplicationController",
+            "job.yaml: document 1, line 2: kind: onejob run does not create a "
+            "ReplicationController",
         ),
         (
             GOOD.format(name="a").replace("spec:\n", "spec:\n  suspend: true\n", 1),
-            "job.yaml: document 1, line 6: spec.suspend: a suspended Job would never end here",
+            "job.yaml: document 1, line 6: spec.suspend: a suspended Job would never finish",
         ),
         (
             GOOD.format(name="a").replace("spec:\n", "spec:\n  managedBy: a.b/c\n", 1),
-            "job.yaml: document 1, line 6: spec.managedBy: nobody would run this Job here",
+            "job.yaml: document 1, line 6: spec.managedBy: onejob run does not run Jobs managed by",
         ),
         (
             GOOD.format(name="a").replace("spec:\n", "spec:\n  parallelism: 0\n", 1),
-            "job.yaml: document 1, line 6: spec.parallelism: no Pod would ever start",
+            "job.yaml: document 1, line 6: spec.parallelism: no Pod would start",
         ),
-        (GOOD.format(name="a") + "---\n" + GOOD.format(name="a"), "job/a is given twice"),
+        (GOOD.format(name="a") + "---\n" + GOOD.format(name="a"), "duplicate object job/a"),
         ("---\n# nothing\n", "no objects in job.yaml"),
-        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "job.yaml: there is no Job"),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "job.yaml: no Job to run"),
     ],
 )
 def test_a_problem_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
@@ -176,7 +177,7 @@ def test_what_an_api_server_lists_is_a_list_of_objects(tmp_path: Path) -> None:
 
 def test_an_object_without_items_is_no_list(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "apiVersion: v1\nkind: AllowList\nspec: {}\n")
-    assert "onejob does not serve v1 AllowList" in problem
+    assert "unsupported kind v1 AllowList" in problem
 
 
 def test_a_problem_is_told_once(tmp_path: Path) -> None:
@@ -208,7 +209,9 @@ def test_whoever_types_a_manifest_is_told_how_to_end_it(
     monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin", stdin)
     assert len(read_manifests(["-"])) == 1
-    assert capsys.readouterr().err == "note: type a manifest, and end it with Ctrl-D\n"
+    assert capsys.readouterr().err == (
+        "note: reading a manifest from the terminal; end it with Ctrl-D\n"
+    )
 
 
 def test_a_file_may_start_and_end_with_a_boundary(tmp_path: Path) -> None:
@@ -221,7 +224,7 @@ def test_a_file_may_start_and_end_with_a_boundary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("missing.yaml", "No such file"), ("folder", "no .yaml, .yml, .json files in this folder")],
+    [("missing.yaml", "No such file"), ("folder", "no .yaml, .yml, .json files in this directory")],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, source: str, expected: str) -> None:
     (tmp_path / "folder").mkdir()
@@ -231,7 +234,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, source: str, expected: str
 
 def test_binary_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(CommandError, match="not a text file"):
+    with pytest.raises(CommandError, match="not a UTF-8 text file"):
         read_manifests([str(tmp_path / "x")])
 
 
@@ -269,9 +272,10 @@ def test_a_cronjob_beside_a_job_is_left_out_with_a_notice(tmp_path: Path) -> Non
     plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
     assert [item.resource for item in plan.objects] == ["jobs.batch"]
     assert plan.notices == (
-        "cronjob/tick is checked, but not run: schedules need a server "
-        f"(onejob serve, then onejob apply -f {file})",
-        f"pod/p is checked, but not run: it is no Job (onejob serve, then onejob apply -f {file})",
+        "cronjob/tick is checked but not run: schedules require a server (use onejob serve, "
+        f"then onejob apply -f {file})",
+        "pod/p is checked but not run: it is not a Job (use onejob serve, then onejob apply -f "
+        f"{file})",
     )
 
 
@@ -323,5 +327,7 @@ def test_a_kind_that_is_only_stored_is_checked_and_left_out(tmp_path: Path) -> N
     policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\n"
     file.write_text(GOOD.format(name="a") + "---\n" + policy)
     plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
-    assert plan.notices == ("networkpolicy/p is checked, but not created: it has no effect here",)
+    assert plan.notices == (
+        "networkpolicy/p is checked but not created: it has no effect in a run",
+    )
     assert [item.resource for item in plan.objects] == ["jobs.batch"]

@@ -76,7 +76,7 @@ def test_why_names_the_target_and_what_is_wrong(target: CommandLine) -> None:
                        "--timeout", "30s")  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     why = target.run("why", "job/stuck").stdout
-    assert "TargetMissing at target nowhere" in why
+    assert "TargetMissing on target nowhere" in why
     assert "onejob mirror add nowhere --kubeconfig FILE" in why
     assert target.run("delete", "job/stuck").returncode == 0
 
@@ -84,12 +84,12 @@ def test_why_names_the_target_and_what_is_wrong(target: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        ({}, "job/pi is to run at target a."),
+        ({}, "job/pi is waiting to run on target a."),
         ({"conditions": [{"type": "MirrorReady", "status": "True", "message": "copy at a"}]},
-         "job/pi runs at target a."),
+         "job/pi is running on target a."),
         ({"conditions": [{"type": "MirrorReady", "status": "False", "reason": "Unreachable",
                           "message": "no answer; attempt 3"}]},
-         "job/pi waits: Unreachable at target a."),
+         "job/pi is waiting: Unreachable on target a."),
     ],
 )  # fmt: skip
 def test_why(status: dict[str, Any], state: str) -> None:
@@ -125,13 +125,13 @@ current-context: x
         ("", "exec: {command: x, apiVersion: v1}", "exec runs a program"),
         ("", "auth-provider: {name: gcp}", "auth-provider runs a program"),
         ("", "username: u, password: p", "username is no longer supported"),
-        ("", "token: t, as: admin", "as acts for somebody else"),
-        ("", "tokenFile: /etc/hostname", "tokenFile names a file"),
-        (", insecure-skip-tls-verify: true", "token: t", "would trust anybody"),
-        (', proxy-url: "http://p"', "token: t", "proxy-url would send everything"),
-        ("", "", "the user needs a token"),
-        ("", "client-certificate-data: '!'", "client-certificate-data is not base64"),
-        ("", "token: t", "no server answers at https://127.0.0.1:1"),
+        ("", "token: t, as: admin", "as impersonates another user"),
+        ("", "tokenFile: /etc/hostname", "tokenFile refers to a file"),
+        (", insecure-skip-tls-verify: true", "token: t", "disables verification"),
+        (', proxy-url: "http://p"', "token: t", "proxy-url would send all requests"),
+        ("", "", "the user requires a token"),
+        ("", "client-certificate-data: '!'", "client-certificate-data is not valid base64"),
+        ("", "token: t", "cannot connect to https://127.0.0.1:1"),
     ],
 )
 def test_kubeconfigs_that_are_refused(
@@ -151,8 +151,8 @@ def test_kubeconfigs_that_are_refused(
         ("[]", "not a kubeconfig"),
         ("a: [", "not a kubeconfig"),
         ("", "not a kubeconfig"),
-        ("clusters: []", "there is no current-context"),
-        ("{clusters: [], current-context: x}", "there is no context named 'x'"),
+        ("clusters: []", "current-context is not set"),
+        ("{clusters: [], current-context: x}", "no context named 'x'"),
         (CONFIG.replace("https://", "http://").replace("USER", "token: t").replace("CLUSTER", ""),
          "must be an https URL"),
     ],

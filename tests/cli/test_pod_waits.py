@@ -34,7 +34,7 @@ def asks(**requests: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reason", "message", "step"),
     [
-        ("CreateContainerConfigError", 'configmap "x" not found', "give onejob run the file"),
+        ("CreateContainerConfigError", 'configmap "x" not found', "pass the file"),
         ("CreateContainerConfigError", "couldn't find key c in Secret a/b", "add the key"),
         ("CreateContainerConfigError", "container has runAsNonRoot and", "runAsUser"),
         ("ErrImageNeverPull", "not present", "imagePullPolicy: Never"),
@@ -103,7 +103,7 @@ def test_a_request_larger_than_the_node_names_both_amounts() -> None:
     assert wait is not None
     assert wait.lasting
     assert wait.text == (
-        "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu: it asks for cpu 3 of 2"
+        "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu: it requests cpu 3 of 2"
     )
     assert "--capacity cpu=3" in wait.next_step
 
@@ -114,7 +114,7 @@ def test_a_request_larger_than_the_node_names_both_amounts() -> None:
         ({"nodeSelector": {"disk": "ssd"}}, NODE, "node affinity/selector"),
         ({}, NodeView("here", taints=(Taint("a", "b"),)), "untolerated taint"),
         ({"schedulingGates": [{"name": "example.org/hold"}]}, NODE, "example.org/hold"),
-        ({"schedulerName": "mine"}, NODE, 'the scheduler "mine"'),
+        ({"schedulerName": "mine"}, NODE, 'schedulerName is "mine"'),
     ],
 )
 def test_a_pod_that_fits_no_node(spec: dict[str, Any], node: NodeView, expected: str) -> None:
@@ -139,7 +139,7 @@ def test_a_pod_that_waits_for_room_names_what_is_short() -> None:
     assert wait is not None
     assert wait.explained
     assert not wait.lasting
-    assert wait.message == "it waits for room: cpu, memory"
+    assert wait.message == "waiting for capacity: cpu, memory"
 
 
 def test_a_node_that_lacks_something_for_now_is_waited_for() -> None:
@@ -163,8 +163,8 @@ def test_names_of_short_resources() -> None:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ('exec: "./x": no such file or directory', "start in /home/me: is ./x there?"),
-        ('exec: "x": executable file not found in $PATH', "is x installed?"),
+        ('exec: "./x": no such file or directory', "start in /home/me; check that ./x exists"),
+        ('exec: "x": executable file not found in $PATH', "check that x is installed"),
         ('exec: "./x": permission denied', "chmod +x ./x"),
         ('exec: "./x.py": permission denied', "its interpreter: python3 ./x.py"),
         ('exec: "./x.yaml": permission denied', "onejob run ./x.yaml, without --"),

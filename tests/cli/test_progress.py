@@ -160,7 +160,7 @@ def test_pods_of_others_are_nobodys() -> None:
 
 
 NEVER_COMES = PodWait("CreateContainerConfigError", "no such ConfigMap", patience_seconds=1.5)
-ROOM = PodWait("Unschedulable", "it waits for room: cpu")
+ROOM = PodWait("Unschedulable", "waiting for capacity: cpu")
 
 
 def waits(job: JobProgress, name: str, wait: PodWait | None, at: float = 0.0) -> None:

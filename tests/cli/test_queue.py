@@ -13,7 +13,7 @@ def queued_yaml(name: str) -> str:
 
 def test_a_job_waits_in_its_queue_and_every_command_says_so(served: CommandLine) -> None:
     empty = served.run("queue")
-    assert "There are no limits" in empty.stdout, empty.stderr
+    assert "No limits are set" in empty.stdout, empty.stderr
     limits = (
         "apiVersion: v1\nkind: ConfigMap\n"
         "metadata: {name: onejob-queues, namespace: kube-system}\ndata: {limits: 'gpu=1'}\n"
@@ -30,16 +30,16 @@ def test_a_job_waits_in_its_queue_and_every_command_says_so(served: CommandLine)
     first, second = (line.split() for line in lines[-2:])
     assert first[:5] == ["-", "default", "first", "gpu", "0"]
     assert second[:5] == ["1", "default", "second", "gpu", "0"]
-    assert lines[-1].endswith("unknown   queue gpu: as many run as may")
+    assert lines[-1].endswith("unknown   queue gpu: limit reached")
     document = json.loads(served.run("queue", "-o", "json").stdout)
     assert document["limits"] == [
         {"scope": "gpu", "title": "queue gpu", "running": 1, "allowed": 1, "waiting": 1}
     ]
     assert [job["waitsFor"] for job in document["jobs"]] == ["", "gpu"]
     assert "Suspended" in served.run("get", "job", "second").stdout
-    assert "waits in the queue" in served.run("why", "job/second").stdout
+    assert "is queued" in served.run("why", "job/second").stdout
     resumed = served.run("resume", "job/second")
-    assert "starts in its turn" in resumed.stdout
+    assert "starts in turn" in resumed.stdout
     assert served.run("suspend", "job/second").stdout == "job.batch/second suspended\n"
     assert "is suspended." in served.run("why", "job/second").stdout
     assert served.run("delete", "job/first").returncode == 0
@@ -56,6 +56,6 @@ def test_a_bad_limit_is_refused_before_anything_starts(served: CommandLine) -> N
     refused = served.run("run", "--queue", "gpu=many", "--", "true")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "error: --queue 'gpu=many' is no limit: expected QUEUE=N, namespace/NAME=N or *=N, where N "
-        "is how many Jobs may run at once\n"
+        "error: --queue: invalid limit 'gpu=many': expected QUEUE=N, namespace/NAME=N or *=N, "
+        "where N is the maximum number of running Jobs\n"
     )

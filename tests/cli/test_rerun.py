@@ -144,13 +144,13 @@ def test_rows_that_did_not_succeed_are_repeated() -> None:
 @pytest.mark.parametrize("data", [None, {}, {"a": "b"}, {"rows-0": "it's"}, {"rows-0": "x y=z"}])
 def test_a_config_map_that_holds_something_else_is_refused(data: dict[str, str] | None) -> None:
     job, _ = sweep("a")
-    with pytest.raises(BadInput, match="without rows of parameters"):
+    with pytest.raises(BadInput, match="without its parameter rows"):
         rerun(job, {"metadata": {"name": "settings"}, "data": data})
 
 
 def test_rows_for_a_job_that_was_not_made_for_them_are_refused() -> None:
     _, params = sweep("a")
-    with pytest.raises(BadInput, match="without rows of parameters"):
+    with pytest.raises(BadInput, match="without its parameter rows"):
         rerun(indexed(1), params)
 
 
@@ -158,7 +158,7 @@ def test_parameters_and_variables_can_be_set() -> None:
     job, params = sweep("a", "b")
     config_map, _ = rerun(job, params, settings={"w": "2"})
     assert [row["w"] for row in rows_of(config_map)] == ["2", "2"]
-    with pytest.raises(BadInput, match="--set z: there is no such parameter"):
+    with pytest.raises(BadInput, match="--set z: unknown parameter"):
         rerun(job, params, settings={"z": "2"})
     (fresh,) = rerun(indexed(1), None, settings={"z": "2"})
     assert fresh["spec"]["template"]["spec"]["containers"][0]["env"] == [
@@ -200,15 +200,15 @@ def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> No
     assert _outcomes(served, "flaky-rerun-1") == [(0, 0, 2), (1, 0, 1), (2, 0, 2), (3, 0, 1)]
     assert _outcomes(served, "flaky-rerun-1", "--only") == [(0, 0, 1), (2, 0, 1)]
     again = served.run("rerun", "job/flaky-rerun-1", "--failed-only")
-    assert again.stdout == "job.batch/flaky-rerun-1: nothing is left to do\n"
+    assert again.stdout == "job.batch/flaky-rerun-1: nothing to rerun\n"
 
 
 def test_it_is_said_that_a_job_still_runs(served: CommandLine) -> None:
     (served.home / "endless.yaml").write_text(job_yaml("endless", "sleep 600"))
     assert served.run("create", "-f", "endless.yaml").returncode == 0
     for words, does in (
-        ((), "runs beside it"),
-        (["--failed-only"], "runs what is left of it as well"),
+        ((), "runs concurrently"),
+        (["--failed-only"], "also runs its remaining indexes"),
     ):
         done = served.run("rerun", "job/endless", "--dry-run=client", *words)
         assert done.stdout == "job.batch/endless-rerun-1 created (client dry run)\n"
@@ -225,7 +225,7 @@ def test_results_of_what_is_gone_are_left_out(served: CommandLine) -> None:
     assert served.run("wait", "job/orphan", "--timeout", "60s").returncode == 1
     assert [index for index, _, _ in _outcomes(served, "orphan")] == [3, 4, 5, 6]
     (line,) = served.run("results", "orphan").stderr.splitlines()
-    assert line.startswith("note: the Job with uid gone, which this one repeats in part, is gone")
+    assert line.startswith("note: results of an earlier Job (uid gone) are not shown")
 
 
 def _outcomes(onejob: CommandLine, job: str, *words: str) -> list[tuple[int, int, int]]:
@@ -263,7 +263,7 @@ def test_a_run_is_resumed(onejob: CommandLine) -> None:
     assert _outcomes(onejob, "flaky") == [(0, 0, 1), (1, 0, 2), (2, 0, 1), (3, 0, 1)]
     again = onejob.run("run", "--resume", "job/flaky")
     assert again.returncode == 0
-    assert "nothing is left to do" in again.stdout
+    assert "has already succeeded" in again.stdout
 
 
 def test_a_kept_run_is_run_again(onejob: CommandLine) -> None:
@@ -282,8 +282,8 @@ def test_a_kept_run_is_run_again(onejob: CommandLine) -> None:
     unknown = onejob.run("rerun", "run/1999")
     assert (unknown.returncode, unknown.stderr) == (
         2,
-        "error: 1999: no run of the last 7 days has this id, or a Job of this name "
-        "(onejob runs shows what there is)\n",
+        "error: 1999: no run of the last 7 days has this ID or a Job of this name (onejob runs "
+        "lists them)\n",
     )
 
 

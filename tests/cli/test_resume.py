@@ -53,7 +53,7 @@ def test_resume_runs_nothing_again_when_the_old_process_succeeds_after_the_kill(
     (onejob.home / "may-end").touch()
     output, errors = resume.communicate(timeout=60)
     assert resume.returncode == 0, output + errors
-    assert "everything has succeeded" in output
+    assert "has already succeeded" in output
     assert (onejob.home / "ledger").read_text() == "begun\nended\n"
     assert "Succeeded" in onejob.run("results", "work").stdout
     assert onejob.run("runs").stdout.split()[-2:] == ["Complete", "0"]
@@ -101,7 +101,7 @@ def test_resume_of_a_run_that_was_resumed_goes_on_with_the_last_one(onejob: Comm
     assert onejob.run("run", "--resume", folder.name).returncode == 0
     again = onejob.run("run", "--resume", folder.name)
     assert (again.returncode, again.stderr) == (0, "")
-    assert "everything has succeeded" in again.stdout
+    assert "has already succeeded" in again.stdout
     assert (onejob.home / "ledger").read_text() == "begun\nbegun\n"
 
 
@@ -150,7 +150,7 @@ async def test_resume_of_a_run_killed_before_its_jobs_existed_creates_them(
     folder.release()
     refused = onejob.run("run", "--resume", "work", "--set", "a=b")
     assert refused.returncode == 2
-    assert "--set cannot change them" in refused.stderr
+    assert "--set cannot change run" in refused.stderr
     done = onejob.run("run", "--resume", "work")
     assert done.returncode == 0, done.stderr
     assert (onejob.home / "ledger").read_text() == "begun\n"

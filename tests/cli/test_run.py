@@ -74,7 +74,7 @@ def test_the_exit_code_of_the_container_on_request(onejob: CommandLine) -> None:
     assert done.returncode == 7
     many = onejob.run("run", "--exit-code", "--completions", "2", "--", "true")
     assert many.returncode == 2
-    assert many.stderr == "error: --exit-code needs a single Job with a single Pod\n"
+    assert many.stderr == "error: --exit-code requires a single Job with a single Pod\n"
 
 
 def test_a_command_without_yaml_gets_indexes_and_variables(onejob: CommandLine) -> None:
@@ -115,14 +115,14 @@ def test_a_dry_run_checks_what_a_run_leaves_out_and_names_it(onejob: CommandLine
     write(onejob, "ci/cron.yaml", cron)
     only = onejob.run("run", "--dry-run=client", "ci")
     assert (only.returncode, only.stdout) == (0, ""), only.stderr
-    assert only.stderr.startswith("note: cronjob/tick is checked, but not run: schedules need")
+    assert only.stderr.startswith("note: cronjob/tick is checked but not run: schedules require")
     write(onejob, "ci/job.yaml", job)
     assert onejob.run("run", "--dry-run=client", "ci").stdout == (
         "job/x would be created (dry run)\n"
     )
     ran = onejob.run("run", "ci")
     assert ran.returncode == 0
-    assert "note: cronjob/tick is checked, but not run" in ran.stdout
+    assert "note: cronjob/tick is checked but not run" in ran.stdout
     write(onejob, "ci/cron.yaml", cron.replace("0 3", "0 33"))
     for words in (["--dry-run=client", "ci"], ["ci"]):
         done = onejob.run("run", *words)
@@ -146,21 +146,21 @@ def test_bad_input_is_one_line_exit_two_and_nothing_started(onejob: CommandLine)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run"], "error: nothing to run (give a file, or -- and a command)"),
-        (["run", "--"], "error: there is no command after --"),
-        (["run", "a.yaml", "--", "true"], "error: give files or a command, not both"),
+        (["run"], "error: nothing to run (specify a file, or -- and a command)"),
+        (["run", "--"], "error: missing command after --"),
+        (["run", "a.yaml", "--", "true"], "error: specify either files or a command"),
         (["run", "nowhere.yaml"], "error: nowhere.yaml: No such file or directory"),
-        (["run", "--name", "x", "a.yaml"], "error: --name describes a command"),
+        (["run", "--name", "x", "a.yaml"], "error: --name requires a command"),
         (["run", "--timeout", "soon", "a.yaml"], "'soon' is not a duration such as 90s"),
         (["run", "--feature-gates", "X=true", "--", "true"], "unknown feature gate 'X'"),
         (["run", "--image-map", "x", "--", "true"], "error: --image-map x: expected IMAGE=COMMAND"),
-        (["run", "--runtime", "docker", "--", "true"], "(give --runtime podman --engine docker)"),
-        (["runn"], "error: there is no command 'runn' (did you mean `onejob run`?)"),
+        (["run", "--runtime", "docker", "--", "true"], "(use --runtime podman --engine docker)"),
+        (["runn"], "error: unknown command 'runn' (did you mean `onejob run`?)"),
         (["run", "--nope"], "No such option"),
         (["serve", "--listen", "here"], "error: --listen here: expected HOST:PORT"),
-        (["get"], "error: nothing is named (for instance: jobs, or job/NAME)"),
-        (["get", "jbos"], "error: onejob serves no 'jbos' (did you mean jobs?)"),
-        (["delete", "job/x"], "(start one: onejob serve)"),
+        (["get"], "error: no object specified (for example jobs, or job/NAME)"),
+        (["get", "jbos"], "error: unknown kind 'jbos' (did you mean jobs?)"),
+        (["delete", "job/x"], "(start one with onejob serve)"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_two(
@@ -368,9 +368,9 @@ def test_an_image_without_a_command_is_refused_with_a_way_out(onejob: CommandLin
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
-        "error: job.yaml: document 1, line 10: spec.template.spec.containers[0].image: images "
-        "are not run here, and the container has no command (give it one, use --runtime podman, "
-        "or say what stands in for it: --image-map example.org/tool:1=COMMAND)\n",
+        "error: job.yaml: document 1, line 10: spec.template.spec.containers[0].image: the "
+        "container has no command, and images are not run by this runtime (add a command, use "
+        "--runtime podman, or map the image with --image-map example.org/tool:1=COMMAND)\n",
     )
     assert onejob.run("run", "--dry-run=client", "job.yaml").returncode == 0
     assert onejob.run("run", "--runtime", "simulated", "job.yaml").returncode == 0
@@ -383,12 +383,12 @@ def test_a_command_that_fails_is_not_tried_again_unless_asked(onejob: CommandLin
     typo = onejob.run("run", "--", "./trian.py")
     assert typo.returncode == 1
     assert 'StartError: exec: "./trian.py": no such file or directory' in typo.stdout
-    hint = f"hint: commands without a workingDir start in {onejob.home}: is ./trian.py there?"
+    hint = f"hint: commands without a workingDir start in {onejob.home}; check that ./trian.py"
     assert hint in typo.stdout
     assert "retry" not in typo.stdout
     (onejob.home / "plain.sh").write_text("echo hi\n")
     forbidden = onejob.run("run", "--", "./plain.sh")
-    assert "hint: chmod +x ./plain.sh" in forbidden.stdout
+    assert "hint: run chmod +x ./plain.sh" in forbidden.stdout
 
 
 def test_one_index_that_fails_does_not_end_the_others(onejob: CommandLine) -> None:
@@ -462,7 +462,7 @@ def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandL
     write(onejob, "job.yaml", text)
     done = onejob.run("run", "--timeout", "3s", "job.yaml")
     assert 'main cannot start: exec: "./no": no such file or directory' in done.stdout
-    assert "is ./no there?" in done.stdout
+    assert "check that ./no exists" in done.stdout
 
 
 def test_lines_of_attempts_that_end_at_once_are_shown(onejob: CommandLine) -> None:
@@ -505,11 +505,11 @@ def test_a_full_disk_is_told_and_waited_out(onejob: CommandLine, small_disk: Pat
     done = onejob.run("run", "--data-dir", "small/d", "--", "sh", "-c", script)
     assert done.returncode == 0, done.stdout
     assert "note: No space left on device: " in done.stdout
-    assert "all waits until there is room again" in done.stdout
+    assert "waiting for free disk space" in done.stdout
     assert done.stderr == ""
     full = "echo up; cat /dev/zero > small/fill 2>/dev/null; sleep 60"
     process = onejob.start("run", "--data-dir", "small/d", "--", "sh", "-c", full)
-    await_line(process, "all waits until there is room again")
+    await_line(process, "waiting for free disk space")
     process.send_signal(signal.SIGINT)
     await_line(process, "stopping all Pods")
     process.send_signal(signal.SIGINT)
@@ -523,15 +523,19 @@ def test_a_data_dir_that_cannot_be_written_is_named(onejob: CommandLine) -> None
     place = onejob.home / "file" / "state"
     done = onejob.run("run", "--data-dir", str(place), "--", "true")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: cannot keep state in {place}: ")
+    assert done.stderr.startswith(f"error: cannot write state to {place}: ")
     assert "--data-dir" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("NOT_SET", "error: --pass-env NOT_SET: there is no such variable here (set it, or "),
-        ("A=b", "error: --pass-env A=b: expected the name of a variable (set it before onejob)"),
+        ("NOT_SET", "error: --pass-env NOT_SET: variable is not set (set it, or "),
+        (
+            "A=b",
+            "error: --pass-env A=b: expected a variable name (set the value in the environment "
+            "of onejob)",
+        ),
     ],
 )
 def test_a_variable_that_cannot_be_passed_is_an_error(
@@ -574,7 +578,7 @@ def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) ->
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: onejob itself failed: ")
+    assert done.stderr.startswith("error: internal error: ")
     assert "ZeroDivisionError('sabotage')" in done.stderr
     assert done.stderr.count("\n") == 1
     (log,) = onejob.data_dir.glob("runs/*/onejob.log")

@@ -75,9 +75,9 @@ def test_each_pod_gets_a_file_and_the_run_a_report(onejob: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--junit", "no/such/report.xml"), "--junit no/such/report.xml: there is no such folder"),
+        (("--junit", "no/such/report.xml"), "--junit no/such/report.xml: no such directory"),
         (("--output-dir", "file/logs"), "--output-dir file/logs: Not a directory"),
-        (("--dry-run", "client", "-o", "raw"), "-o raw is what containers write"),
+        (("--dry-run", "client", "-o", "raw"), "-o raw prints container output"),
     ],
 )
 def test_places_that_cannot_be_written_are_named_first(
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_once(tmp_path: Path) -> Non
     for _ in range(2):
         output.write("pi-a", "", b"x")
         output.end("pi-a", "")
-    assert notices == [f"no more is written to {tmp_path / 'gone'}: No such file or directory"]
+    assert notices == [f"cannot write to {tmp_path / 'gone'} any more: No such file or directory"]
 
 
 def test_containers_of_one_pod_have_files_of_their_own(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_without_a_terminal_the_page_ends_with_the_run(onejob: CommandLine) -> N
 def test_a_time_is_kept_without_a_terminal(onejob: CommandLine) -> None:
     done = onejob.run("run", "--ui-for", "1ms", "-q", "--", "true")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert "the dashboard stays for 0.0s, or until Ctrl-C" in done.stderr
+    assert "the dashboard is served for 0.0s, or until Ctrl-C" in done.stderr
 
 
 def test_run_ui_refuses_without_the_dashboard(
@@ -78,7 +78,7 @@ def test_run_ui_refuses_without_the_dashboard(
 
     monkeypatch.setattr(page, "Files", lambda: Files(tmp_path / "absent.zip"))
     options = PageOptions(0.0, open_browser=False)
-    with pytest.raises(CommandError, match="has no dashboard"):
+    with pytest.raises(CommandError, match="contains no dashboard"):
         asyncio.run(page.RunPage.start(Settings(tmp_path), None, SystemClock(), options))
 
 

@@ -117,7 +117,7 @@ def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(
     early = keep(tmp_path / "runs", 1, "early", "pi")
     where = sources(str(tmp_path), None)
     assert [api.folder for api in where.runs()] == [early]
-    assert "20260101-120000.000-torn cannot be read: " in capsys.readouterr().err
+    assert "cannot read run 20260101-120000.000-torn: " in capsys.readouterr().err
 
 
 def test_pruning_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -153,5 +153,5 @@ def test_the_data_dir_is_where_xdg_says(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(CommandError, match="cannot keep state in"):
+    with pytest.raises(CommandError, match="cannot write state to"):
         data_dir(str(tmp_path / "x")).prepare()

@@ -55,7 +55,7 @@ def test_whoever_stops_a_server_by_hand_learns_of_pods_that_run_on(onejob: Comma
                 follower.kill()
             server.send_signal(signal.SIGINT)
             _, errors = server.communicate(timeout=60)
-        assert "note: 1 Pod runs on: onejob serve goes on with it\n" in errors
+        assert "note: 1 Pod keeps running; onejob serve resumes managing it\n" in errors
         with _serving(onejob) as server:
             assert onejob.run("delete", "job", "long").returncode == 0
             assert onejob.run("wait", "job/long", "--for=delete").returncode == 0

@@ -51,8 +51,8 @@ def test_a_server_that_is_down_is_told_in_one_line(down: CommandLine, words: lis
     done = down.run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: the server at https://127.0.0.1:")
-    assert "does not answer" in done.stderr
-    assert "(start it: onejob serve" in done.stderr
+    assert "does not respond" in done.stderr
+    assert "(start it with onejob serve" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -67,22 +67,22 @@ def test_what_a_run_has_by_that_name_is_shown_with_a_note(down: CommandLine) -> 
     logs = down.run("logs", "job/kept")
     assert (logs.returncode, logs.stdout) == (0, "from a run\n")
     assert logs.stderr.startswith("note: the server at https://127.0.0.1:")
-    assert "does not answer (start it: onejob serve): this is run 2" in logs.stderr
+    assert "does not respond (start it with onejob serve); showing run 2" in logs.stderr
 
 
 def test_a_watch_does_not_end_in_silence(down: CommandLine) -> None:
     said = (down.home / "watched").read_text()
     assert said.startswith("2 error: the server at https://127.0.0.1:")
-    assert "ended the connection (start it: onejob serve)" in said
+    assert "closed the connection (start it with onejob serve)" in said
 
 
 def test_the_data_dir_is_part_of_the_advice(down: CommandLine, tmp_path: Path) -> None:
     place = tmp_path / "my state"
     done = down.run("create", "job", "x", "--data-dir", str(place), "--", "true")
-    assert f"(start one: onejob serve --data-dir '{place}')" in done.stderr
+    assert f"(start one with onejob serve --data-dir '{place}')" in done.stderr
 
 
 def test_the_version_says_so_too(down: CommandLine) -> None:
     done = down.run("version")
     assert done.returncode == 0
-    assert "does not answer (start it: onejob serve)" in done.stdout
+    assert "does not respond (start it with onejob serve)" in done.stdout

@@ -29,7 +29,7 @@ def test_somebody_who_has_nothing_yet(onejob: CommandLine) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
         "",
-        "No resources found (onejob run runs a Job, onejob serve starts a server).\n",
+        "No resources found (start a Job with onejob run, or a server with onejob serve).\n",
     )
 
 
@@ -39,7 +39,7 @@ def test_a_command_without_dashes(ran: CommandLine) -> None:
     for words, line in (
         (
             ("echo", "hello you"),
-            "echo: there is no such file (to run it: onejob run -- echo 'hello you')",
+            "echo: no such file (to run it: onejob run -- echo 'hello you')",
         ),
         (
             ("./train.py",),
@@ -55,7 +55,7 @@ def test_a_command_without_dashes(ran: CommandLine) -> None:
         ),
         (
             ("ls", "-l", "--all"),
-            "ls: there is no such file (to run it: onejob run -- ls -l --all)",
+            "ls: no such file (to run it: onejob run -- ls -l --all)",
         ),
         (("job.yaml", "--zzqq"), "No such option '--zzqq' (see onejob run --help)"),
         (("no-such-program-here.yaml",), "no-such-program-here.yaml: No such file or directory"),
@@ -67,17 +67,19 @@ def test_a_command_without_dashes(ran: CommandLine) -> None:
 def test_logs_of_a_job_by_its_name_alone(ran: CommandLine) -> None:
     done = ran.run("logs", "slip")
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert done.stderr == "note: there is no pod/slip: this is job.batch/slip\n"
+    assert done.stderr == "note: pod/slip does not exist; showing job.batch/slip\n"
     assert ran.run("logs", "pod/slip").returncode == 1
     absent = ran.run("logs", "absent")
-    assert "no run of the last 7 days has pod/absent" in absent.stderr
+    assert "pod/absent not found: no server, and no run of the last 7 days" in absent.stderr
 
 
 def test_a_misspelt_name_of_a_kept_job(ran: CommandLine) -> None:
     for words in (("why", "job/silp"), ("logs", "job/slpi"), ("results", "slipp")):
         done = ran.run(*words)
         assert done.returncode == 1
-        assert done.stderr.endswith("there is no server (did you mean job/slip?)\n")
+        assert done.stderr.endswith(
+            "no run of the last 7 days contains it (did you mean job/slip?)\n"
+        )
 
 
 def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
@@ -92,7 +94,7 @@ def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
         ),
         (
             ("job/elsewhere",),
-            'jobs.batch "elsewhere" not found (namespace slips has one: -n slips)',
+            'jobs.batch "elsewhere" not found (it exists in namespace slips: use -n slips)',
         ),
         (("job/elsewhre", "-n", "slips"), "(did you mean job/elsewhere?)"),
         (("job/nightly",), 'jobs.batch "nightly" not found (did you mean cronjob/nightly?)'),
@@ -105,7 +107,7 @@ def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
             assert line in done.stderr, command
     done = served.run("create", "job", "lost", "-n", "slip", "--", "true")
     assert done.stderr == (
-        'error: namespaces "slip" not found (create it: onejob create namespace slip)\n'
+        'error: namespaces "slip" not found (create it with onejob create namespace slip)\n'
     )
 
 
@@ -147,7 +149,7 @@ def test_a_finished_job_is_not_suspended(served: QuickCommandLine) -> None:
     done = served.run("suspend", "job/over")
     assert (done.returncode, done.stderr) == (
         2,
-        "error: job.batch/over has finished (onejob rerun runs it once more)\n",
+        "error: job.batch/over has finished (run it again with onejob rerun)\n",
     )
 
 
@@ -158,8 +160,8 @@ def test_a_deployment_in_place_of_a_job(ran: CommandLine) -> None:
     done = ran.run("run", "web.yaml")
     assert (done.returncode, done.stderr) == (
         2,
-        "error: web.yaml: there is no Job to run, and kind Deployment has no effect here "
-        "(what onejob runs are Jobs: kind: Job, apiVersion: batch/v1)\n",
+        "error: web.yaml: no Job to run; kind Deployment has no effect in a run (onejob runs "
+        "Jobs: kind: Job, apiVersion: batch/v1)\n",
     )
 
 
@@ -175,7 +177,7 @@ def test_validate_warns_as_a_server_does(ran: CommandLine) -> None:
         "spec: {maxReplicas: 2, scaleTargetRef: {kind: Deployment, name: web}}\n"
     )
     done = ran.run("validate", "quiet.yaml")
-    assert (done.returncode, done.stdout) == (0, "1 object checked, nothing wrong\n")
+    assert (done.returncode, done.stdout) == (0, "1 object checked, no problems found\n")
     assert done.stderr.startswith(
         "warning: quiet.yaml: document 1: HorizontalPodAutoscaler is stored, but has no effect here"
     )
@@ -184,20 +186,24 @@ def test_validate_warns_as_a_server_does(ran: CommandLine) -> None:
 
 def test_words_are_judged_before_the_server_is_missed(ran: CommandLine) -> None:
     for words, line in (
-        (("delete",), "nothing is named (for instance: jobs, or job/NAME)"),
-        (("why",), "nothing is named (for instance: job/NAME)"),
-        (("cron", "run"), "nothing is named (for instance: cronjob/NAME)"),
-        (("delete", "jbo", "x"), "onejob serves no 'jbo' (did you mean job?)"),
-        (("create", "job"), "give a kind and a name (for instance: onejob create job pi -- date)"),
+        (("delete",), "no object specified (for example jobs, or job/NAME)"),
+        (("why",), "no object specified (for example job/NAME)"),
+        (("cron", "run"), "no object specified (for example cronjob/NAME)"),
+        (("delete", "jbo", "x"), "unknown kind 'jbo' (did you mean job?)"),
+        (
+            ("create", "job"),
+            "specify a kind and a name (for example: onejob create job pi -- date)",
+        ),
         (
             ("create", "jb", "x"),
-            "onejob create knows no jb (it makes job, cronjob and namespace; for others use -f)",
+            "onejob create does not support jb (supported are job, cronjob and namespace; for "
+            "other kinds use -f)",
         ),
         (
             ("create", "cronjob", "x", "--", "true"),
-            "a CronJob needs --schedule (for instance: --schedule '0 3 * * *')",
+            "a CronJob requires --schedule (for example: --schedule '0 3 * * *')",
         ),
-        (("apply",), "which files? (for instance: onejob apply -f cron.yaml)"),
+        (("apply",), "which files? (for example: onejob apply -f cron.yaml)"),
         (("apply", "no.yaml"), "no.yaml: No such file or directory"),
     ):
         done = ran.run(*words)
@@ -214,7 +220,9 @@ def test_a_job_by_its_name_or_as_kubectl_has_it(ran: CommandLine) -> None:
 
 def test_kinds_that_nothing_acts_on_are_not_listed_to_whoever_asks(ran: CommandLine) -> None:
     done = ran.run("get", "widgets")
-    assert done.stderr.startswith("error: onejob serves no 'widgets' (there are namespaces, pods,")
+    assert done.stderr.startswith(
+        "error: unknown kind 'widgets' (supported kinds include namespaces, pods,"
+    )
     assert "cronjobs, jobs," in done.stderr
     assert "flowschemas" not in done.stderr
 
@@ -223,18 +231,18 @@ def test_a_rerun_of_what_only_a_run_has(ran: CommandLine) -> None:
     done = ran.run("rerun", "job/slip")
     assert (done.returncode, done.stderr) == (
         2,
-        "error: there is no server: job.batch/slip is in a kept run "
-        "(onejob run --resume slip goes on with what did not succeed)\n",
+        "error: no server: job.batch/slip is in a kept run (onejob run --resume slip runs what "
+        "did not succeed)\n",
     )
-    assert "start one: onejob serve" in ran.run("rerun", "job/absent").stderr
+    assert "start one with onejob serve" in ran.run("rerun", "job/absent").stderr
 
 
 def test_a_manifest_with_tabs(ran: CommandLine) -> None:
     (ran.home / "tab.yaml").write_text("kind: Job\nspec:\n\ttemplate: {}\n")
     done = ran.run("run", "tab.yaml")
     assert done.returncode == 2
-    assert "line 3: not YAML: " in done.stderr
-    assert done.stderr.endswith("(indent with spaces: YAML takes no tabs)\n")
+    assert "line 3: invalid YAML: " in done.stderr
+    assert done.stderr.endswith("(indent with spaces: YAML does not allow tabs)\n")
 
 
 def _in_shell(ran: CommandLine, script: str) -> tuple[int, str, str]:
@@ -260,14 +268,15 @@ def test_closed_streams(ran: CommandLine) -> None:
 
 def test_what_is_not_utf_8(ran: CommandLine) -> None:
     for script, line in (
-        ('"$0" "$@" run -- echo $\'a\\xff\'', r"'a\udcff' is not text in UTF-8 (objects can hold"),
+        ('"$0" "$@" run -- echo $\'a\\xff\'', r"'a\udcff' is not valid UTF-8 (objects can contain"),
         (
             'export A=$\'\\xff\'; "$0" "$@" run --pass-env A -- true',
-            r"the variable A, which Pods get, is not text in UTF-8: '\udcff'",
+            "the variable A, which is passed to Pods, is not valid UTF-8: '\\udcff'",
         ),
         (
             "mkdir $'\\xff' && cd $'\\xff' && \"$0\" \"$@\" run -- true",
-            r"the name of this folder, '\udcff', is not in UTF-8 (cd to another)",
+            "the name of the current directory, '\\udcff', is not valid UTF-8 (change to "
+            "another directory)",
         ),
     ):
         code, _, errors = _in_shell(ran, script)
@@ -276,7 +285,10 @@ def test_what_is_not_utf_8(ran: CommandLine) -> None:
 
 def test_a_folder_that_is_gone(ran: CommandLine) -> None:
     code, _, errors = _in_shell(ran, 'mkdir x && cd x && rmdir ../x && "$0" "$@" run -- true')
-    assert (code, errors) == (2, "error: the folder that you are in is gone (cd to another)\n")
+    assert (code, errors) == (
+        2,
+        "error: the current directory no longer exists (change to another directory)\n",
+    )
 
 
 def test_what_a_terminal_cannot_show_ends_nothing(ran: CommandLine) -> None:

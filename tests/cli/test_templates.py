@@ -55,9 +55,9 @@ def test_a_template_prints_what_is_at_its_paths(template: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        (".items", "paths stand in braces"),
-        ("{.items", "is a brace or a quote missing"),
-        ("{}", "a path is missing"),
+        (".items", "expected paths in braces"),
+        ("{.items", "missing brace or quote"),
+        ("{}", "missing path"),
         ("{.items[}", "unrecognized path"),
         ("{.a..b}", "unrecognized path"),
         ("{range .items[*]}x", "{range} without {end}"),
@@ -80,7 +80,7 @@ def test_columns_show_what_is_missing() -> None:
 
 @pytest.mark.parametrize("text", ["", "NAME", "NAME:", ":.a"])
 def test_bad_columns_say_what_is_expected(text: str) -> None:
-    with pytest.raises(CommandError, match="for instance NAME:"):
+    with pytest.raises(CommandError, match="for example NAME:"):
         parse_columns(text)
 
 
@@ -107,7 +107,7 @@ def test_get_prints_and_sorts_by_paths(served: CommandLine) -> None:
     for output in ((), ("-o", "name")):
         misspelt = served.run("get", "cm", "--sort-by", ".data.misspelt", *output)
         assert misspelt.returncode == 2
-        assert "--sort-by .data.misspelt: nothing here has such a field" in misspelt.stderr
+        assert "--sort-by .data.misspelt: no object has this field" in misspelt.stderr
     bad = served.run("get", "cm", "-o", "jsonpth={.x}")
     assert bad.returncode == 2
-    assert "'jsonpth={.x}' is none of wide, json, yaml, name, jsonpath=" in bad.stderr
+    assert "'jsonpth={.x}' is not one of wide, json, yaml, name, jsonpath=" in bad.stderr

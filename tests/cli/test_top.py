@@ -113,7 +113,7 @@ def test_without_a_terminal_there_is_one_table(busy: CommandLine) -> None:
     assert re.search(r"^default/busy +Running +1 ", done.stdout, re.MULTILINE)
     assert re.search(r"^default/busy-\w+ +Running +0 +\d+m +\d", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout
-    assert busy.run("top", "-n", "other", "--once").stdout.endswith("No Job runs or waits.\n")
+    assert busy.run("top", "-n", "other", "--once").stdout.endswith("No active Jobs.\n")
 
 
 def test_programs_get_json(busy: CommandLine) -> None:
@@ -130,7 +130,7 @@ def test_bad_options_and_no_server(busy: CommandLine, onejob: CommandLine) -> No
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     absent = onejob.run("top")
     assert absent.returncode == 2
-    assert "there is no onejob server" in absent.stderr
+    assert "no onejob server" in absent.stderr
 
 
 class _Screen:

@@ -275,7 +275,8 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
 def test_what_a_new_user_may_do_is_said(served: CommandLine) -> None:
     plain = served.run("user", "add", "plain")
     assert plain.stdout.splitlines()[1:] == [
-        "they may do nothing yet: kubectl create rolebinding plain --clusterrole edit --user plain"
+        "the user has no permissions yet: kubectl create rolebinding plain --clusterrole edit "
+        "--user plain"
     ]
     here = served.run("user", "add", "here", "--role", "edit")
     assert here.stdout.splitlines()[1:] == ["role edit in namespace default"]
@@ -307,7 +308,7 @@ def test_roles_that_a_user_of_this_name_had_before_are_named(served: CommandLine
     again = served.run("user", "add", "heir")
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[1:] == [
-        "role edit in namespace default, given before (rolebinding onejob:heir:edit)"
+        "role edit in namespace default (existing rolebinding onejob:heir:edit)"
     ]
 
 
@@ -316,11 +317,17 @@ def test_roles_that_a_user_of_this_name_had_before_are_named(served: CommandLine
     [
         (("system:admin",), "cannot be the name of a user"),
         (("x", "--group", "system:nodes"), "it is Kubernetes' own"),
-        (("x", "--role", "wizard"), "there is no such ClusterRole"),
-        (("x", "--role", "edit", "-n", "nowhere"), "(onejob create namespace nowhere)"),
-        (("x", "--cluster"), "--cluster says where a role counts"),
-        (("x", "--expires", "0s"), "--expires must be more than nothing"),
-        (("twice",), "there is a user twice already (onejob user revoke twice ends their token"),
+        (("x", "--role", "wizard"), "ClusterRole not found"),
+        (
+            ("x", "--role", "edit", "-n", "nowhere"),
+            "(create it with onejob create namespace nowhere)",
+        ),
+        (("x", "--cluster"), "--cluster requires --role"),
+        (("x", "--expires", "0s"), "--expires must be positive"),
+        (
+            ("twice",),
+            "there is a user twice already (to replace the token, run onejob user",
+        ),
     ],
 )
 def test_bad_users_are_refused(served: CommandLine, words: tuple[str, ...], problem: str) -> None:

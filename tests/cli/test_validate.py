@@ -25,7 +25,7 @@ spec:
 def test_examples_are_good(onejob: CommandLine) -> None:
     done = onejob.run("validate", str(EXAMPLES))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "nothing wrong" in done.stdout
+    assert "no problems found" in done.stdout
 
 
 def test_every_problem_of_every_document_is_told(onejob: CommandLine, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_every_problem_of_every_document_is_told(onejob: CommandLine, tmp_path: 
     assert any("document 2, line 11: apiVersion: " in line for line in lines)
     assert any("document 3, line 15: metadata.name: " in line for line in lines)
     assert any("document 3, line 20: spec.template.spec.restartPolicy: " in line for line in lines)
-    assert any("document 4" in line and "not YAML" in line for line in lines)
+    assert any("document 4" in line and "invalid YAML" in line for line in lines)
 
 
 def test_json_names_file_line_and_field(onejob: CommandLine) -> None:

@@ -45,7 +45,7 @@ def test_nouns_are_kubectls(words: list[str], expected: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [([], "nothing is named"), (["jbo"], "did you mean job"), (["job/"], "a name is missing")],
+    [([], "no object specified"), (["jbo"], "did you mean job"), (["job/"], "missing name")],
 )
 def test_wrong_nouns_get_a_hint(words: list[str], expected: str) -> None:
     with pytest.raises(CommandError) as caught:

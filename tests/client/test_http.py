@@ -88,8 +88,8 @@ async def test_a_busy_server_is_not_asked_for_ever() -> None:
     ("code", "body", "message"),
     [
         (502, b"<html>bad gateway</html>", "<html>bad gateway</html>"),
-        (503, b"", "the server answered with HTTP status 503"),
-        (500, b"[1]", "the server answered with HTTP status 500"),
+        (503, b"", "the server responded with HTTP status 503"),
+        (500, b"[1]", "the server responded with HTTP status 500"),
     ],
 )
 async def test_answers_that_are_no_status_are_still_errors(
@@ -110,7 +110,7 @@ async def test_a_success_that_is_no_document_is_an_error_too() -> None:
         writer.write(chunked(page) + b"0\r\n\r\n" if "watch" in head else answer(200, page))
 
     async with talking_to(handler) as client:
-        with pytest.raises(Unreachable, match="not the answer of an API server"):
+        with pytest.raises(Unreachable, match="not from an API server"):
             await client.list(Selection("jobs.batch"))
         with pytest.raises(Unreachable):
             await client.write(Delete(JOB))

@@ -152,8 +152,8 @@ def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> 
         ("[]", "not a kubeconfig"),
         ("{", "not a kubeconfig"),
         ("a: [", "not a kubeconfig"),
-        ("kind: Config", "no current-context"),
-        ("current-context: x", "there is no context named 'x'"),
+        ("kind: Config", "current-context is not set"),
+        ("current-context: x", "no context named 'x'"),
         (FULL.replace("current-context: one", "current-context: broken"), "no cluster named"),
         (
             "current-context: x\n"
@@ -169,19 +169,19 @@ def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> 
             ),
             "both a certificate-authority and insecure",
         ),
-        (of_user("{client-certificate-data: QQ==}"), "lacks client-key"),
-        (of_user("{client-key-data: QQ==}"), "lacks client-certificate"),
+        (of_user("{client-certificate-data: QQ==}"), "requires client-key"),
+        (of_user("{client-key-data: QQ==}"), "requires client-certificate"),
         (of_user("{client-certificate-data: '*'}"), "client-key"),
         (of_user("{client-certificate: gone.pem, client-key: gone.key}"), "gone.pem: No such"),
         (of_user("{auth-provider: {name: gcp}}"), "auth-provider, which is not supported"),
         (of_user("{token: t, as: admin}"), "has as, which is not supported"),
-        (of_user("{exec: plugin}"), "needs a command and an apiVersion"),
-        (of_user("{exec: {command: x}}"), "needs a command and an apiVersion"),
+        (of_user("{exec: plugin}"), "requires a command and an apiVersion"),
+        (of_user("{exec: {command: x}}"), "requires a command and an apiVersion"),
         (
             of_user("{exec: {command: x, apiVersion: client.authentication.k8s.io/v1, env: [a]}}"),
             "each env of an exec user",
         ),
-        (of_user("{}", 'proxy-url: "socks5://h:1"'), "socks5://h:1 cannot be used"),
+        (of_user("{}", 'proxy-url: "socks5://h:1"'), "unsupported proxy socks5://h:1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -227,7 +227,7 @@ def test_what_is_named_counts_then_the_variable_then_the_pod_then_home(tmp_path:
     assert server(kubeconfig=str(named)) == "https://n"
     environment.clear()
     environment["HOME"] = str(account)
-    with pytest.raises(InvalidKubeconfig, match="no kubeconfig is named"):
+    with pytest.raises(InvalidKubeconfig, match="no kubeconfig specified"):
         server()
 
 
@@ -254,7 +254,7 @@ def test_a_pod_in_a_cluster_uses_its_service_account(tmp_path: Path) -> None:
     assert connection.server == "https://[fd00::1]:6443"
     assert connection.namespace == "team"
     assert credential(connection).authorization == "Bearer t1"
-    with pytest.raises(InvalidKubeconfig, match="not in a cluster"):
+    with pytest.raises(InvalidKubeconfig, match="not running in a cluster"):
         in_cluster(CLOCK, {}, tmp_path)
 
 

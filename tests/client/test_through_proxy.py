@@ -75,7 +75,7 @@ async def test_a_proxy_leads_to_the_server_and_the_certificate_is_still_checked(
             replace(proxied, authority=b""),
             replace(proxied, tls_server_name="other"),
         ):
-            with pytest.raises(Untrusted, match="is not trusted"):
+            with pytest.raises(Untrusted, match="has an untrusted certificate"):
                 await ask(doubtful)
         with pytest.raises(Unreachable):
             await ask(replace(direct, proxy="http://127.0.0.1:1"))

@@ -92,7 +92,7 @@ def test_the_arguments_are_those_of_the_command(tmp_path: Path) -> None:
     # All options are parsed: the only error is that there is no cluster here.
     result = QuickCommandLine(tmp_path).run(*arguments)
     assert result.returncode == 2
-    assert "no kubeconfig is named" in result.stderr
+    assert "no kubeconfig specified" in result.stderr
 
 
 def test_the_command_prints_them_as_yaml(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_the_command_prints_them_as_yaml(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ((), "--image"),
-        (("--image", ""), "cannot be the name of an image"),
-        (("--image", "x", "--namespace", "A"), "'A' cannot be the name of a namespace"),
-        (("--image", "x", "--watch", "a/b"), "'a/b' cannot be the name of a namespace"),
-        (("--image", "x", "--manager-name", "x"), "give a domain and a path"),
+        (("--image", ""), "invalid image"),
+        (("--image", "x", "--namespace", "A"), "invalid namespace 'A'"),
+        (("--image", "x", "--watch", "a/b"), "invalid namespace 'a/b'"),
+        (("--image", "x", "--manager-name", "x"), "use a domain and a path"),
     ],
 )
 def test_bad_options_are_said_in_one_line(

@@ -60,14 +60,14 @@ async def test_all_permissions_that_are_missing_are_listed(tmp_path: Path) -> No
     with pytest.raises(PreflightError) as raised:
         await check(tmp_path, Settings(leader_elect=True), authorizer=refused)
     assert str(raised.value) == (
-        "permissions are missing: patch jobs/status.batch, create pods, "
-        "update leases.coordination.k8s.io in namespace default"
+        "missing permissions: patch jobs/status.batch, create pods, update "
+        "leases.coordination.k8s.io in namespace default"
     )
 
 
 async def test_permissions_are_asked_for_where_they_are_needed(tmp_path: Path) -> None:
     refused = AllBut(("list", "pods", ""), ("update", "leases", "default"), ("get", "pods", "b"))
-    with pytest.raises(PreflightError, match=r"permissions are missing: get pods in namespace b$"):
+    with pytest.raises(PreflightError, match=r"missing permissions: get pods in namespace b$"):
         await check(tmp_path, Settings(namespaces=("a", "b")), authorizer=refused)
 
 
@@ -91,7 +91,7 @@ PLUGIN = "client.authentication.k8s.io/v1"
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("sleep", "1000"), "sleep did not answer within 0.3 seconds"),
+        (("sleep", "1000"), "sleep timed out after 0.3 seconds"),
         (("echo", "rubbish"), "decoding the output of echo"),
         (("sh", "-c", "echo broken >&2; echo twice >&2; exit 7"), "exit code 7: broken twice"),
         (("/nonexistent",), "No such file"),
@@ -114,7 +114,7 @@ async def test_a_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) ->
 
 async def test_a_client_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
     bad = FixedCredential(Credential("", b"CERT", b"KEY"))
-    with pytest.raises(PreflightError, match="client certificate and its key cannot be used"):
+    with pytest.raises(PreflightError, match="cannot use the client certificate and its key"):
         await check(tmp_path, change=lambda connection: replace(connection, credentials=bad))
 
 
@@ -130,7 +130,7 @@ async def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
         port = server.sockets[0].getsockname()[1]
         anyone = FixedCredential(Credential("Bearer t"))
         connection = Connection(f"http://127.0.0.1:{port}", anyone)
-        with pytest.raises(PreflightError, match="not the answer of an API server"):
+        with pytest.raises(PreflightError, match="not from an API server"):
             await Manager(Settings(), connection).check()
 
 
@@ -172,8 +172,8 @@ async def test_an_unreachable_server_ends_the_command(tmp_path: Path) -> None:
     async def test(plane: HttpPlane) -> None:
         nobody = changed(plane, tmp_path, "cluster", server="https://127.0.0.1:1")
         said = await complaint(tmp_path, "--kubeconfig", nobody)
-        assert said.startswith("error: no answer from https://127.0.0.1:1: ")
-        assert said.endswith("(is this the address, and is the server up?)")
+        assert said.startswith("error: no response from https://127.0.0.1:1: ")
+        assert said.endswith("(check the address, and that the server is running)")
 
     await with_plane(tmp_path, test)
 
@@ -185,7 +185,7 @@ async def test_a_wrong_authority_ends_the_command(tmp_path: Path) -> None:
         path = tmp_path / "changed"
         path.write_text(json.dumps(config))
         said = await complaint(tmp_path, "--kubeconfig", str(path))
-        assert f"the certificate of {plane.server.url} is not trusted: unable to get" in said
+        assert f"{plane.server.url} has an untrusted certificate: unable to get" in said
         assert "certificate-authority" in said
 
     await with_plane(tmp_path, test)
@@ -196,8 +196,8 @@ async def test_credentials_that_are_refused_end_the_command(tmp_path: Path) -> N
         expired = changed(plane, tmp_path, "user", token="expired")
         said = await complaint(tmp_path, "--kubeconfig", expired)
         assert said == (
-            "error: the credentials are refused: Unauthorized "
-            "(are they expired, or those of another cluster?)"
+            "error: the server rejected the credentials: Unauthorized (check that they are for "
+            "this cluster and have not expired)"
         )
 
     await with_plane(tmp_path, test)
@@ -218,7 +218,7 @@ async def test_a_server_of_too_old_a_version_ends_the_command(tmp_path: Path) ->
     async def test(plane: HttpPlane) -> None:
         said = await complaint(tmp_path, "--kubeconfig", str(plane.kubeconfig))
         assert "drops spec.managedBy of Jobs" in said
-        assert "it takes Kubernetes 1.32" in said
+        assert "use Kubernetes 1.32" in said
 
     await with_plane(tmp_path, test, gates=FeatureGates({"JobManagedBy": False}))
 
@@ -227,10 +227,10 @@ async def test_a_server_of_too_old_a_version_ends_the_command(tmp_path: Path) ->
     ("words", "message"),
     [
         (("--kubeconfig", "nope"), "nope: No such file or directory"),
-        ((), "no kubeconfig is named"),
-        (("--context", "x", "--kubeconfig", "{config}"), "there is no context named 'x'"),
-        (("--manager-name", "me"), "give a domain and a path"),
-        (("--manager-name", "kubernetes.io/job-controller"), "the cluster's own controller"),
+        ((), "no kubeconfig specified"),
+        (("--context", "x", "--kubeconfig", "{config}"), "no context named 'x'"),
+        (("--manager-name", "me"), "use a domain and a path"),
+        (("--manager-name", "kubernetes.io/job-controller"), "the built-in controller"),
         (("--leader-elect-lease-duration", "5"), "a second longer than the renew deadline"),
         (("--metrics-listen", "nowhere"), "nowhere"),
         (("--qps", "-1"), "qps"),

@@ -22,7 +22,7 @@ async def test_each_decision_is_a_line_with_the_key_of_its_job(
             await plane.client.write(a_job("theirs", {}, managedBy="example.com/other"))
             await asyncio.sleep(30)
     unasked = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "jobs.batch/default/theirs is left to the controller example.com/other" in unasked
+    assert "jobs.batch/default/theirs is managed by the controller example.com/other" in unasked
     failed = [line.split(":")[0] for line in unasked if "failed" in line]
     assert failed == ["job default/bad failed"]
     asked = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]

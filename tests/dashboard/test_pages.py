@@ -99,7 +99,7 @@ def test_somebody_elses_link_signs_nobody_in_unasked(browser: Browser, token: st
     sent = {"code": code, "expected": "bob"}
     status, answer = browser.ask("POST", "/ui/api/session", sent, header)
     assert (status, answer["reason"]) == (409, "Conflict")
-    assert answer["message"] == "this link signs in as onejob-admin, not as bob"
+    assert answer["message"] == "this link is for onejob-admin, not for bob"
     assert "set-cookie" not in browser.last_headers
     sent = {"code": code, "expected": "onejob-admin"}
     assert browser.ask("POST", "/ui/api/session", sent, header)[0] == 201
@@ -238,7 +238,7 @@ def test_a_rerun_shows_no_config_map_that_one_may_not_read(
     _allow(namespace, "carol", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})
     status, answer = signed_in.ask("GET", path, headers=carol)
     # This Job was not made for rows.
-    assert (status, "without rows of parameters" in answer["message"]) == (400, True)
+    assert (status, "without its parameter rows" in answer["message"]) == (400, True)
 
 
 def test_the_queue_quotes_no_config_map_that_one_may_not_read(
@@ -260,7 +260,7 @@ def test_the_queue_quotes_no_config_map_that_one_may_not_read(
         assert problem.startswith("configmap kube-system/onejob-queues: ")
         assert "password" in problem
         status, answer = signed_in.ask("GET", path, headers=dave)
-        text = "configmap kube-system/onejob-queues (which you may not read)"
+        text = "configmap kube-system/onejob-queues (no permission to read it)"
         assert (status, answer["problem"]) == (200, text)
     finally:
         signed_in.ask("DELETE", f"{config_maps}/onejob-queues")
@@ -342,7 +342,7 @@ def test_the_command_prints_an_address_that_signs_in(
     shown = capsys.readouterr()
     address = shown.out.strip()
     assert address.startswith(f"{server.url}/ui/#/sign-in/")
-    assert shown.err == "note: open it within a minute; it signs in once\n"
+    assert shown.err == "note: open this URL within a minute; it is valid once\n"
     assert browser.sign_in(address.rpartition("/")[2].partition("?")[0]) == 201
 
 
@@ -356,7 +356,7 @@ def test_where_there_is_no_browser_the_address_is_printed(
     shown = capsys.readouterr()
     assert shown.out.startswith(f"{server.url}/ui/#/sign-in/")
     assert shown.err == (
-        "note: no browser can be opened here: open it within a minute; it signs in once\n"
+        "note: cannot open a browser: open this URL within a minute; it is valid once\n"
     )
 
 

@@ -46,7 +46,7 @@ async def test_all_who_ask_share_one_reading_and_see_only_what_is_theirs(tmp_pat
             ("first", 0),
             ("second", 1),
         ]
-        assert own["jobs"][1]["why"] == "queue gpu: as many run as may"
+        assert own["jobs"][1]["why"] == "queue gpu: limit reached"
         none = await queues.queue("other", lambda key: True)
         assert (none["limits"], none["jobs"]) == ([], [])
 

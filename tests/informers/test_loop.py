@@ -61,4 +61,4 @@ async def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
         worker.cancel()
     found = [record for record in caplog.records if record.name == "onejob.informers.workqueue"]
     assert [record.levelname for record in found] == levels
-    assert "jobs.batch/default/pi will be tried again" in found[0].getMessage()
+    assert "retrying jobs.batch/default/pi" in found[0].getMessage()

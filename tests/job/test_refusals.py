@@ -129,7 +129,7 @@ async def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path
         assert event["count"] > 1
         pods = await house.all_of(PODS)
         answer = explain_job(await house.get(key), pods, house.clock.now(), events=[event])
-        assert answer.state == "job/stuck has been decided, but its ended Pods cannot be counted."
+        assert answer.state == "job/stuck has an outcome, but its ended Pods cannot be counted."
         allowed = True
         await asyncio.sleep(600)
         conditions = (await house.get(key))["status"]["conditions"]

@@ -52,7 +52,7 @@ async def test_a_partition_is_reported_and_survived(tmp_path: Path) -> None:
         await pair.patch({"spec": {"backoffLimit": 3}})
         job = await pair.until(trouble("Unreachable"))
         assert "attempt" in condition(job)["message"]
-        assert "next try at" in condition(job)["message"]
+        assert "retrying at" in condition(job)["message"]
         assert job["status"]["active"] == 1, "what was known stays"
         gate.touch()
         await until(pair.remote, Key(JOBS, "default", "x"), is_complete)
@@ -92,7 +92,7 @@ async def test_no_second_copy_starts_before_the_stated_time_is_over(
         elsewhere = {names.TARGET: "there", names.NAMESPACE: "kube-public"}
         await pair.patch({"metadata": {"annotations": elsewhere}})
         job = await pair.until(trouble("Unreachable"))
-        assert "may still run, so nothing else is started" in condition(job)["message"]
+        assert "may still be running, so no other copy is started" in condition(job)["message"]
         assert ledger.read_text() == "run\n"
         await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "300ms"}}})
         await pair.until(second_copy_is_on_record)

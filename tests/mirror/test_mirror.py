@@ -119,10 +119,10 @@ def test_a_pod_that_only_pretends_to_stand_in_shows_nothing(pair: Pair, do: Do) 
                 "spec": {**spec, "nodeName": names.node_name("there")},
             }
             await pair.local.write(Create(PODS, "default", msgspec.json.encode(forged)))
-            with pytest.raises(NotFound, match="stands in for no Pod of a Job that is mirrored"):
+            with pytest.raises(NotFound, match="does not represent a Pod of a mirrored Job"):
                 await pair.http.get_raw("/api/v1/namespaces/default/pods/private/log")
             said = await asyncio.to_thread(kubectl, pair, "exec", "private", "--", "id")
-            assert "stands in for no Pod" in said.stderr
+            assert "does not represent a Pod" in said.stderr
             await pair.local.write(Delete(Key(PODS, "default", "private"), grace_seconds=0))
         await pair.remote.write(Delete(Key(PODS, "default", "private"), grace_seconds=0))
 
@@ -228,7 +228,7 @@ def test_config_is_copied_when_asked_for(pair: Pair, do: Do) -> None:
         await pair.create("reads", command=test, container={"env": env}, annotations=wish)
         job = await pair.until(trouble("ConfigNotCopied"), "reads")
         assert "configmap words" in condition(job)["message"]
-        assert "next try at" in condition(job)["message"]
+        assert "retrying at" in condition(job)["message"]
         await pair.local.write(Create("configmaps", "default", msgspec.json.encode(config)))
         await pair.until(is_complete, "reads")
         await pair.delete("reads")
@@ -238,7 +238,7 @@ def test_config_is_copied_when_asked_for(pair: Pair, do: Do) -> None:
         await pair.remote.write(Create("configmaps", "default", msgspec.json.encode(foreign)))
         await pair.create("reads", command=test, container={"env": env}, annotations=wish)
         job = await pair.until(trouble("ConfigNotCopied"), "reads")
-        assert "is no copy of the one here" in condition(job)["message"]
+        assert "is not a copy of the local one" in condition(job)["message"]
         there = await read(pair.remote, "configmaps", "words")
         assert there["data"] == {"word": "other"}
 
@@ -291,7 +291,7 @@ def test_a_copy_that_somebody_deletes(pair: Pair, do: Do, answer: str) -> None:
         else:
             job = await pair.until(is_failed, name)
             assert condition(job, "Failed")["reason"] == "MirrorCopyDeleted"
-            assert "create the Job anew" in condition(job, "Failed")["message"]
+            assert "create the Job again" in condition(job, "Failed")["message"]
             with pytest.raises(NotFound):
                 await pair.copy(name)
             assert ledger.read_text() == "started\n"
@@ -365,7 +365,7 @@ def test_targets_that_cannot_be_used(
         await pair.create(name, target=case)
         job = await pair.until(trouble(reason), name)
         assert says in condition(job)["message"]
-        assert "next try at" in condition(job)["message"]
+        assert "retrying at" in condition(job)["message"]
         await pair.delete(name)
         # Nothing ever ran there, so nothing blocks the deletion.
         await until_gone(pair.local, Key(JOBS, "default", name))
@@ -409,7 +409,7 @@ def test_a_lost_target_holds_a_deleted_job_until_its_time_is_over(pair: Pair, do
         await pair.local.write(Patch(key, msgspec.json.encode(broken), "merge"))
         await pair.delete("held")
         job = await pair.until(trouble("InvalidKubeconfig"), "held")
-        assert "may still run" in condition(job)["message"]
+        assert "may still be running" in condition(job)["message"]
         assert names.LOST_AFTER in condition(job)["message"]
         await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "10ms"}}}, "held")
         await until_gone(pair.local, Key(JOBS, "default", "held"))

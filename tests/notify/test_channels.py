@@ -92,7 +92,7 @@ def test_a_key_may_be_plain_text_and_is_optional(tmp_path: Path) -> None:
 def test_what_a_webhook_refuses_is_not_delivered(code: int, tmp_path: Path) -> None:
     with a_receiver() as receiver:
         receiver.codes = [code]
-        with pytest.raises(NotDelivered, match=f"answered {code}"):
+        with pytest.raises(NotDelivered, match=f"responded with {code}"):
             send(a_webhook(tmp_path, receiver.url))
 
 
@@ -129,13 +129,13 @@ def test_a_command_reads_the_message_and_nothing_of_it_is_run(
 
 
 def test_a_command_that_fails_or_hangs(tmp_path: Path) -> None:
-    with pytest.raises(NotDelivered, match="ended with 3: no modem"):
+    with pytest.raises(NotDelivered, match="exited with code 3: no modem"):
         send(a_command(tmp_path, "cat > /dev/null; echo no modem >&2; exit 3"))
-    with pytest.raises(NotDelivered, match="took longer"):
+    with pytest.raises(NotDelivered, match="timed out"):
         send(a_command(tmp_path, "sleep 600 & wait", timeoutSeconds=0.2))
     target = a_command(tmp_path, "exit 0")
     (tmp_path / "page").unlink()
-    with pytest.raises(NotDelivered, match="cannot be run: No such file"):
+    with pytest.raises(NotDelivered, match=r"cannot run .*: No such file"):
         send(target)
 
 

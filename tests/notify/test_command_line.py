@@ -21,7 +21,7 @@ def write_config(path: Path, receiver: Receiver) -> None:
 def test_a_test_message_is_sent_and_targets_are_listed(tmp_path: Path) -> None:
     onejob = QuickCommandLine(tmp_path)
     missing = onejob.run("notify", "test", "ops")
-    assert (missing.returncode, "there is no" in missing.stderr) == (2, True)
+    assert (missing.returncode, "does not exist" in missing.stderr) == (2, True)
     onejob.data_dir.mkdir(parents=True, mode=0o700)
     with a_receiver() as receiver:
         write_config(onejob.data_dir / "notify.yaml", receiver)
@@ -32,9 +32,9 @@ def test_a_test_message_is_sent_and_targets_are_listed(tmp_path: Path) -> None:
         receiver.codes = [503]
         refused = onejob.run("notify", "test", "ops")
         assert refused.returncode == 1
-        assert "not delivered to 127.0.0.1: the webhook answered 503" in refused.stderr
+        assert "cannot deliver to 127.0.0.1: the webhook responded with 503" in refused.stderr
     unknown = onejob.run("notify", "test", "nobody")
-    assert (unknown.returncode, "there is: ops" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "existing targets: ops" in unknown.stderr) == (2, True)
     [_, row] = onejob.run("notify", "list").stdout.splitlines()
     assert row.split() == ["ops", "webhook", "127.0.0.1", "failed,late,recovered", "0"]
     # The URL of a webhook is often its secret.
@@ -47,7 +47,7 @@ def test_serve_refuses_a_wrong_file_in_one_line(tmp_path: Path) -> None:
     done = onejob.run("serve", "--notify-config", "notify.yaml")
     assert done.returncode == 2
     assert done.stderr.startswith(
-        "error: notify.yaml is wrong: Object contains unknown field `uri`"
+        "error: notify.yaml is invalid: Object contains unknown field `uri`"
     )
 
 

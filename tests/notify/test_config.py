@@ -32,11 +32,11 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ({"name": "a"}, "needs exactly one of webhook, command and email"),
-        ({"name": "a", **HOOK, **MAIL}, "needs exactly one"),
-        ({"name": "A b", **HOOK}, "has no name that annotations can use"),
-        ({"name": "a", "webhook": {"url": "file:///etc/passwd"}}, "no http:// or https:// URL"),
-        ({"name": "a", "webhook": {"url": "http://x:99999/"}}, "no http:// or https:// URL"),
+        ({"name": "a"}, "requires exactly one of webhook, command and email"),
+        ({"name": "a", **HOOK, **MAIL}, "requires exactly one"),
+        ({"name": "A b", **HOOK}, "has a name that annotations cannot contain"),
+        ({"name": "a", "webhook": {"url": "file:///etc/passwd"}}, "not an http:// or https:// URL"),
+        ({"name": "a", "webhook": {"url": "http://x:99999/"}}, "not an http:// or https:// URL"),
         ({"name": "a", "webhook": {"url": "http://u:p@x/"}}, "use headers"),
         ({"name": "a", "webhook": {"url": "http://x/", "headers": {"A": "b\r\nC: d"}}}, "header"),
         ({"name": "a", "webhook": {"url": "http://x/", "secretFile": "/none"}}, "cannot read"),
@@ -45,10 +45,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ({"name": "a", "command": {"argv": ["/no/such"]}}, "cannot be run"),
         ({"name": "a", "command": {"argv": []}}, "length >= 1"),
         ({"name": "a", "on": ["sometimes"], **HOOK}, "Invalid enum value 'sometimes'"),
-        ({"name": "a", "on": [], **HOOK}, "gets nothing"),
+        ({"name": "a", "on": [], **HOOK}, "has no events"),
         ({"name": "a", "email": {**MAIL["email"], "to": ["nobody"]}}, "mail address"),
         ({"name": "a", "email": {**MAIL["email"], "username": "u"}}, "both username and"),
-        ({"name": "a", "email": {**MAIL["email"], "server": "x:port"}}, "no HOST:PORT"),
+        ({"name": "a", "email": {**MAIL["email"], "server": "x:port"}}, "not HOST:PORT"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -61,10 +61,10 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 def test_names_are_unique_and_keys_long(tmp_path: Path) -> None:
-    with pytest.raises(BadNotifyConfig, match="name of another target"):
+    with pytest.raises(BadNotifyConfig, match="same name as another target"):
         a_config(tmp_path, {"name": "a", **HOOK}, {"name": "a", **MAIL})
     key = tmp_path / "key"
-    for content, text in (("short", "16 bytes at least"), ("whsec_%%%", "no base64")):
+    for content, text in (("short", "at least 16 bytes"), ("whsec_%%%", "invalid base64")):
         key.write_text(content)
         hook = {"url": "http://x/", "secretFile": str(key)}
         with pytest.raises(BadNotifyConfig, match=text):

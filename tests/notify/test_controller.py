@@ -122,7 +122,7 @@ async def test_late_jobs_and_cronjobs(start: Start, inbox: Inbox) -> None:
     assert said == [("late", "slow"), ("late", "minutely")]
     [slow, minutely] = [message for message in inbox.messages if message.event == "late"]
     assert (slow.at - NOON).total_seconds() == pytest.approx(60, abs=2)
-    assert minutely.text.endswith("no Job of it has succeeded since 2026-01-01T12:01:00Z")
+    assert minutely.text.endswith("no Job has succeeded since 2026-01-01T12:01:00Z")
 
 
 async def test_bad_annotations_become_events_at_once(start: Start, inbox: Inbox) -> None:
@@ -133,9 +133,9 @@ async def test_bad_annotations_become_events_at_once(start: Start, inbox: Inbox)
         found = sorted(await warnings(plane))
         assert [reason for reason, _ in found] == ["BadNotifyAnnotation"] * 3
         assert [text for _, text in found] == [
-            "onejob.dev/notify-on: 'never' is none of failed, finished, late, recovered",
-            r"onejob.dev/notify: 'ops\nX: y' cannot be the name of a target",
-            "onejob.dev/notify: this server has no target nobody; it has all, ops",
+            "onejob.dev/notify-on: 'never' is not one of failed, finished, late, recovered",
+            r"onejob.dev/notify: 'ops\nX: y' is not a valid target name",
+            "onejob.dev/notify: unknown target nobody; this server has all, ops",
         ]
 
 
@@ -232,11 +232,11 @@ async def test_what_cannot_be_delivered_is_given_up_and_said(tmp_path: Path, inb
         await plane.client.write(a_job("second", {NOTIFY: "ops"}, exit_code="1"))
         await asyncio.sleep(30)
         assert [text for reason, text in await warnings(plane) if "Notif" in reason] == [
-            "The message to ops (failed) is lost: 1 messages wait already"
+            "Message to ops (failed) was lost: the queue is full (1 messages)"
         ]
         await asyncio.sleep(600)
         lost = [text for reason, text in await warnings(plane) if "Notif" in reason]
-        assert "The message to ops (failed) is lost: it could not be delivered in time" in lost
+        assert "Message to ops (failed) was lost: delivery timed out" in lost
         assert plane.metrics.notifications_waiting.value(target="ops") == 0
         assert plane.metrics.notifications.value(target="ops", result="dropped") == 2
         # The delay is doubled each time.

@@ -113,7 +113,7 @@ def test_each_slot_has_its_job_or_the_reason_why_there_is_none() -> None:
 def test_a_slot_after_its_deadline_and_one_while_suspended_say_so() -> None:
     late = a_cronjob(created="09:30", startingDeadlineSeconds=60)
     (fire,) = fires(late, (), (), HOURLY, at("10:30"), 5)
-    assert (fire.state, fire.why) == ("Missed", "startingDeadlineSeconds (60) was over")
+    assert (fire.state, fire.why) == ("Missed", "startingDeadlineSeconds (60) had passed")
     suspended = a_cronjob(created="09:30", suspend=True)
     (fire,) = fires(suspended, (), (), HOURLY, at("10:30"), 5)
     assert (fire.state, fire.why) == ("Unknown", "the CronJob is suspended now")
@@ -122,7 +122,7 @@ def test_a_slot_after_its_deadline_and_one_while_suspended_say_so() -> None:
 def test_no_slot_is_after_a_deadline_that_is_longer_than_the_calendar() -> None:
     cronjob = a_cronjob(startingDeadlineSeconds=2**63 - 1)
     (fire,) = fires(cronjob, [], [], HOURLY, at("11:30"), 1)
-    assert (fire.state, fire.why) == ("Missed", "no Job was started for it (yet)")
+    assert (fire.state, fire.why) == ("Missed", "no Job has been started for it yet")
 
 
 def test_a_cronjob_whose_first_slot_is_yet_to_come_has_no_history() -> None:

@@ -114,7 +114,7 @@ def test_custom_expiry_reads_prow_jobs() -> None:
     assert decide(an_object(completionTime=None), **rule) is NEVER
     unreadable = decide(an_object(completionTime="soon"), **rule)
     assert unreadable == Unusable(
-        "it has finished, but status.completionTime is no RFC 3339 time that says when"
+        "it has finished, but status.completionTime does not contain its end as an RFC 3339 time"
     )
     elsewhere = {**rule, "finished": "status.result", "finishedAt": "status.at"}
     assert decide(an_object(result="ok", at=STAMP), **elsewhere).finished_at == NOON

@@ -63,7 +63,7 @@ def test_those_that_wait_are_shown_in_order_with_the_time_that_they_may_start() 
         "in ~50s",
         "in ~1m20s",
     ]
-    assert reason(entries[1]) == "all Jobs: as many run as may"
+    assert reason(entries[1]) == "all Jobs: limit reached"
     (scope,) = scopes(entries, Limits({"*": 1}))
     assert limit_rows([scope]) == [("all Jobs", "1", "1", "3")]
 
@@ -74,7 +74,7 @@ def test_without_a_finished_job_nobody_can_say_when() -> None:
     assert start_text(entries[1], NOW) == "unknown"
     rows = job_rows(entries, NOW)
     assert rows[1] == (
-        "1", "default", "waits", "", "0", "1m00s", "unknown", "all Jobs: as many run as may",
+        "1", "default", "waits", "", "0", "1m00s", "unknown", "all Jobs: limit reached",
     )  # fmt: skip
 
 

@@ -281,7 +281,7 @@ async def test_an_error_of_unknown_outcome_stops_the_store(tmp_path: Path, what:
             watch = store.watch("pods", after=store.revision)
             disk.before = _fail_on(what, apsw.IOError)
             revision = put(store, pod("a"), "2")
-            with pytest.raises(StoreFailed, match="unknown whether written"):
+            with pytest.raises(StoreFailed, match="write may have failed"):
                 await store.durable(revision)
             failure = await store.failed
             with pytest.raises(StoreFailed):
@@ -319,9 +319,9 @@ async def test_an_object_that_cannot_be_read_back_is_an_error_of_the_store(tmp_p
     async with a_store(tmp_path / "db") as store:
         await write(store, pod("a"), "x", cold=True)
         store._reader._connection.set_authorizer(lambda *_: apsw.SQLITE_DENY)
-        with pytest.raises(StoreFailed, match="cannot be read"):
+        with pytest.raises(StoreFailed, match="cannot read"):
             store.get(pod("a"))
-        with pytest.raises(StoreFailed, match="cannot be read"):
+        with pytest.raises(StoreFailed, match="cannot read"):
             store.list("pods")
         assert not store.failed.done(), "what was written is still safe"
         store._reader._connection.set_authorizer(None)

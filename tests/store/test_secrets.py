@@ -200,8 +200,8 @@ async def test_a_lost_key_is_one_clear_line(tmp_path: Path, given: bool) -> None
         async with a_store(path, cipher=other):
             pass
     assert str(caught.value) == (
-        "the Secret default/s is encrypted with the key 'k1', which is not given: add it to "
-        "the file of --encryption-key-file"
+        "Secret default/s is encrypted with the unknown key 'k1': add it to the file of "
+        "--encryption-key-file"
     )
     assert path.read_bytes() == before
     # Nothing is left behind that prevents the next start.
@@ -226,12 +226,12 @@ async def test_a_key_of_the_same_name_that_is_another_one_damages_nothing(tmp_pa
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([], "has no keys"),
-        (["none"], "has no keys"),
-        (["k1"], "line 1: a key is NAME:BASE64"),
-        (["k1:???"], "line 1: a key is NAME:BASE64"),
-        (["k1:YWJj"], "line 1: a key is NAME:BASE64"),
-        ([_key("k1", 1), _key("k1", 2)], "line 2: there is a key 'k1' already"),
+        ([], "contains no keys"),
+        (["none"], "contains no keys"),
+        (["k1"], "line 1: expected NAME:BASE64"),
+        (["k1:???"], "line 1: expected NAME:BASE64"),
+        (["k1:YWJj"], "line 1: expected NAME:BASE64"),
+        ([_key("k1", 1), _key("k1", 2)], "line 2: duplicate key 'k1'"),
     ],
 )
 def test_a_bad_key_file_says_what_is_wrong(tmp_path: Path, lines: list[str], said: str) -> None:
@@ -246,5 +246,5 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(BadKeyFile, match="chmod 600"):
         read_key_file(file)
-    with pytest.raises(BadKeyFile, match="cannot be read"):
+    with pytest.raises(BadKeyFile, match="cannot read"):
         read_key_file(tmp_path / "absent")

@@ -143,7 +143,7 @@ def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path
     async def reopen() -> None:
         broken = Volume(tmp_path, 0)
         broken.disk.before = fail
-        with broken.disk, pytest.raises(CannotOpen, match="db cannot be opened"):
+        with broken.disk, pytest.raises(CannotOpen, match="cannot open"):
             await broken.open()
 
     run_virtual(fill())
@@ -165,7 +165,7 @@ def test_an_empty_database_beside_a_full_log_is_refused_and_left_alone(tmp_path:
         (tmp_path / "db").unlink()
         if still_there:
             (tmp_path / "db").touch()
-        with pytest.raises(CorruptStore, match="is empty, but db-wal beside it is not") as refused:
+        with pytest.raises(CorruptStore, match="is empty, but db-wal is not") as refused:
             run_virtual(fill())
         assert "\n" not in str(refused.value)
         assert (tmp_path / "db-wal").read_bytes() == before

@@ -43,7 +43,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     expect(page.get_by_role("heading", name="Sign in to onejob")).to_be_visible()
     page.goto("about:blank")
     page.goto(address)
-    expect(page.get_by_role("alert")).to_contain_text("was used or is too old")
+    expect(page.get_by_role("alert")).to_contain_text("has been used or has expired")
     context.close()
 
 
@@ -62,7 +62,7 @@ def test_somebody_elses_link_asks_before_it_signs_in(
     page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server))
     expect(question).to_be_visible()
     viewer = f"viewer-{namespace.name}"
-    expect(page.get_by_role("alert")).to_contain_text(f"as {viewer}, not as onejob-admin")
+    expect(page.get_by_role("alert")).to_contain_text(f"for {viewer}, not for onejob-admin")
     page.get_by_role("button", name="Stay onejob-admin").click()
     expect(signed_in).to_contain_text("onejob-admin")
 
@@ -363,9 +363,9 @@ def test_the_queue_says_who_waits_for_what(
     )
     rows = page.get_by_role("table", name="Queue").locator("tbody tr")
     expect(rows.nth(0)).to_contain_text("Running")
-    expect(rows.nth(1)).to_contain_text("queue gpu: as many run as may")
+    expect(rows.nth(1)).to_contain_text("queue gpu: limit reached")
     rows.nth(1).get_by_role("link").click()
-    expect(page.get_by_text("waits in the queue")).to_be_visible()
+    expect(page.get_by_text("is queued")).to_be_visible()
     page.get_by_role("button", name="Suspend second").click()
     page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
     expect(page.get_by_text("job/second is suspended.")).to_be_visible()

@@ -49,11 +49,11 @@ class Manifest(msgspec.Struct):
 def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
     """Write a backup of the server in this folder, which may be running. Raises CommandError."""
     if target.exists() and not replace:
-        raise CommandError(f"{target} exists", "choose another name, or say --replace")
+        raise CommandError(f"{target} exists", "choose another name, or use --replace")
     if not (server / DATABASE).exists():
-        raise CommandError(f"there is no server in {server.parent}", "onejob serve makes one")
+        raise CommandError(f"no server in {server.parent}", "onejob serve creates one")
     if not target.parent.is_dir():
-        raise CommandError(f"no backup was written: there is no folder {target.parent}")
+        raise CommandError(f"cannot write backup: no directory {target.parent}")
     try:
         with scratch_folder(target.parent, BACKUP_PREFIX) as place:
             database, archive = place / DATABASE, place / "archive"
@@ -70,7 +70,7 @@ def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
             archive.rename(target)
             _sync_folder(target.parent)
     except (CannotOpen, OSError) as error:
-        raise CommandError(f"no backup was written: {error}") from None
+        raise CommandError(f"cannot write backup: {error}") from None
     return manifest
 
 
@@ -83,8 +83,9 @@ def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Pat
     there = server.exists() and any(server.iterdir())
     if there and not replace:
         raise CommandError(
-            f"there is a server in {server.parent} already",
-            "choose another --data-dir, or say --replace: what is there is kept beside it",
+            f"{server.parent} already contains a server",
+            "choose another --data-dir, or use --replace, which keeps the old state in a "
+            "backup directory",
         )
     try:
         with (
@@ -101,7 +102,7 @@ def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Pat
                 place.rename(server)
         _sync_folder(server.parent)
     except (CannotOpen, OSError, tarfile.TarError) as error:
-        raise CommandError(f"nothing was restored: {error}") from None
+        raise CommandError(f"cannot restore: {error}") from None
     return manifest, before
 
 
@@ -142,7 +143,7 @@ def _unpack(source: Path, place: Path) -> Manifest:
             if member.name == _MANIFEST:
                 continue
             if not member.isreg() or name.is_absolute() or ".." in name.parts:
-                raise CommandError(f"{source} is no backup of onejob: it has {member.name!r}")
+                raise CommandError(f"{source} is not a onejob backup: it contains {member.name!r}")
             content = tar.extractfile(member)
             assert content is not None, "it is a regular file"
             target = place / name
@@ -153,7 +154,7 @@ def _unpack(source: Path, place: Path) -> Manifest:
                 file.flush()
                 os.fsync(file.fileno())
     if not (place / DATABASE).exists():
-        raise CommandError(f"{source} is no backup of onejob: it has no database")
+        raise CommandError(f"{source} is not a onejob backup: it contains no database")
     return manifest
 
 
@@ -164,12 +165,12 @@ def _read_manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
     if member is not None and member.name == _MANIFEST and member.size <= _MANIFEST_BYTES:
         content = tar.extractfile(member)
     if content is None:
-        raise CommandError(f"{source} is no backup of onejob")
+        raise CommandError(f"{source} is not a onejob backup")
     with content:
         try:
             manifest = msgspec.json.decode(content.read(), type=Manifest)
         except msgspec.DecodeError as error:
-            raise CommandError(f"{source} is no backup of onejob: {error}") from None
+            raise CommandError(f"{source} is not a onejob backup: {error}") from None
     if manifest.format > FORMAT:
         raise CommandError(
             f"{source} was written by a newer onejob ({manifest.onejob}, format {manifest.format})",
@@ -191,8 +192,8 @@ def _nothing_running(server: Path) -> Iterator[None]:
                 ) from None
         if _supervised(server / "supervisor"):
             raise CommandError(
-                f"Pods of the server in {server.parent} still run",
-                "start it, and delete them or let them end",
+                f"Pods of the server in {server.parent} are still running",
+                "start it, then delete them or wait until they end",
             )
         yield
 

@@ -50,7 +50,7 @@ def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError
     meant = suggest_command(name) if name == whole else ""
     if not meant and (close := get_close_matches(name, names, 1)):
         meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?"
-    return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")
+    return CommandError(f"unknown command {whole!r}", meant or "see onejob --help")
 
 
 def suggest_command(name: str) -> str:
@@ -63,5 +63,5 @@ def suggest_command(name: str) -> str:
 
     place = data_dir(None)
     if not place.has_kubeconfig():
-        return "kubectl has it, and works with onejob serve"
-    return f"kubectl has it: kubectl --kubeconfig {place.kubeconfig} {name}"
+        return "use kubectl, which works with onejob serve"
+    return f"use kubectl --kubeconfig {place.kubeconfig} {name}"

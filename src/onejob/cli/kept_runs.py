@@ -192,7 +192,7 @@ def claim_run(folder: Path) -> RunClaim:
     """Claim a run for resuming. Raises CommandError if it is under way or claimed already."""
     run = read_record(folder)
     if is_under_way(folder):
-        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+        raise CommandError(f"run {run.id} is still running", "wait until it ends, or stop it")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(folder / _RESUME_LOCK, flags, 0o600)
     try:
@@ -200,7 +200,7 @@ def claim_run(folder: Path) -> RunClaim:
     except BlockingIOError:
         os.close(lock)
         raise CommandError(
-            f"run {run.id} is being resumed by another process", "wait for its end, or stop it"
+            f"run {run.id} is being resumed by another process", "wait until it ends, or stop it"
         ) from None
     # Read again: the previous holder of the claim may have recorded a successor.
     return RunClaim(folder, read_record(folder), lock)
@@ -279,7 +279,7 @@ def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
     ]
     if len(found) > 1:
         ids = ", ".join(run.id for _, run in found[:3])
-        raise CommandError(f"{wanted}: which run? {ids}", "give more of its id")
+        raise CommandError(f"{wanted} is ambiguous: {ids}", "specify more of the ID")
     return found[0] if found else None
 
 
@@ -295,8 +295,8 @@ def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
         if any(job.name == name for job in run.jobs):
             return folder, run
     raise CommandError(
-        f"{wanted}: no run of the last 7 days has this id, or a Job of this name",
-        "onejob runs shows what there is",
+        f"{wanted}: no run of the last 7 days has this ID or a Job of this name",
+        "onejob runs lists them",
     )
 
 
@@ -307,7 +307,7 @@ def delete_run(folder: Path, run: Run) -> None:
     never starts again, so the check cannot become stale.
     """
     if is_under_way(folder):
-        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+        raise CommandError(f"run {run.id} is still running", "wait until it ends, or stop it")
     if has_supervisor(folder):
         raise CommandError(f"Pods of run {run.id} are being stopped", "try again in a moment")
     claim = claim_run(folder)
@@ -375,9 +375,10 @@ def run_end(folder: Path) -> RunEnd | None:
         return None
     run = read_record(folder)
     if run.finished_at is None and not run.stopped_by:
-        return RunEnd("Lost", _last_heartbeat(folder), "the process that ran it was killed", run)
+        return RunEnd("Lost", _last_heartbeat(folder), "the process of the run was killed", run)
     at = run.finished_at or run.stopped_at or _last_heartbeat(folder)
-    cause = f"it was stopped by {run.stopped_by}" if run.stopped_by else "its run ended before it"
+    stop = f"it was stopped by {run.stopped_by}"
+    cause = stop if run.stopped_by else "the run ended before the Job"
     return RunEnd("Stopped", at, cause, run)
 
 

@@ -51,8 +51,8 @@ class KnownKinds:
             close = get_close_matches(lower, (*_BUILT_IN_WORDS, *self._discovered_words), 1)
             known = (kind for kind in (*_READABLE, *self._discovered) if not kind.stored_only)
             listed = ", ".join(dict.fromkeys(kind.plural for kind in known))
-            hint = f"did you mean {close[0]}?" if close else f"there are {listed} and others"
-            raise CommandError(f"onejob serves no {word!r}", hint)
+            hint = f"did you mean {close[0]}?" if close else f"supported kinds include {listed}"
+            raise CommandError(f"unknown kind {word!r}", hint)
         return kind
 
     def in_category(self, category: str) -> list[Kind]:

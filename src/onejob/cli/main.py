@@ -20,49 +20,52 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 
 #: Name -> (module that defines `command`, one-line help).
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "run": ("onejob.cli.commands.run", "Run manifests or one command to the end, right here"),
-    "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run what it is given"),
-    "ui": ("onejob.cli.commands.ui", "Open the dashboard of a server, signed in"),
+    "run": ("onejob.cli.commands.run", "Run manifests or a command to completion on this machine"),
+    "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run Jobs and CronJobs"),
+    "ui": ("onejob.cli.commands.ui", "Open the dashboard of a server in a browser"),
     "get": ("onejob.cli.commands.get", "List objects"),
     "describe": ("onejob.cli.commands.describe", "Show one object with its events"),
-    "logs": ("onejob.cli.commands.logs", "Print what containers wrote"),
-    "results": ("onejob.cli.commands.results", "Show what each index of a Job came to"),
-    "runs": ("onejob.cli.commands.runs", "List the runs that are kept"),
-    "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
-    "why": ("onejob.cli.commands.why", "Tell why something is in its state and what comes next"),
-    "top": ("onejob.cli.commands.top", "Show what node, Jobs and Pods use, live"),
-    "queue": ("onejob.cli.commands.queue", "Show which Jobs wait for their turn, and why"),
-    "validate": ("onejob.cli.commands.validate", "Check manifests; nothing is started or sent"),
+    "logs": ("onejob.cli.commands.logs", "Print the logs of containers"),
+    "results": ("onejob.cli.commands.results", "Show the result of each index of a Job"),
+    "runs": ("onejob.cli.commands.runs", "List kept runs"),
+    "wait": ("onejob.cli.commands.wait", "Wait for a Job to finish, or for a condition"),
+    "why": ("onejob.cli.commands.why", "Explain the state of an object and its next step"),
+    "top": ("onejob.cli.commands.top", "Show the resource usage of node, Jobs and Pods, live"),
+    "queue": ("onejob.cli.commands.queue", "Show queued Jobs and the reasons why they wait"),
+    "validate": (
+        "onejob.cli.commands.validate",
+        "Check manifests without starting or sending anything",
+    ),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
-    "apply": ("onejob.cli.commands.apply", "Create or change objects to match files"),
+    "apply": ("onejob.cli.commands.apply", "Create or update objects to match files"),
     "delete": ("onejob.cli.commands.delete", "Delete objects"),
-    "suspend": ("onejob.cli.commands.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
-    "resume": ("onejob.cli.commands.resume", "Go on with what was suspended"),
-    "rerun": ("onejob.cli.commands.rerun", "Run a finished Job once more, or what of it failed"),
-    "cron": ("onejob.cli.commands.cron", "Show when a schedule fires, or run a CronJob now"),
+    "suspend": ("onejob.cli.commands.suspend", "Suspend a Job or CronJob"),
+    "resume": ("onejob.cli.commands.resume", "Resume a suspended Job or CronJob"),
+    "rerun": ("onejob.cli.commands.rerun", "Run a finished Job again, or only its failed indexes"),
+    "cron": ("onejob.cli.commands.cron", "Show the times of a schedule, or run a CronJob now"),
     "controller": (
         "onejob.cli.commands.controller",
-        "Run Jobs of a Kubernetes cluster that ask for onejob",
+        "Run the Jobs of a Kubernetes cluster that select onejob",
     ),
     "manifests": (
         "onejob.cli.commands.manifests",
-        "Print what installs the controller in a cluster",
+        "Print the manifests that install the controller in a cluster",
     ),
-    "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
-    "notify": ("onejob.cli.commands.notify", "Show and try who is notified of Jobs"),
-    "user": ("onejob.cli.commands.user", "Let other people use this server, and end that"),
+    "mirror": ("onejob.cli.commands.mirror", "Manage remote clusters for mirrored Jobs"),
+    "notify": ("onejob.cli.commands.notify", "List and test notification targets"),
+    "user": ("onejob.cli.commands.user", "Add, list and revoke users of a server"),
     "rotate": ("onejob.cli.commands.rotate", "Replace a key, token or certificate of the server"),
-    "backup": ("onejob.cli.commands.backup", "Copy the state of a server into a file"),
-    "restore": ("onejob.cli.commands.restore", "Make a server of a backup"),
-    "doctor": ("onejob.cli.commands.doctor", "Check whether the state of a server is whole"),
+    "backup": ("onejob.cli.commands.backup", "Back up the state of a server to a file"),
+    "restore": ("onejob.cli.commands.restore", "Restore a server from a backup"),
+    "doctor": ("onejob.cli.commands.doctor", "Check and repair the state of a server"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
-        "Run test suites that use envtest on onejob",
+        "Install onejob as the test binaries of envtest",
     ),
-    "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
+    "bench": ("onejob.cli.commands.bench", "Run benchmarks, compared with peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),
     "version": ("onejob.cli.commands.version", "Print the versions of onejob and its server"),
-    "help": ("onejob.cli.commands.help", "Show how to use onejob, or one of its commands"),
+    "help": ("onejob.cli.commands.help", "Show help for onejob or one of its commands"),
 }
 
 #: Commands exempt from escaping of control characters: they use colours or pass container output
@@ -71,10 +74,10 @@ _RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top"})
 
 _EPILOG: Final = """\b
 Examples:
-  onejob run job.yaml           # run a Job to the end, no server needed
+  onejob run job.yaml           # run a Job to completion, without a server
   onejob run -- make -j8 test   # the same without YAML
-  onejob serve                  # a Kubernetes API, for kubectl and others
-  onejob why job/pi             # what is going on"""
+  onejob serve                  # Kubernetes API for kubectl and other clients
+  onejob why job/pi             # explain the state of a Job"""
 
 
 class LazyGroup(click.Group):
@@ -124,7 +127,7 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-    help="Print onejob's own version and exit.",
+    help="Print the version of onejob and exit.",
 )  # fmt: skip
 def cli() -> None:
     """Kubernetes Jobs without the cluster."""
@@ -172,7 +175,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     if not sys.platform.startswith("linux"):
         return _complain(
-            CommandError("onejob runs on Linux only for now", "use a Linux machine or container")
+            CommandError("onejob supports only Linux", "use a Linux machine or container")
         )
     try:
         result = cli.main(
@@ -230,14 +233,16 @@ def _unexpected(error: Exception) -> int:
         # Only command-line words can contain invalid UTF-8: all other input is decoded when it is
         # read.
         return _complain(
-            CommandError(f"{error.object!r} is not text in UTF-8", "objects can hold nothing else")
+            CommandError(
+                f"{error.object!r} is not valid UTF-8", "objects can contain only UTF-8 text"
+            )
         )
     if os.environ.get("ONEJOB_DEBUG"):
         raise error
     return _complain(
         CommandError(
-            f"onejob itself failed: {_one_line(f'{type(error).__name__}: {error}')}",
-            "set ONEJOB_DEBUG=1 to see where, and please report it",
+            f"internal error: {_one_line(f'{type(error).__name__}: {error}')}",
+            "set ONEJOB_DEBUG=1 to see the traceback, and please report it",
             exit_code=EXIT_FAILED,
         )
     )

@@ -32,7 +32,7 @@ def require_notify_config(chosen: str | None, place: DataDir) -> "NotifyConfig":
     config = find_notify_config(chosen, place)
     if config is None:
         raise CommandError(
-            f"there is no {place.path / _CONFIG_FILE}",
-            "docs/how-to/notifications.md says what is in it; --notify-config names another file",
+            f"{place.path / _CONFIG_FILE} does not exist",
+            "see docs/how-to/notifications.md, or select another file with --notify-config",
         )
     return config

@@ -45,15 +45,15 @@ class CommandAfterDashes(click.Command):
 def data_dir_option(function: F) -> F:
     return click.option(
         "--data-dir",
-        metavar="FOLDER",
-        help="Where state is kept. [default: $XDG_STATE_HOME/onejob or ~/.local/state/onejob]",
+        metavar="DIR",
+        help="Directory for state. [default: $XDG_STATE_HOME/onejob or ~/.local/state/onejob]",
     )(function)
 
 
 class _Runtime(_Choice):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "docker":
-            raise CommandError("docker is an engine", "give --runtime podman --engine docker")
+            raise CommandError("docker is an engine", "use --runtime podman --engine docker")
         return super().convert(value, param, ctx)
 
 
@@ -63,26 +63,26 @@ _NODE_OPTIONS = (
         type=_Runtime(list(RUNTIMES)),
         default="process",
         show_default=True,
-        help="What a container is: a process, a container, or nothing at all.",
+        help="Run containers as host processes, with podman, or simulated (no programs run).",
     ),
     click.option(
         "--pass-env",
         multiple=True,
         metavar="NAME",
-        help="Give Pods this variable of our environment too; AWS_* names all that begin so.",
+        help="Pass this environment variable to Pods; may be a pattern such as AWS_*.",
     ),
     click.option(
         "--image-map",
         multiple=True,
         metavar="IMAGE=COMMAND",
-        help="What stands in for an image whose container names no command.",
+        help="Command for containers of this image that specify no command.",
     ),
     click.option(
         "--capacity",
         default="",
         metavar="NAME=AMOUNT,...",
-        help="What this node has to give, e.g. cpu=4,memory=8Gi,pods=20,example.com/gpu=2. "
-        "[default: what the machine has]",
+        help="Capacity of this node, e.g. cpu=4,memory=8Gi,pods=20,example.com/gpu=2. [default: "
+        "that of the machine]",
     ),
     click.option(
         "--engine",
@@ -90,56 +90,57 @@ _NODE_OPTIONS = (
         envvar="ONEJOB_ENGINE",
         metavar="COMMAND",
         show_default=True,
-        help="The container engine of --runtime podman; docker will do too.",
+        help="Container engine for --runtime podman: podman or docker.",
     ),
     click.option(
         "--engine-option",
         multiple=True,
         envvar="ONEJOB_ENGINE_OPTIONS",
         metavar="OPTION",
-        help="An option of the engine's run command, for every container, e.g. --network=host.",
+        help="Additional option of the engine's run command for every container, e.g. "
+        "--network=host.",
     ),
     click.option(
         "--host-fs",
         type=click.Choice(["rw", "ro"]),
         default="rw",
-        help="Whether processes may change this host's files.",
+        help="Mount the host's files read-write or read-only in processes.",
     ),
     click.option(
         "--writable",
         multiple=True,
         metavar="PATH",
-        help="With --host-fs ro: a folder, file or device that is excepted.",
+        help="With --host-fs ro: directory, file or device that stays writable.",
     ),
     click.option(
         "--enforce-limits",
         type=click.Choice(get_args(EnforcedLimits)),
         default="auto",
         show_default=True,
-        help="What keeps processes within resources.limits; auto: control groups, where the "
-        "machine allows it; rlimit: the memory of each process by itself.",
+        help="How to enforce resources.limits of processes. auto: control groups, if available; "
+        "rlimit: memory of each process separately.",
     ),
     click.option(
         "--keep-logs",
         default="168h",
         show_default=True,
         metavar="DURATION",
-        help="How long the logs of deleted Pods are kept, for onejob logs --deleted; 0 keeps none.",
+        help="How long to keep logs of deleted Pods, for onejob logs --deleted; 0 keeps none.",
     ),
     click.option(
         "--keep-logs-size",
         default="1Gi",
         show_default=True,
         metavar="AMOUNT",
-        help="How much of them is kept; the oldest go first.",
+        help="Maximum size of kept logs; the oldest are removed first.",
     ),
     click.option(
         "--pid-namespace",
         type=click.Choice(get_args(PidNamespace)),
         default="auto",
         show_default=True,
-        help="Whether processes see and signal only those of their own container; "
-        "auto: on under serve as root, where the machine can.",
+        help="Run each container in its own PID namespace. auto: on for serve as root, if "
+        "supported.",
     ),
 )
 
@@ -188,17 +189,17 @@ _CONTROLLER_OPTIONS = (
         "--default-failed-pods-limit",
         type=click.IntRange(0),
         metavar="N",
-        help="Failed Pods kept of Jobs that do not say. [default: all]",
+        help="Number of failed Pods to keep for Jobs that set no limit. [default: all]",
     ),
     click.option(
         "--queue",
         multiple=True,
         metavar="NAME=N",
-        help="How many Jobs with the label onejob.dev/queue=NAME may run at once; "
-        "namespace/NAME=N: of a namespace, '*=N': of all. [default: no limit]",
+        help="Maximum number of running Jobs with the label onejob.dev/queue=NAME; "
+        "namespace/NAME=N limits a namespace, '*=N' all Jobs. [default: no limit]",
     ),
     click.option(
-        "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features on or off."
+        "--feature-gates", default="", metavar="NAME=BOOL,...", help="Enable or disable features."
     ),
 )
 
@@ -245,14 +246,12 @@ def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tu
     Raises CommandError for a missing path or contradictory options.
     """
     if paths and host_fs != "ro":
-        raise CommandError("--writable is an exception from --host-fs ro", "give both")
+        raise CommandError("--writable requires --host-fs ro", "use both")
     if host_fs == "ro" and pid_namespace == "off":
-        raise CommandError(
-            "--host-fs ro cannot be kept without PID namespaces", "leave out --pid-namespace off"
-        )
+        raise CommandError("--host-fs ro requires PID namespaces", "remove --pid-namespace off")
     for path in paths:
         if not os.path.exists(path):
-            raise CommandError(f"--writable {path}: there is no such file or folder")
+            raise CommandError(f"--writable {path}: no such file or directory")
     return tuple(os.path.realpath(path) for path in paths)
 
 
@@ -279,12 +278,13 @@ def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if "=" in name:
             raise CommandError(
-                f"--pass-env {name}: expected the name of a variable", "set it before onejob"
+                f"--pass-env {name}: expected a variable name",
+                "set the value in the environment of onejob",
             )
         matching = sorted(fnmatch.filter(os.environ, name))
         if not matching and not _is_pattern(name):
             raise CommandError(
-                f"--pass-env {name}: there is no such variable here", "set it, or leave this out"
+                f"--pass-env {name}: variable is not set", "set it, or remove the option"
             )
         found += matching
     return tuple(found)
@@ -316,7 +316,7 @@ def parse_capacity(text: str) -> Mapping[str, str]:
         except InvalidQuantity:
             equals = ""
         if not name or not equals:
-            raise CommandError(f"--capacity {item}: expected NAME=AMOUNT", "such as memory=8Gi")
+            raise CommandError(f"--capacity {item}: expected NAME=AMOUNT", "for example memory=8Gi")
         capacity[name] = amount
     return capacity
 
@@ -330,7 +330,7 @@ def parse_queue(items: Sequence[str]) -> "Limits | None":
     try:
         return parse_limits(items)
     except BadLimits as error:
-        raise CommandError(f"--queue {error}") from None
+        raise CommandError(f"--queue: {error}") from None
 
 
 def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -382,13 +382,13 @@ def client_options(function: F) -> F:
             click.option(
                 "--kubeconfig",
                 metavar="FILE",
-                help="Use the server of this kubeconfig, not the data dir's.",
+                help="Use the server of this kubeconfig instead of the one in the data directory.",
             ),
             click.option(
                 "-n",
                 "--namespace",
                 metavar="NAME",
-                help="The namespace. [default: the server's, or any among runs]",
+                help="Namespace. [default: the server's default; for kept runs, all]",
             ),
         ),
     )
@@ -399,15 +399,13 @@ def runs_option(function: F) -> F:
     wrapped: F = _with_options(
         function,
         (
-            click.option(
-                "--runs", is_flag=True, help="Look at kept runs, even where there is a server."
-            ),
+            click.option("--runs", is_flag=True, help="Read kept runs, even if there is a server."),
             click.option(
                 "--run",
                 "run_id",
                 default="",
                 metavar="RUN",
-                help="Look at this kept run only: its id, or its Job's name.",
+                help="Read only this kept run: its ID or the name of its Job.",
             ),
         ),
     )
@@ -415,14 +413,14 @@ def runs_option(function: F) -> F:
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
-    return click.option("-o", "--output", type=click.Choice(choices), help="Print it in this form.")
+    return click.option("-o", "--output", type=click.Choice(choices), help="Output format.")
 
 
 def parse_listen(text: str) -> tuple[str, int]:
     """Parse `HOST:PORT`, `[V6]:PORT` or `:PORT`. Raises CommandError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"--listen {text}: expected HOST:PORT", "for instance 127.0.0.1:7443")
+        raise CommandError(f"--listen {text}: expected HOST:PORT", "for example 127.0.0.1:7443")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -433,11 +431,11 @@ def require_manager_name(name: str) -> None:
     domain, slash, path = name.partition("/")
     if not (domain and slash and path):
         raise CommandError(
-            f"--manager-name {name!r} is not a name that managedBy may have",
-            "give a domain and a path, such as example.com/job-controller",
+            f"--manager-name {name!r} is not a valid value of managedBy",
+            "use a domain and a path, for example example.com/job-controller",
         )
     if name == BUILT_IN_MANAGER:
         raise CommandError(
-            f"{name} is the cluster's own controller: both would run the same Jobs",
+            f"{name} is the built-in controller of the cluster, which would run the same Jobs",
             "choose another --manager-name",
         )

@@ -50,7 +50,7 @@ class DataDir(msgspec.Struct, frozen=True):
             if os.path.lexists(self.path):
                 require_trusted_folder(self.path)
         except NotTrusted as error:
-            raise CommandError(str(error), "or name a server with --kubeconfig") from None
+            raise CommandError(str(error), "or select a server with --kubeconfig") from None
 
     def has_kubeconfig(self) -> bool:
         """Return whether `serve` has written a kubeconfig.
@@ -62,7 +62,7 @@ class DataDir(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return False
         except NotTrusted as error:
-            raise CommandError(str(error), "or name it with --kubeconfig") from None
+            raise CommandError(str(error), "or select it with --kubeconfig") from None
         return True
 
 
@@ -82,7 +82,7 @@ def make_private(folder: Path) -> None:
 
 
 def _keep_state_in(folder: Path, make: Callable[[Path], None]) -> None:
-    next_step = "choose another place with --data-dir"
+    next_step = "select another directory with --data-dir"
     try:
         make(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -91,5 +91,5 @@ def _keep_state_in(folder: Path, make: Callable[[Path], None]) -> None:
         raise CommandError(str(error), next_step) from None
     except OSError as error:
         raise CommandError(
-            f"cannot keep state in {folder}: {error.strerror or error}", next_step
+            f"cannot write state to {folder}: {error.strerror or error}", next_step
         ) from None

@@ -40,8 +40,8 @@ def parse_resource_args(
     if not words:
         if default:
             example = "cronjob" if default == "cronjob" else "job"
-            raise CommandError("nothing is named", f"for instance: {example}/NAME")
-        raise CommandError("nothing is named", "for instance: jobs, or job/NAME")
+            raise CommandError("no object specified", f"for example {example}/NAME")
+        raise CommandError("no object specified", "for example jobs, or job/NAME")
     if any("/" in word for word in words):
         return [_slashed(word, default, known) for word in words]
     if default and (len(words) == 1 or words[0] not in _TYPES):
@@ -57,7 +57,7 @@ def one_resource_arg(
 ) -> ResourceArg:
     args = parse_resource_args(words, default=default, known=known)
     if len(args) != 1 or not args[0].name:
-        raise CommandError("name one object", "for instance: job/NAME")
+        raise CommandError("specify exactly one object", "for example job/NAME")
     return args[0]
 
 
@@ -72,5 +72,5 @@ def _slashed(word: str, default: str, known: KnownKinds) -> ResourceArg:
     if not slash and default:
         return ResourceArg(known.named(default), word)
     if not name:
-        raise CommandError(f"{word}: a name is missing", "for instance: job/NAME")
+        raise CommandError(f"{word}: missing name", "for example job/NAME")
     return ResourceArg(known.named(kind), name)

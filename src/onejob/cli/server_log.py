@@ -22,9 +22,9 @@ def log_options(function: F) -> F:
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="Lines for people, or one JSON object per line.",
+            help="Log as text lines, or as one JSON object per line.",
         ),
-        click.option("-v", "--verbose", count=True, help="Log more; twice: everything."),
+        click.option("-v", "--verbose", count=True, help="Log more; twice for debug messages."),
     ):
         function = option(function)
     return function

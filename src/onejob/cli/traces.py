@@ -19,13 +19,13 @@ def traces_sent_to(endpoint: str | None) -> Iterator[None]:
         return
     if urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).netloc:
         raise CommandError(
-            f"--otlp-endpoint {endpoint!r} is no URL", "for instance http://localhost:4318"
+            f"--otlp-endpoint {endpoint!r} is not a URL", "for example http://localhost:4318"
         )
     try:
         from onejob.opentelemetry_traces import OpenTelemetryTracer
     except ImportError as error:
         raise CommandError(
-            f"traces need what is not installed ({error.name})", "pip install 'onejob[otel]'"
+            f"tracing requires {error.name}, which is not installed", "pip install 'onejob[otel]'"
         ) from None
     tracer = OpenTelemetryTracer(endpoint)
     tracing.use(tracer)

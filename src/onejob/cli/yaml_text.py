@@ -56,12 +56,12 @@ def yaml_error(text: str, error: str) -> tuple[int, str]:
             pass
     except yaml.MarkedYAMLError as marked:
         line = marked.problem_mark.line + 1 if marked.problem_mark else 0
-        message = f"not YAML: {marked.problem or marked.context}"
+        message = f"invalid YAML: {marked.problem or marked.context}"
         if marked.problem_mark and _starts_with_tab(text, line):
-            message += " (indent with spaces: YAML takes no tabs)"
+            message += " (indent with spaces: YAML does not allow tabs)"
         return line, message
     except yaml.YAMLError as other:
-        return 0, f"not YAML: {' '.join(str(other).split())}"
+        return 0, f"invalid YAML: {' '.join(str(other).split())}"
     return 0, error.removeprefix("error converting YAML to JSON: yaml: ")
 
 

@@ -50,7 +50,7 @@ class Untrusted(Unreachable):
 
 
 def unreachable(error: Exception, server: str = "the API server") -> Unreachable:
-    return Unreachable(f"no answer from {server}: {str(error) or type(error).__name__}")
+    return Unreachable(f"no response from {server}: {str(error) or type(error).__name__}")
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -102,14 +102,14 @@ def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decode(body)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"this is not the answer of an API server: {error}") from error
+        raise Unreachable(f"unexpected response, not from an API server: {error}") from error
 
 
 def require_values(body: bytes, most: int) -> None:
     """Raise Unreachable if a document contains more than `most` values; 0 means unlimited."""
     if most and has_more_values(body, most):
         raise Unreachable(
-            f"this is not the answer of an API server: it holds more than {most} values"
+            f"unexpected response, not from an API server: it contains more than {most} values"
         )
 
 
@@ -120,9 +120,9 @@ def error_of(code: int, body: bytes) -> ApiError:
         status = msgspec.json.decode(body[:_MAX_STATUS_BYTES])
     except msgspec.DecodeError:
         text = body[:2000].decode("utf-8", "replace").strip()[:500]
-        status = {"message": text or f"the server answered with HTTP status {code}"}
+        status = {"message": text or f"the server responded with HTTP status {code}"}
     if not isinstance(status, dict) or not isinstance(status.get("message", ""), str):
-        status = {"message": f"the server answered with HTTP status {code}"}
+        status = {"message": f"the server responded with HTTP status {code}"}
     return _from_status({**status, "code": code})
 
 

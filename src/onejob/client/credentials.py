@@ -107,7 +107,7 @@ def _file(source: Path | bytes, what: str) -> bytes:
     try:
         return source.read_bytes()
     except OSError as error:
-        raise Unauthorized(f"the {what} file cannot be read: {error}") from error
+        raise Unauthorized(f"cannot read the {what} file: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,7 @@ class ExecPlugin:
                 output, errors = await process.communicate()
         except TimeoutError as slow:
             raise Unauthorized(
-                f"getting credentials: {plugin.command} did not answer within "
-                f"{self._seconds:g} seconds"
+                f"getting credentials: {plugin.command} timed out after {self._seconds:g} seconds"
             ) from slow
         finally:
             if process.returncode is None:
@@ -241,12 +240,12 @@ def _read_credential(plugin: PluginCommand, output: bytes) -> _Status:
         ) from error
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
         raise Unauthorized(
-            f"getting credentials: {plugin.command} answered with {answer.kind} in "
-            f"{answer.api_version}, not with ExecCredential in {plugin.api_version}"
+            f"getting credentials: {plugin.command} returned {answer.kind} in "
+            f"{answer.api_version}, expected ExecCredential in {plugin.api_version}"
         )
     status = answer.status
     has_certificate = status is not None and bool(status.client_certificate_data)
     has_key = status is not None and bool(status.client_key_data)
     if status is None or has_certificate != has_key or not (status.token or has_certificate):
-        raise Unauthorized(f"getting credentials: {plugin.command} gave no usable credential")
+        raise Unauthorized(f"getting credentials: {plugin.command} returned no usable credential")
     return status

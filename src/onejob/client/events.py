@@ -195,10 +195,10 @@ class EventRecorder:
             results = await self._client.write_many(ops)
         except InsufficientStorage as error:
             self._put_back(due)
-            log.warning("%d events wait for room on the disk: %s", len(due), error)
+            log.warning("%d events are waiting for disk space: %s", len(due), error)
             return {}
         except CALL_FAILURES as error:
-            log.warning("%d events are lost: %s", len(due), error)
+            log.warning("lost %d events: %s", len(due), error)
             return {}
         expired: dict[_Identity, _Due] = {}
         for (same, entry), result in zip(due.items(), results, strict=True):
@@ -206,7 +206,7 @@ class EventRecorder:
                 expired[same] = replace(entry, repeated=False)
             elif isinstance(result, ApiError):
                 self._written.drop(same)
-                log.info("an event is lost: %s", result)
+                log.info("lost an event: %s", result)
         return expired
 
     def _put_back(self, due: Mapping[_Identity, _Due]) -> None:

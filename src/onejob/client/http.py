@@ -434,11 +434,11 @@ class HttpClient:
             )
         except SSLCertVerificationError as error:
             raise Untrusted(
-                f"the certificate of {self._connection.server} is not trusted: "
+                f"{self._connection.server} has an untrusted certificate: "
                 f"{error.verify_message or error}"
             ) from error
         except ValueError as error:
-            raise Unauthorized(f"the credential cannot be used: {error}") from error
+            raise Unauthorized(f"cannot use the credential: {error}") from error
         except OSError as error:
             raise unreachable(error, self._connection.server) from error
 

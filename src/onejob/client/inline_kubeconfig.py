@@ -23,22 +23,22 @@ from onejob.wire.errors import ApiError
 _MAX_BYTES: Final = 1024 * 1024
 #: Field -> reason for its rejection, completing "the cluster's FIELD ...".
 _REFUSED_OF_CLUSTERS: Final = {
-    "certificate-authority": "names a file; use certificate-authority-data",
-    "insecure-skip-tls-verify": "would trust anybody; use certificate-authority-data",
-    "proxy-url": "would send everything through somebody else",
+    "certificate-authority": "refers to a file; use certificate-authority-data",
+    "insecure-skip-tls-verify": "disables verification; use certificate-authority-data",
+    "proxy-url": "would send all requests through a proxy",
 }
 _REFUSED_OF_USERS: Final = {
     "exec": "runs a program; use a token or a client certificate",
     "auth-provider": "runs a program; use a token or a client certificate",
-    "tokenFile": "names a file; use token",
-    "client-certificate": "names a file; use client-certificate-data",
-    "client-key": "names a file; use client-key-data",
+    "tokenFile": "refers to a file; use token",
+    "client-certificate": "refers to a file; use client-certificate-data",
+    "client-key": "refers to a file; use client-key-data",
     "username": "is no longer supported by Kubernetes; use a token",
     "password": "is no longer supported by Kubernetes; use a token",
-    "as": "acts for somebody else; use that one's own credentials",
-    "as-uid": "acts for somebody else; use that one's own credentials",
-    "as-groups": "acts for somebody else; use that one's own credentials",
-    "as-user-extra": "acts for somebody else; use that one's own credentials",
+    "as": "impersonates another user; use the credentials of that user",
+    "as-uid": "impersonates another user; use the credentials of that user",
+    "as-groups": "impersonates another user; use the credentials of that user",
+    "as-user-extra": "impersonates another user; use the credentials of that user",
 }
 
 
@@ -63,7 +63,7 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
     )
     if not token and not (certificate and key):
         raise InvalidKubeconfig(
-            f"{place}: the user needs a token, or client-certificate-data and client-key-data"
+            f"{place}: the user requires a token, or client-certificate-data and client-key-data"
         )
     if any(character in token for character in "\r\n\0"):
         raise InvalidKubeconfig(f"{place}: the user's token has more than one line")
@@ -111,13 +111,13 @@ def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
 
 def _parsed(text: bytes, place: str) -> Mapping[str, Any]:
     if len(text) > _MAX_BYTES:
-        raise InvalidKubeconfig(f"{place}: this is too large to be a kubeconfig")
+        raise InvalidKubeconfig(f"{place}: too large for a kubeconfig")
     try:
         config, _ = read_yaml(text, MAX_DEPTH)
     except (ApiError, ValueError) as error:
         raise InvalidKubeconfig(f"{place}: not a kubeconfig: {_first_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
-        raise InvalidKubeconfig(f"{place}: not a kubeconfig: it lists no clusters")
+        raise InvalidKubeconfig(f"{place}: not a kubeconfig: it contains no clusters")
     return config
 
 
@@ -126,7 +126,7 @@ def _chosen(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
     name = context or str(config.get("current-context") or "")
     if not name:
-        raise InvalidKubeconfig(f"{place}: there is no current-context")
+        raise InvalidKubeconfig(f"{place}: current-context is not set")
     chosen = _entry(config, place, "contexts", "context", name)
     return (
         chosen,
@@ -144,7 +144,7 @@ def _entry(
             found = entry.get(field)
             if isinstance(found, dict):
                 return found
-    raise InvalidKubeconfig(f"{place}: there is no {field} named {name!r}")
+    raise InvalidKubeconfig(f"{place}: no {field} named {name!r}")
 
 
 def _https_server(cluster: Mapping[str, Any], place: str) -> str:
@@ -166,7 +166,7 @@ def _decoded(section: Mapping[str, Any], field: str, place: str) -> bytes:
     try:
         return base64.b64decode(str(section.get(field) or ""), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidKubeconfig(f"{place}: {field} is not base64") from error
+        raise InvalidKubeconfig(f"{place}: {field} is not valid base64") from error
 
 
 def _put_in(section: dict[str, Any], field: str, kubeconfig: Path) -> None:

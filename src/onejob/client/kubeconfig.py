@@ -75,7 +75,8 @@ def find_connection(
     usual = Path(environment.get("HOME") or "/") / ".kube" / "config"
     if not usual.exists():
         raise InvalidKubeconfig(
-            f"no kubeconfig is named, there is none at {usual}, and this is no Pod of a cluster"
+            f"no kubeconfig specified, {usual} does not exist, and this process does not run in "
+            "a cluster"
         )
     return load_kubeconfig(usual, clock, context=context, environment=environment)
 
@@ -94,7 +95,7 @@ def load_kubeconfig(
     config = _read(path)
     name = context or str(config.get("current-context") or "")
     if not name:
-        raise InvalidKubeconfig(f"{path}: no context is named and there is no current-context")
+        raise InvalidKubeconfig(f"{path}: no context specified, and current-context is not set")
     chosen = _entry(config, path, "contexts", "context", name)
     cluster = _entry(config, path, "clusters", "cluster", str(chosen.get("cluster") or ""))
     user_name = str(chosen.get("user") or "")
@@ -130,7 +131,7 @@ def in_cluster(
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not all((directory / file).exists() for file in ("token", "ca.crt")):
-        raise InvalidKubeconfig("not in a cluster: no service account is mounted here")
+        raise InvalidKubeconfig("not running in a cluster: no service account is mounted")
     namespace = directory / "namespace"
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
@@ -145,9 +146,7 @@ def in_cluster(
 def _proxy(cluster: dict[str, Any], server: str, environment: Mapping[str, str], path: Path) -> str:
     proxy = str(cluster.get("proxy-url") or "") or proxy_for(server, environment)
     if proxy and not proxy.startswith(("http://", "https://")):
-        raise InvalidKubeconfig(
-            f"{path}: the proxy {proxy} cannot be used: only http:// and https:// proxies can"
-        )
+        raise InvalidKubeconfig(f"{path}: unsupported proxy {proxy}: use http:// or https://")
     return proxy
 
 
@@ -163,7 +162,7 @@ def _credentials(
     has_key = _is_given(user, "client-key")
     if has_certificate != has_key:
         missing = "client-key" if has_certificate else "client-certificate"
-        raise InvalidKubeconfig(f"{path}: user {name!r} lacks {missing} or {missing}-data")
+        raise InvalidKubeconfig(f"{path}: user {name!r} requires {missing} or {missing}-data")
     if user.get("exec"):
         return ExecPlugin(_plugin(user["exec"], cluster, path), clock)
     certificate, key = _source(user, "client-certificate", path), _source(user, "client-key", path)
@@ -198,11 +197,11 @@ def _source(user: dict[str, Any], name: str, path: Path) -> bytes | Path:
 
 def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
     if not isinstance(section, dict):
-        raise InvalidKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
+        raise InvalidKubeconfig(f"{path}: an exec user requires a command and an apiVersion")
     command = str(section.get("command") or "")
     api_version = str(section.get("apiVersion") or "")
     if not command or not api_version.startswith("client.authentication.k8s.io/"):
-        raise InvalidKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
+        raise InvalidKubeconfig(f"{path}: an exec user requires a command and an apiVersion")
     if "/" in command:
         command = str(_relative(command, path))
     info = None
@@ -214,7 +213,7 @@ def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
         }
     variables = section.get("env") or ()
     if not all(isinstance(e, dict) and {"name", "value"} <= e.keys() for e in variables):
-        raise InvalidKubeconfig(f"{path}: each env of an exec user needs a name and a value")
+        raise InvalidKubeconfig(f"{path}: each env of an exec user requires a name and a value")
     return PluginCommand(
         command=command,
         api_version=api_version,
@@ -258,7 +257,7 @@ def _entry(
             found = entry.get(field) or {}
             if isinstance(found, dict):
                 return found
-    raise InvalidKubeconfig(f"{path}: there is no {field} named {name!r}")
+    raise InvalidKubeconfig(f"{path}: no {field} named {name!r}")
 
 
 def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
@@ -268,7 +267,7 @@ def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
         try:
             return base64.b64decode(str(inline), validate=True)
         except binascii.Error as error:
-            raise InvalidKubeconfig(f"{path}: {name}-data is not base64") from error
+            raise InvalidKubeconfig(f"{path}: {name}-data is not valid base64") from error
     file = section.get(name)
     if not file:
         return b""

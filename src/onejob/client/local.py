@@ -200,7 +200,10 @@ class LocalClient:
         store = self._service.store
         if store.newest_is_damaged(key):
             store.discard(key)
-            log.error("%s was recreated as it is by default: what was changed in it is lost", key)
+            log.error(
+                "%s was damaged and has been recreated with its defaults; changes to it are lost",
+                key,
+            )
 
     def _stage_patch(self, op: Patch) -> Outcome:
         target = self._target(op.key, op.subresource)

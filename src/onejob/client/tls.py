@@ -31,6 +31,6 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
                 context.load_cert_chain(pem)
             except ssl.SSLError as error:
                 raise Unauthorized(
-                    f"the client certificate and its key cannot be used: {error}"
+                    f"cannot use the client certificate and its key: {error}"
                 ) from error
     return context

@@ -112,4 +112,4 @@ class StagedWrites:
 
 
 def _rolled_back() -> InternalError:
-    return InternalError("the writes before were rolled back")
+    return InternalError("earlier writes of the series were rolled back")

@@ -44,7 +44,7 @@ class Leadership:
     def seconds(self) -> float:
         seconds = self.term.seconds_for_write(self._clock.monotonic())
         if seconds <= 0:
-            raise NotLeading("this replica no longer leads")
+            raise NotLeading("this replica is no longer the leader")
         return seconds
 
 
@@ -69,7 +69,7 @@ class Elector:
             try:
                 leadership = await self._try_to_acquire()
             except (ApiError, OSError) as error:
-                log.warning("the lease %s cannot be taken: %s", self._key, error)
+                log.warning("cannot acquire the lease %s: %s", self._key, error)
                 leadership = None
             if leadership is not None:
                 return leadership
@@ -77,7 +77,7 @@ class Elector:
 
     async def hold(self, leadership: Leadership) -> str:
         """Renew the lease until it is lost; return the reason."""
-        trouble = "it could not be renewed in time"
+        trouble = "renewal timed out"
         while True:
             await asyncio.sleep(self._retry_seconds())
             now = self._clock.monotonic()
@@ -89,8 +89,8 @@ class Elector:
             except TimeoutError:
                 return trouble
             except (ApiError, OSError) as error:
-                log.warning("the lease %s is not renewed: %s", self._key, error)
-                trouble = f"it could not be renewed in time: {error}"
+                log.warning("cannot renew the lease %s: %s", self._key, error)
+                trouble = f"renewal timed out: {error}"
                 continue
             if holder:
                 return f"{holder} holds it"
@@ -113,9 +113,9 @@ class Elector:
                     lease = await self._read()
                 else:
                     return
-            log.warning("the lease %s is not released: it keeps changing", self._key)
+            log.warning("cannot release the lease %s: too many conflicts", self._key)
         except (ApiError, OSError) as error:
-            log.warning("the lease %s is not released: %s", self._key, error)
+            log.warning("cannot release the lease %s: %s", self._key, error)
 
     async def _try_to_acquire(self) -> Leadership | None:
         lease = await self._read()

@@ -152,7 +152,7 @@ class Manager:
         if holding.cancelled():
             await elector.release()
         else:
-            log.warning("%s no longer leads: %s", self._identity, holding.result())
+            log.warning("%s is no longer the leader: %s", self._identity, holding.result())
 
     async def _lead(
         self, permit: WritePermit, lost: asyncio.Task[str] | None, stopping: asyncio.Event
@@ -205,7 +205,7 @@ class Manager:
         if leadership is not None:
             late = self._clock.monotonic() - leadership.term.ends_at
             if late > _STUCK_SECONDS:
-                return 500, f"the lease could not be renewed, {late:.0f} s too long\n"
+                return 500, f"lease renewal is overdue by {late:.0f} s\n"
         return 200, "ok\n"
 
     def readiness(self) -> tuple[int, str]:
@@ -214,8 +214,8 @@ class Manager:
         A replica that waits to lead is ready.
         """
         if self._term is not None and not self._term.ready:
-            return 503, "still reading what there is\n"
-        return 200, "ok, leading\n" if self._term is not None else "ok, waiting to lead\n"
+            return 503, "waiting for caches to sync\n"
+        return 200, "ok, leading\n" if self._term is not None else "ok, not the leader\n"
 
 
 class _Controllers:
@@ -298,7 +298,7 @@ class _Controllers:
             async with asyncio.timeout(_LAST_EVENTS_SECONDS):
                 await self._recorder.flush()
         except TimeoutError:
-            log.warning("the last events are lost: the server did not take them in time")
+            log.warning("the last events are lost: sending them timed out")
         self._gate.close()
         await self.client.no_writes()
 
@@ -316,7 +316,7 @@ class _Gate:
 
     def seconds(self) -> float:
         if self._closed:
-            raise NotLeading("this replica is about to stop")
+            raise NotLeading("this replica is shutting down")
         return self._permit.seconds()
 
     def close(self) -> None:

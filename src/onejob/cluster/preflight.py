@@ -34,23 +34,25 @@ async def check(
         missing = await _missing(client, needs)
         if missing:
             raise PreflightError(
-                f"permissions are missing: {', '.join(map(str, missing))}",
-                "grant them: onejob manifests prints what is needed",
+                f"missing permissions: {', '.join(map(str, missing))}",
+                "grant them; onejob manifests prints the roles",
             )
         await _require_managed_by(client, own_namespace, manager, version)
     except Untrusted as error:
         raise PreflightError(
-            error.message, "is the kubeconfig's certificate-authority that of this server?"
+            error.message, "check certificate-authority in the kubeconfig"
         ) from error
     except Unauthorized as error:
         raise PreflightError(
-            f"the credentials are refused: {error.message}",
-            "are they expired, or those of another cluster?",
+            f"the server rejected the credentials: {error.message}",
+            "check that they are for this cluster and have not expired",
         ) from error
     except Unreachable as error:
-        raise PreflightError(error.message, "is this the address, and is the server up?") from error
+        raise PreflightError(
+            error.message, "check the address, and that the server is running"
+        ) from error
     except ApiError as error:
-        raise PreflightError(f"the server cannot be asked: {error.message}") from error
+        raise PreflightError(f"cannot query the server: {error.message}") from error
     return version
 
 
@@ -61,10 +63,10 @@ async def _version(client: HttpClient) -> str:
         # Some clusters restrict access to the version.
         return "of an unknown version"
     except msgspec.DecodeError as error:
-        raise Unreachable(f"this is not the answer of an API server: {error}") from error
+        raise Unreachable(f"unexpected response, not from an API server: {error}") from error
     version = answer.get("gitVersion") if isinstance(answer, dict) else None
     if not isinstance(version, str):
-        raise Unreachable("this is not the answer of an API server: it has no gitVersion")
+        raise Unreachable("unexpected response, not from an API server: it has no gitVersion")
     return version
 
 
@@ -92,8 +94,8 @@ async def _require_managed_by(
     created: Any = msgspec.json.decode(answer)
     if created.get("spec", {}).get("managedBy") != manager:
         raise PreflightError(
-            f"the server ({version}) drops spec.managedBy of Jobs, so none would be ours",
-            "it takes Kubernetes 1.32, or 1.30 with the feature gate JobManagedBy",
+            f"the server ({version}) drops spec.managedBy of Jobs, so no Job can select onejob",
+            "use Kubernetes 1.32, or 1.30 with the feature gate JobManagedBy",
         )
 
 

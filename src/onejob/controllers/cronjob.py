@@ -247,7 +247,7 @@ class CronJobController:
                 await self._cronjobs.reached(state.cronjob_revision)
                 await self._jobs.reached(state.job_revision)
         except TimeoutError as late:
-            raise Retry("the caches do not show our own writes yet") from late
+            raise Retry("the caches do not include our own writes yet") from late
 
     def _jobs_of(self, cronjob: CronJob) -> list[Job]:
         found = self._jobs.cache.find("owner", cronjob.metadata.uid)

@@ -230,7 +230,7 @@ class _ApiCalls:
             error_text = str(result) if isinstance(result, ApiError) else None
             replaced.append(Deleted(job.metadata.name, job.metadata.uid, error_text))
             if isinstance(result, ApiError):
-                text = f"could not replace job {key.namespace}/{key.name}"
+                text = f"cannot replace job {key.namespace}/{key.name}"
                 return NotReplaced(text, lookup=False), tuple(replaced)
             self.job_revision = max(self.job_revision, result.revision)
         return await self._create(plan), tuple(replaced)

@@ -100,7 +100,7 @@ class DefinitionController:
         except ValueError as error:
             # Its names were free a moment ago, so this is a bug; it must not affect the other
             # definitions.
-            log.error("%s cannot be served: %s", doc["metadata"]["name"], error)
+            log.error("cannot serve %s: %s", doc["metadata"]["name"], error)
 
     async def _write_status(self, doc: dict[str, Any], status: dict[str, Any]) -> None:
         metadata = {"uid": doc["metadata"]["uid"]}

@@ -94,7 +94,7 @@ class EventExpiry:
             return await self._client.write_many([Delete(key) for key in keys])
         except ApiError as error:
             # All deletions share a commit: a full disk, for instance, refuses all.
-            log.warning("Events that are due are deleted later: %s", error)
+            log.warning("cannot delete expired Events, retrying: %s", error)
             return [error] * len(keys)
 
     def clock_jumped(self) -> None:

@@ -199,7 +199,7 @@ class GarbageCollector:
             if isinstance(result, ApiError) and not isinstance(
                 result, (NotFound, Conflict, Invalid)
             ):
-                raise Retry(f"{node.key} could not be orphaned: {result}")
+                raise Retry(f"cannot orphan {node.key}: {result}")
         metadata = await self._live(owner.key)
         if metadata is not None and metadata.uid == owner.uid:
             patch = without_finalizer(metadata, ORPHAN_FINALIZER)

@@ -155,7 +155,7 @@ class JobController:
             return await self._sync(job, state)
         except OSError as lost:
             state.needs_relist = True
-            raise Retry(f"the server could not be reached: {lost}") from lost
+            raise Retry(f"cannot reach the server: {lost}") from lost
 
     async def _sync(self, job: Job, state: JobState) -> float | None:
         current = await self._catch_up(job, state)
@@ -210,7 +210,7 @@ class JobController:
                 await informer.reached(revision)
         except TimeoutError as late:
             self._metrics.stale_sync_skips.inc(group=group, resource=resource)
-            raise Retry(f"the cache of {resource} does not show our own writes yet") from late
+            raise Retry(f"the cache of {resource} does not include our own writes yet") from late
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
         """List the Job's Pods from the server, because the census may lack some.
@@ -250,7 +250,7 @@ class JobController:
             if await claim_pods(self._client, pods, job, state, self._settings):
                 claimed = await self._catch_up(job, state)
                 if claimed is None:
-                    raise Retry(f"{job.key} went away while its Pods were claimed")
+                    raise Retry(f"{job.key} was deleted while its Pods were claimed")
                 job = claimed
         observed = Observed(
             backoff=state.recall_backoff(job),
@@ -335,7 +335,7 @@ class JobController:
         try:
             written = await client.write(patch)
         except NotFound as gone:
-            raise Retry(f"{job.key} is gone") from gone
+            raise Retry(f"{job.key} was deleted") from gone
         state.job_revision = max(state.job_revision, written.revision)
         if write.backoff is not None:
             state.backoff = write.backoff

@@ -68,7 +68,7 @@ async def _adopt(
     if not claims.adoptions:
         return
     if not may_adopt(job, await _live(client, job)):
-        raise Retry(f"{job.key} was deleted or replaced: it adopts nothing")
+        raise Retry(f"{job.key} was deleted or replaced and adopts no Pods")
     tracked = tracks_with_finalizers(job, settings)
     results = await client.write_many(
         [

@@ -85,7 +85,7 @@ class JobEvents:
                 # There may be no controller of that name to run it. Jobs of our own mirror
                 # controller are expected.
                 level = logging.INFO if manager == MIRROR_MANAGER else logging.WARNING
-                log.log(level, "%s is left to the controller %s", job.key, manager)
+                log.log(level, "%s is managed by the controller %s", job.key, manager)
         if job.finished and not has_state:
             # None of its Pods was observed yet; any that still have their finalizer trigger a sync
             # when they are. After a restart, most Jobs are like this.

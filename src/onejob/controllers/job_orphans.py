@@ -65,7 +65,7 @@ class OrphanPods:
         try:
             await self._client.write(Patch(key, release_finalizer_patch(pod)))
         except NotFound:
-            log.debug("%s is gone already", key)
+            log.debug("%s is already deleted", key)
         return None
 
     def _job_is_unknown(self, pod: Pod) -> bool:

@@ -126,7 +126,7 @@ class NamespaceController:
             if isinstance(result, ApiError) and not isinstance(
                 result, (AlreadyExists, Forbidden, NotFound)
             ):
-                raise Retry(f"the contents of {namespace} could not be created: {result}")
+                raise Retry(f"cannot create the contents of {namespace}: {result}")
         if isinstance(results[1], AlreadyExists):
             await self._repair_root_ca(Key(_CONFIG_MAPS, namespace, ROOT_CA))
 

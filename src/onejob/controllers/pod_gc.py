@@ -94,7 +94,7 @@ class PodGarbageCollector:
             try:
                 await self.sweep()
             except ApiError as error:
-                log.warning("this sweep is given up: %s", error)
+                log.warning("sweep aborted: %s", error)
 
     async def sweep(self) -> None:
         await self._remove(self._ended.beyond(self._limit))
@@ -209,5 +209,5 @@ class PodGarbageCollector:
             self._metrics.pods_removed.add(count, namespace=namespace, reason=reason)
 
     def _failed(self, removal: Removal, error: ApiError) -> None:
-        log.warning("%s could not be removed (%s): %s", removal.key, removal.reason, error)
+        log.warning("cannot delete %s (%s): %s", removal.key, removal.reason, error)
         self._metrics.pod_removal_errors.inc(namespace=removal.key.namespace, reason=removal.reason)

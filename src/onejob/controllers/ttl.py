@@ -135,7 +135,7 @@ class TtlController:
             # A wrong clock affects thousands of objects: one warning stands for all.
             self._next_skew_warning = monotonic + _SKEW_WARNING_SECONDS
             log.warning(
-                "%s finished in the future, at %s: is a clock wrong? It is kept until %s",
+                "%s finished in the future, at %s (check the clocks); keeping it until %s",
                 key,
                 rfc3339(expiry.finished_at),
                 rfc3339(expiry.at),
@@ -174,7 +174,7 @@ class TtlController:
             await self._client.write(op)
         except NotFound:
             return
-        log.info("%s is deleted: its time is over since %s", key, expiry.at)
+        log.info("deleting %s, which expired at %s", key, expiry.at)
         if key.resource == JOBS:
             delay = (self._clock.now() - expiry.at).total_seconds()
             self._metrics.ttl_deletion_delay.observe(delay)

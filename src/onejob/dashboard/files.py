@@ -42,8 +42,8 @@ _VARY: Final[Header] = (b"vary", b"accept-encoding")
 
 #: Message and remedy for an installation without the archive.
 MISSING: Final = (
-    "this installation of onejob has no dashboard",
-    "install onejob again, or run `make ui` in its checkout, and restart the server",
+    "this installation of onejob contains no dashboard",
+    "reinstall onejob, or run `make ui` in its checkout, and restart the server",
 )
 
 

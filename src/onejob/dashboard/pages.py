@@ -149,9 +149,9 @@ class DashboardPages:
     def _new_code(self, request: UserRequest, credentials: Credentials) -> Response:
         _require_method(request, "POST")
         if SESSION_HEADER in request.headers:
-            raise BadRequest("a session cannot open further ones: run `onejob ui`")
+            raise BadRequest("a session cannot create other sessions: run `onejob ui`")
         if any(name.startswith(b"impersonate-") for name in request.headers):
-            raise BadRequest("a session is for whoever opens it: leave out the impersonation")
+            raise BadRequest("impersonation is not supported for sessions: remove it")
         if not self._files.built:
             raise NotFound("{}: {}".format(*MISSING))
         code = self._sessions.new_code(request.user.name, credentials)
@@ -159,18 +159,20 @@ class DashboardPages:
 
     async def _sign_in(self, request: UserRequest) -> Response:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
-            raise BadRequest("only the dashboard itself signs in")
+            raise BadRequest("sign-in is allowed only from the dashboard")
         try:
             body = await request.body(_SIGN_IN_BYTES, _SIGN_IN_SECONDS)
             asked = msgspec.json.decode(body, type=_SignIn)
         except msgspec.DecodeError as error:
-            raise BadRequest(f"the body of the request is no sign-in: {error}") from None
+            raise BadRequest(f"invalid sign-in request: {error}") from None
         user = self._sessions.user_of(asked.code)
         if user and asked.expected and user != asked.expected:
-            raise Conflict(f"this link signs in as {user}, not as {asked.expected}")
+            raise Conflict(f"this link is for {user}, not for {asked.expected}")
         opened = self._sessions.open(asked.code)
         if opened is None:
-            raise Unauthorized("this link was used or is too old: run `onejob ui` for a new one")
+            raise Unauthorized(
+                "this link has been used or has expired: run `onejob ui` for a new one"
+            )
         cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))
         return json_response({"key": opened.key}, 201, ((b"set-cookie", cookie),))
 
@@ -272,7 +274,7 @@ class DashboardPages:
         wanted = []
         asked = request.query.get("log", ())
         if not 0 < len(asked) <= _MOST_LOGS:
-            raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
+            raise BadRequest(f"specify 1 to {_MOST_LOGS} logs")
         for text in asked:
             pod, slash, container = text.partition("/")
             if not slash or not pod or not container:
@@ -280,7 +282,7 @@ class DashboardPages:
             self._require(request, "get", Key(PODS, namespace, pod), "log")
             wanted.append((pod, container))
         if self._logs is None:
-            raise NotFound("no Pods run here")
+            raise NotFound("this server runs no Pods")
         options = log_options({**request.query, "timestamps": ["true"]}, wanted[0][0])
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Response(200, frames, _FRAMES, endless=options.follow)

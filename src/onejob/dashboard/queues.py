@@ -61,7 +61,7 @@ class Queues:
         problem = ""
         if self._problem:
             problem = f"configmap {LIMITS.namespace}/{LIMITS.name}"
-            problem += f": {self._problem}" if may_get(LIMITS) else " (which you may not read)"
+            problem += f": {self._problem}" if may_get(LIMITS) else " (no permission to read it)"
         return {**queue_document(entries, used), "problem": problem}
 
     async def _read(self) -> None:

@@ -66,23 +66,25 @@ def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
     if cronjob.metadata.deleting:
         return "is being deleted."
     if schedule is None:
-        return "starts nothing: its schedule cannot be read."
+        return "starts no Jobs: its schedule is invalid."
     if cronjob.spec.suspend:
         return "is suspended."
     if plan.start is not None:
         return f"is about to start job/{plan.start.name}."
     if plan.schedule is None:
-        return "starts nothing: its schedule has no next time."
+        return "starts no Jobs: its schedule never fires again."
     active = plan.current.status.active
     if active:
         return f"has {counted(len(active), 'Job')} running."
-    return "waits for the next time of its schedule."
+    return "is waiting for the next time of its schedule."
 
 
 def _causes(cronjob: CronJob, document: Document, plan: StartPlan) -> list[str]:
     causes = []
     if cronjob.metadata.deleting:
-        causes += [f"the finalizer {name} holds it" for name in cronjob.metadata.finalizers]
+        causes += [
+            f"finalizer {name} prevents the deletion" for name in cronjob.metadata.finalizers
+        ]
     elif cronjob.spec.suspend:
         causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
     elif plan.note and plan.start is None:
@@ -101,22 +103,20 @@ def _evidence(
     jobs: Sequence[Document],
     now: datetime,
 ) -> list[str]:
-    zone = f", read in {schedule.zone}" if isinstance(schedule, Calendar) else ""
+    zone = f", in time zone {schedule.zone}" if isinstance(schedule, Calendar) else ""
     lines = [f"schedule {cronjob.spec.schedule!r}{zone}"]
     status = plan.current.status
     if status.last_schedule_time is None:
         lines.append("it has not started any Job yet")
     else:
-        lines.append(
-            f"the last time it started a Job for was {_past(status.last_schedule_time, now)}"
-        )
+        lines.append(f"the last Job was scheduled for {_past(status.last_schedule_time, now)}")
     if status.last_successful_time is not None:
-        lines.append(f"its last Job to succeed ended {ago_text(status.last_successful_time, now)}")
+        lines.append(f"the last successful Job ended {ago_text(status.last_successful_time, now)}")
     if schedule is not None and (missed := _missed(cronjob, schedule, plan, now)):
         many = counted(min(missed, MISSED_EVENT_THRESHOLD), "time")
         more = "more than " if missed > MISSED_EVENT_THRESHOLD else ""
         verb = "has" if missed == 1 else "have"
-        lines.append(f"{more}{many} of its schedule {verb} passed since without a Job")
+        lines.append(f"{more}{many} of its schedule {verb} passed since then without a Job")
     lines += [f"job/{reference.name} is running" for reference in status.active]
     return [*lines, *_ended_jobs(jobs, now)]
 
@@ -155,16 +155,19 @@ def _next(
     local_zone: str,
 ) -> list[str]:
     if cronjob.metadata.deleting:
-        return ["it goes once its finalizers are removed"]
+        return ["it is deleted when its finalizers are removed"]
     if schedule is None:
-        return ["nothing, until spec.schedule or spec.timeZone is corrected"]
+        return ["nothing until spec.schedule or spec.timeZone is corrected"]
     if cronjob.spec.suspend:
         resumed = msgspec.structs.replace(
             cronjob, spec=msgspec.structs.replace(cronjob.spec, suspend=False)
         )
         name = cronjob.metadata.name
         coming = _coming(resumed, schedule, _plan(resumed, jobs, now, local_zone), now)
-        return [f"nothing, until: onejob resume cronjob/{name}", *(f"then {c}" for c in coming)]
+        return [
+            f"nothing until resumed with onejob resume cronjob/{name}",
+            *(f"then {c}" for c in coming),
+        ]
     return _coming(cronjob, schedule, plan, now)
 
 
@@ -172,17 +175,19 @@ def _coming(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime
     lines = []
     if plan.start is not None:
         due = _past(plan.start.slot, now)
-        lines.append(f"job/{plan.start.name} is started at once, for the time that was due {due}")
-        lines += [f"job/{reference.name} is deleted for it" for reference in plan.start.replaces]
+        lines.append(f"job/{plan.start.name} is started now for the time {due}")
+        lines += [
+            f"job/{reference.name} is deleted to start it" for reference in plan.start.replaces
+        ]
     following = schedule.next(now)
     if following is None:
-        return [*lines, "nothing: its schedule has no further time"]
+        return [*lines, "nothing: the schedule never fires again"]
     text = f"the next Job is started {time_text(following, now)}"
     match cronjob.spec.concurrency_policy:
         case "Forbid":
-            text += ", unless one is still running then (concurrencyPolicy Forbid)"
+            text += ", unless another one is still running (concurrencyPolicy Forbid)"
         case "Replace":
-            text += ", in place of one that is still running (concurrencyPolicy Replace)"
+            text += ", replacing one that is still running (concurrencyPolicy Replace)"
         case _:
             pass
     return [*lines, text]

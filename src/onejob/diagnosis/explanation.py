@@ -10,7 +10,7 @@ from onejob.planning.job.plan import Note
 
 Document = dict[str, Any]
 
-RUN_IS_OVER: Final = "nothing: its run is over; onejob run starts another"
+RUN_IS_OVER: Final = "nothing: the run has ended; start another with onejob run"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -67,5 +67,5 @@ def last_end_text(report: Document) -> str:
     if end is None:
         return ""
     message = " ".join(end.get("message", "").split())
-    text = f"it last ended with {end['exitCode']} ({end.get('reason', '')})"
+    text = f"its last exit code was {end['exitCode']} ({end.get('reason', '')})"
     return f"{text}: {message}" if message else text

@@ -55,8 +55,8 @@ class Uncounted(msgspec.Struct, frozen=True):
     def text(self, now: datetime) -> str:
         more = f" and {counted(len(self.names) - 1, 'other')}" if len(self.names) > 1 else ""
         verb = "hold" if more else "holds"
-        what = f"pod {self.names[0]}{more} {verb} the finalizer {self.finalizer}"
-        return f"{what} though it ended {ago_text(self.since, now)}"
+        what = f"pod {self.names[0]}{more} still {verb} the finalizer {self.finalizer}"
+        return f"{what}, although it ended {ago_text(self.since, now)}"
 
 
 def create_failure(events: Sequence[Document]) -> Failure | None:
@@ -90,8 +90,8 @@ def create_remedy(failure: Failure, namespace: str) -> str:
     """Return the next step after a failed creation of a Pod."""
     if match := _QUOTA.search(failure.message):
         return (
-            f"raise the ResourceQuota {match[1]} or free some of it "
-            f"(onejob get resourcequotas -n {namespace})"
+            f"raise the ResourceQuota {match[1]} or reduce its usage (onejob get resourcequotas "
+            f"-n {namespace})"
         )
     if match := _PRIORITY_CLASS.search(failure.message):
         return f"create the PriorityClass {match[1]}"
@@ -99,15 +99,15 @@ def create_remedy(failure: Failure, namespace: str) -> str:
         return f"create the ServiceAccount {match[1]} in namespace {namespace}"
     if match := _POD_SECURITY.search(failure.message):
         return (
-            f"make spec.template meet the level {match[1]} and create the Job anew, or change the "
-            f"label pod-security.kubernetes.io/enforce of namespace {namespace}"
+            f"make spec.template comply with the level {match[1]} and create the Job again, or "
+            f"change the label pod-security.kubernetes.io/enforce of namespace {namespace}"
         )
     if match := _INVALID_POD.search(failure.message):
         return (
             f"correct spec.template.{match[1]}: delete the Job and create it anew, because its "
             "template is immutable"
         )
-    return "remove the cause, or delete the Job and create it with another spec.template"
+    return "resolve the problem, or delete the Job and create it with another spec.template"
 
 
 def job_create_remedy(failure: Failure) -> str:

@@ -42,8 +42,8 @@ from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3
 _FINALIZER_REMOVED: Final = (
-    "the Job controller has removed that finalizer; it needs the right to patch Pods, and tries "
-    "again by itself"
+    "the Job controller has removed that finalizer; it retries automatically and needs "
+    "permission to patch Pods"
 )
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
@@ -131,9 +131,9 @@ def _cut_short(job: Job, end: Ended, now: datetime) -> str:
         after = f", after {short_seconds((end.at - job.status.start_time).total_seconds())}"
     match end.word:
         case "Lost":
-            return f"is lost: its run ended without a word about {ago} ago{after}."
+            return f"is lost: its run was killed about {ago} ago{after}."
         case "Blocked":
-            return f"could not start, and its run was ended {ago} ago{after}."
+            return f"could not start; its run ended {ago} ago{after}."
         case _:
             return f"was stopped {ago} ago{after}."
 
@@ -151,21 +151,21 @@ def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: 
     if _is_mirrored(job) and not job.finished:
         return _mirrored_state(job)
     if "managed-elsewhere" in kinds:
-        return "is left to another controller."
+        return "is managed by another controller."
     if is_queued(job):
-        return "waits in the queue."
+        return "is queued."
     if job.spec.suspend:
         return "is suspended."
     if plan.fate is not None and trouble.counting is not None:
-        return "has been decided, but its ended Pods cannot be counted."
+        return "has an outcome, but its ended Pods cannot be counted."
     if plan.fate is not None:
-        return "has been decided and waits for its Pods to end."
+        return "has an outcome and is waiting for its Pods to end."
     if trouble.creating is not None:
         return "cannot create its Pods."
     if "backoff" in kinds or ("index-backoff" in kinds and not job.status.active):
-        return "waits before it retries."
+        return "is waiting to retry."
     if job.spec.parallelism == 0:
-        return "is told to run no Pods."
+        return "runs no Pods because of its parallelism."
     if trouble.counting is not None and activity == PodActivity():
         return "has ended Pods that cannot be counted."
     return activity_text(activity)
@@ -183,7 +183,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))
             case "suspended" if is_queued(job):
-                causes.append("as many Jobs run as its limits allow, so it is suspended for now")
+                causes.append("a concurrency limit is reached, so it is suspended until its turn")
             case "suspended":
                 causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
             case "finished":
@@ -191,7 +191,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case _:
                 causes.append(_note_text(note, now))
     if job.metadata.deleting:
-        causes.extend(f"the finalizer {name} holds it" for name in job.metadata.finalizers)
+        causes.extend(f"finalizer {name} prevents the deletion" for name in job.metadata.finalizers)
     if job.spec.parallelism == 0 and not job.finished:
         causes.append("spec.parallelism is 0")
     if job.spec.active_deadline_seconds is not None and not job.finished and not job.spec.suspend:
@@ -207,21 +207,21 @@ def _mirrored_state(job: Job) -> str:
     target = job.metadata.annotations.get(mirror.TARGET) or "a remote cluster"
     condition = job.condition(mirror.READY)
     if condition is None:
-        return f"is to run at target {target}."
+        return f"is waiting to run on target {target}."
     if condition.status != "True":
-        return f"waits: {condition.reason} at target {target}."
-    return f"{'is suspended' if job.spec.suspend else 'runs'} at target {target}."
+        return f"is waiting: {condition.reason} on target {target}."
+    return f"{('is suspended' if job.spec.suspend else 'is running')} on target {target}."
 
 
 def _managed_elsewhere(job: Job) -> str:
     if _is_mirrored(job):
         condition = job.condition(mirror.READY)
         if condition is None:
-            return "it is mirrored, and the mirror has not said anything of it yet"
+            return "it is mirrored, and the mirror has not reported its state yet"
         return condition.message
-    text = f"spec.managedBy is {job.spec.managed_by}, so onejob leaves it alone"
+    text = f"spec.managedBy is {job.spec.managed_by}, so onejob does not manage it"
     if job.status.start_time is None and not job.status.conditions:
-        text += "; nobody has written its status yet, so perhaps no such controller runs"
+        text += "; its status is empty, so this controller may not be running"
     return text
 
 
@@ -246,7 +246,7 @@ def _finished(job: Job) -> str:
 def _counts(job: Job, *, over: bool = False) -> str:
     status, goal = job.status, job.spec.completions
     wanted = "" if goal is None else f" of {goal}"
-    active = f"{status.active} cut short" if over else f"{status.active} active"
+    active = f"{status.active} interrupted" if over else f"{status.active} active"
     parts = [f"{status.succeeded}{wanted} succeeded", active]
     if status.failed:
         limit = job.spec.backoff_limit
@@ -278,10 +278,12 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
                 text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
                 if end := last_end_text(report):
                     text += f"; {end}"
-                lines.append(f"pod {name}, container {report['name']} waits: {text}")
+                lines.append(f"pod {name}, container {report['name']} is waiting: {text}")
         others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
         if metadata.get("deletionTimestamp") and others:
-            lines.append(f"pod {name} is being deleted, but held by {', '.join(others)}")
+            lines.append(
+                f"pod {name} is being deleted, but finalizers prevent it: {', '.join(others)}"
+            )
     if len(lines) > _SHOWN_PODS:
         lines = [*lines[:_SHOWN_PODS], f"and {len(lines) - _SHOWN_PODS} more like these"]
     return lines
@@ -297,7 +299,7 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
             if (end := status.state.terminated) is not None
         ]
         what = "; ".join(
-            f"container {name} ended with {end.exit_code} ({end.reason})"
+            f"container {name} exited with code {end.exit_code} ({end.reason})"
             + (f": {' '.join(end.message.split())}" if end.message else "")
             for name, end in ends
         )
@@ -308,7 +310,7 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
         if ruling.action is not None:
             text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
         elif job.spec.pod_failure_policy is not None:
-            text += "; no podFailurePolicy rule matched, so it counts"
+            text += "; no podFailurePolicy rule matched, so it counts as a failure"
         lines.append(text)
     return lines
 
@@ -338,23 +340,23 @@ def _next(
         return [_after_the_end(job, now)]
     kinds = {note.kind: note for note in plan.notes}
     if _is_mirrored(job):
-        return ["what happens there is shown here: onejob logs and onejob get pods reach it"]
+        return ["its progress is shown here; onejob logs and onejob get pods work as well"]
     if "managed-elsewhere" in kinds:
-        return [f"whatever {job.spec.managed_by} decides; {BUILT_IN_MANAGER} would be onejob"]
+        return [f"{job.spec.managed_by} decides; for onejob, set {BUILT_IN_MANAGER}"]
     if job.metadata.deleting:
-        return ["it goes once its finalizers are removed"]
+        return ["it is deleted when its finalizers are removed"]
     if is_queued(job):
-        return ["it starts when its turn comes: onejob queue shows its place"]
+        return ["it starts in turn; onejob queue shows its position"]
     if job.spec.suspend:
-        return [f"nothing, until: onejob resume job/{job.metadata.name}"]
+        return [f"nothing until resumed with onejob resume job/{job.metadata.name}"]
     if plan.fate is not None:
         outcome = "Complete" if plan.fate.succeeds else "Failed"
         if trouble.counting is not None:
-            return [f"it becomes {outcome} once {_FINALIZER_REMOVED}"]
-        return [f"it becomes {outcome} when the last of its Pods has ended"]
+            return [f"it becomes {outcome} when {_FINALIZER_REMOVED}"]
+        return [f"it becomes {outcome} when its last Pod has ended"]
     lines = []
     if trouble.counting is not None:
-        lines.append(f"its ended Pods are counted once {_FINALIZER_REMOVED}")
+        lines.append(f"its ended Pods are counted when {_FINALIZER_REMOVED}")
     retry = kinds.get("backoff") or kinds.get("index-backoff")
     if retry is not None:
         assert retry.until is not None, "a backoff has an end"
@@ -363,10 +365,10 @@ def _next(
         if job.spec.backoff_limit_per_index is None:
             lines.append(f"{counted(left + 1, 'more failure')} would make the Job fail")
     elif job.spec.parallelism == 0:
-        lines.append("nothing, until spec.parallelism is raised")
+        lines.append("nothing until spec.parallelism is increased")
     elif trouble.creating is not None:
         lines.append(create_remedy(trouble.creating, job.metadata.namespace))
-        lines.append("creating Pods is tried again by itself, at growing intervals")
+        lines.append("creating Pods is retried automatically, at increasing intervals")
     elif plan.creations:
         verb = "is" if len(plan.creations) == 1 else "are"
         lines.append(f"{counted(len(plan.creations), 'Pod')} {verb} started")
@@ -384,10 +386,10 @@ def _next(
 def _after_the_end(job: Job, now: datetime) -> str:
     expiry = job_expiry(job)
     if not isinstance(expiry, Expires):
-        return "nothing: a finished Job stays as it is until somebody deletes it"
+        return "nothing: a finished Job is kept until it is deleted"
     left = short_seconds(max(expiry.time_left(now).total_seconds(), 0))
     ttl = round((expiry.at - expiry.finished_at).total_seconds())
-    return f"it is deleted in {left}: {ttl_source(job)} is {ttl}"
+    return f"it is deleted in {left} ({ttl_source(job)} is {ttl})"
 
 
 # --- shared ---------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def activity_text(activity: PodActivity) -> str:
                 (activity.running, "running"),
                 (activity.starting, "starting"),
                 (activity.restarting, "waiting to restart a container"),
-                (len(room), f"waiting for room{short}"),
+                (len(room), f"waiting for capacity{short}"),
                 (len(activity.delayed), "waiting for the node"),
                 (len(blocked), "unable to start"),
                 (activity.ending, "being deleted"),
@@ -90,15 +90,15 @@ def activity_text(activity: PodActivity) -> str:
     if blocked:
         return f"cannot start: {blocked[0].text}"
     if room:
-        return f"waits for room on the node{_are_short(activity.short)}."
+        return f"is waiting for capacity on the node{_are_short(activity.short)}."
     if activity.delayed:
-        return f"waits for the node: {activity.delayed[0].text}"
+        return f"is waiting for the node: {activity.delayed[0].text}"
     if activity.restarting:
-        return "waits before it restarts a container that failed."
+        return "is waiting to restart a failed container."
     if activity.starting:
         return "is starting its Pods."
     if activity.ending:
-        return "waits for Pods that are being deleted."
+        return "is waiting for Pods that are being deleted."
     return "has no Pods yet."
 
 
@@ -110,19 +110,19 @@ def next_text(activity: PodActivity) -> str:
     if activity.running or activity.ending:
         return "it waits for its Pods to end"
     if activity.restarting:
-        return "the container is started again"
+        return "the container is restarted"
     if activity.for_room:
-        return "its Pods start when there is room"
+        return "its Pods start when capacity is available"
     if activity.delayed:
-        return "its Pods start when the node has what it is short of"
+        return "its Pods start when the node is no longer short of resources"
     if activity.starting:
         return "its Pods start"
     if activity.blocked:
-        return "nothing, until its Pods have what they need to start"
+        return "nothing until its Pods can start"
     return ""
 
 
 def _are_short(names: Sequence[str]) -> str:
     if not names:
         return ""
-    return f": {' and '.join(names)} {'is' if len(names) == 1 else 'are'} short"
+    return f": insufficient {' and '.join(names)}"

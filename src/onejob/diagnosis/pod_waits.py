@@ -34,7 +34,7 @@ _CERTAIN_MOUNTS: Final = re.compile(
 )
 #: Created by a controller a moment after the namespace, so that its absence is temporary.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
-_ROOM: Final = "it waits for room"
+_ROOM: Final = "waiting for capacity"
 _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
 #: Taints of the node while it lacks a resource, for instance disk space.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
@@ -127,20 +127,20 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
         return _certain(
             "SchedulingGated",
-            f"spec.schedulingGates has {names}",
-            "remove it: nobody else takes it away in a run",
+            f"spec.schedulingGates contains {names}",
+            "remove it: in a run, no other component does",
         )
     if spec.scheduler_name != "default-scheduler":
         return _certain(
             "Unscheduled",
-            f'it is left to the scheduler "{spec.scheduler_name}"',
-            "remove spec.schedulerName: no other scheduler runs here",
+            f'its schedulerName is "{spec.scheduler_name}"',
+            "remove spec.schedulerName: onejob runs no other scheduler",
         )
     condition = pod.condition("PodScheduled")
     if node is None:
         message = condition.message if condition is not None else ""
         lacking = tuple(short_resources(message))
-        return PodWait("Unschedulable", message or "it waits for a node", short=lacking)
+        return PodWait("Unschedulable", message or "waiting for a node", short=lacking)
     try:
         demand = demand_of(spec)
     except InvalidQuantity as error:
@@ -154,15 +154,15 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
         return PodWait("Unschedulable", why)
     short = short_resources(why)
     if not short:
-        step = "a run has one node, without labels and taints of yours: remove the constraint"
+        step = "a run has one node, without custom labels and taints: remove the constraint"
         return _certain("Unschedulable", why, step)
     asked, has = write_amounts(demand), write_amounts(node.allocatable)
     amounts = ", ".join(f"{name} {asked[name]} of {has.get(name, '0')}" for name in short)
     sample = ",".join(f"{name}={asked[name]}" for name in short)
     return _certain(
         "Unschedulable",
-        f"{why.removesuffix('.')}: it asks for {amounts}",
-        f"ask for less, or let the node have more: --capacity {sample}",
+        f"{why.removesuffix('.')}: it requests {amounts}",
+        f"reduce the request, or increase the capacity with --capacity {sample}",
     )
 
 
@@ -243,17 +243,17 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
 
 def _next_step(reason: str, message: str, image: str) -> str:
     if reason == "ErrImageNeverPull":
-        return f"pull {image} first, or leave out imagePullPolicy: Never"
+        return f"pull {image} first, or remove imagePullPolicy: Never"
     if reason == "InvalidImageName":
         return "correct the container's image"
     if reason in _RETRIED_REASONS:
-        return "check the image's name and your network"
+        return "check the image name and the network"
     if "key" in message and ("find" in message or "non-existent" in message):
         return "add the key, or mark the reference optional: true"
     if "runAsNonRoot" in message:
         return "set securityContext.runAsUser, or run onejob as another user than root"
     if "not found" in message:
-        return "give onejob run the file that has it too, or mark the reference optional: true"
+        return "pass the file that contains it to onejob run, or mark the reference optional: true"
     if "does not provide" in message:
         return "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes"
     return ""
@@ -290,18 +290,24 @@ def start_hint(message: str, folder: str) -> str:
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":
-            return f"commands without a workingDir start in {folder}: is {program} there?"
+            return (
+                f"commands without a workingDir start in {folder}; check that {program} exists "
+                "there"
+            )
         case "executable file not found in $PATH":
-            return f"is {program} installed? A program of your own needs its path: ./{program}"
+            return (
+                f"check that {program} is installed; programs outside the PATH need a path: "
+                f"./{program}"
+            )
         case "permission denied":
             if program.endswith(_MANIFESTS):
-                return f"to run the Jobs in it: onejob run {program}, without --"
+                return f"to run the Jobs in it, use onejob run {program}, without --"
             interpreter = interpreter_of(program) or "sh"
-            return f"chmod +x {program}, or name its interpreter: {interpreter} {program}"
+            return f"run chmod +x {program}, or specify its interpreter: {interpreter} {program}"
         case "exec format error":
             run = f"{interpreter_of(program) or 'sh'} {program}"
-            return f"its first line must name its interpreter, as #!/bin/sh does, or run {run}"
+            return f"add an interpreter as its first line, for example #!/bin/sh, or run {run}"
         case "its interpreter was not found":
-            return f"the first line of {program} names a program that is not here"
+            return f"the interpreter in the first line of {program} does not exist"
         case _:
             return ""

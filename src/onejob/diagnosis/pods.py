@@ -33,7 +33,7 @@ def explain_pod(
     activity = pod_activity([pod], node)
     over = ended is not None
     if ended is not None and not has_ended(pod):
-        state, cause = f"was cut short {ago_text(ended.at, now)}.", [ended.cause]
+        state, cause = f"was interrupted {ago_text(ended.at, now)}.", [ended.cause]
     else:
         state, cause = _state(pod, activity, now), _causes(pod, activity)
     return Explanation(
@@ -50,20 +50,21 @@ def _state(pod: Document, activity: PodActivity, now: datetime) -> str:
     if has_ended(pod):
         ago = ago_text(finish_time(read_pod(msgspec.json.encode(pod))), now)
         if status["phase"] == "Succeeded":
-            return f"has succeeded, {ago}."
+            return f"succeeded {ago}."
         if status.get("reason") == STOPPED_REASON:
             return f"was stopped {ago}."
-        return f"has failed, {ago}."
+        return f"failed {ago}."
     if activity.ending:
         return "is being deleted."
     if activity.running:
         return "is running."
     if activity.restarting:
-        return "waits before it restarts a container that failed."
+        return "is waiting to restart a failed container."
     for _, wait in activity.waits:
         if wait.lasting:
             return "cannot start."
-        return "waits for room on the node." if wait.for_room else "waits for the node."
+        place = "capacity on the node" if wait.for_room else "the node"
+        return f"is waiting for {place}."
     return "is starting."
 
 
@@ -75,8 +76,10 @@ def _causes(pod: Document, activity: PodActivity) -> list[str]:
     if activity.ending:
         finalizers = pod["metadata"].get("finalizers", ())
         return [
-            f"the finalizer {name} holds it" for name in finalizers if name not in TRACKING_NAMES
-        ] or ["its containers get its grace period to end"]
+            f"finalizer {name} prevents the deletion"
+            for name in finalizers
+            if name not in TRACKING_NAMES
+        ] or ["its containers are stopping within the grace period"]
     return [wait.text for _, wait in activity.waits]
 
 
@@ -99,7 +102,7 @@ def _failed_names(pod: Document) -> list[str]:
 
 def _end_text(end: Document) -> str:
     message = " ".join(end.get("message", "").split())
-    text = f"ended with {end['exitCode']} ({end.get('reason', '')})"
+    text = f"exited with code {end['exitCode']} ({end.get('reason', '')})"
     return f"{text}: {message}" if message else text
 
 
@@ -123,7 +126,7 @@ def _container_state(state: Document, now: datetime) -> str:
         )
     if running := state.get("running"):
         started = read_time(running.get("startedAt"))
-        return "runs" if started is None else f"runs, started {ago_text(started, now)}"
+        return "runs" if started is None else f"is running, started {ago_text(started, now)}"
     waiting = state.get("waiting", {})
     text = f"{waiting.get('reason', '')}: {waiting.get('message', '')}".strip(": ")
     return f"waits: {text}" if text else "has not started"
@@ -136,10 +139,10 @@ def _next(pod: Document, activity: PodActivity, now: datetime) -> list[str]:
     name = "" if owner is None else f"{owner['kind'].lower()}/{owner['name']}"
     if has_ended(pod):
         if not name:
-            return ["nothing: it stays as it is until somebody deletes it"]
-        return [f"{name} decides what follows: onejob why {name}"]
+            return ["nothing: it is kept until it is deleted"]
+        return [f"{name} decides; see onejob why {name}"]
     if activity.ending:
-        return ["it goes once its containers have ended and its finalizers are removed"]
+        return ["it is deleted when its containers have ended and its finalizers are removed"]
     return [*_next_of_active(pod, activity), *_deadline(pod, now)]
 
 
@@ -147,18 +150,18 @@ def _next_of_active(pod: Document, activity: PodActivity) -> list[str]:
     policy = pod["spec"].get("restartPolicy", "Always")
     if activity.running:
         again = {
-            "Never": "it ends when its containers do: restartPolicy is Never",
-            "OnFailure": "it ends when its containers succeed; those that fail are started again",
+            "Never": "it ends when its containers end (restartPolicy is Never)",
+            "OnFailure": "it ends when its containers succeed; failed containers are restarted",
         }
-        return [again.get(policy, f"its containers are started again: restartPolicy is {policy}")]
+        return [again.get(policy, f"its containers are restarted (restartPolicy is {policy})")]
     if activity.restarting:
-        return ["the container is started again"]
+        return ["the container is restarted"]
     for _, wait in activity.waits:
         if wait.lasting:
-            return ["nothing, until it has what it needs to start"]
+            return ["nothing until its requirements are met"]
         if wait.for_room:
-            return ["it starts when there is room"]
-        return ["it starts when the node has what it is short of"]
+            return ["it starts when capacity is available"]
+        return ["it starts when the node is no longer short of resources"]
     return ["its containers start"]
 
 

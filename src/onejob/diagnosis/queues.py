@@ -49,8 +49,8 @@ def reason(entry: Entry) -> str:
     if entry.state == "running":
         return "runs"
     if entry.waits_for:
-        return f"{scope_text(entry.waits_for)}: as many run as may"
-    return "others are before it" if entry.may_start_at is None else "is about to start"
+        return f"{scope_text(entry.waits_for)}: limit reached"
+    return "other Jobs are ahead" if entry.may_start_at is None else "is about to start"
 
 
 def start_text(entry: Entry, now: datetime) -> str:

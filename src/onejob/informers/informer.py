@@ -162,7 +162,7 @@ class Informer(Generic[V]):
 
     def _failure(self, error: ApiError | OSError) -> Gone | Failed:
         if isinstance(error, Expired):
-            log.info("%s: history is gone, listing again", self._what.resource)
+            log.info("%s: history was compacted, listing again", self._what.resource)
             return Gone()
         log.warning("%s: %s", self._what.resource, error)
         return Failed()

@@ -232,11 +232,11 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
             look_again = await reconcile(key)
         except (Retry, ApiError) as error:
             level = _level(error, queue.failures(key))
-            log.log(level, "%s: %s will be tried again: %s", name, key, error)
+            log.log(level, "%s: retrying %s: %s", name, key, error)
             queue.retry(key)
         except Exception:
             # A bug with one key must not stop the work on the others.
-            log.exception("%s: %s failed unexpectedly", name, key)
+            log.exception("%s: sync of %s failed unexpectedly", name, key)
             queue.retry(key)
         else:
             queue.forget(key)

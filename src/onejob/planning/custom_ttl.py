@@ -137,7 +137,9 @@ def custom_expiry(
     finished_at = _time(written)
     if finished_at is None:
         place = _path_text(rule.finished_at or (*rule.finished, "lastTransitionTime"))
-        return Unusable(f"it has finished, but {place} is no RFC 3339 time that says when")
+        return Unusable(
+            f"it has finished, but {place} does not contain its end as an RFC 3339 time"
+        )
     return expires_after(finished_at, ttl_seconds)
 
 

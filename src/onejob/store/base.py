@@ -107,7 +107,7 @@ class Compacted(StoreError):
     """The requested revision is older than the retained history."""
 
     def __init__(self, revision: int, oldest: int) -> None:
-        super().__init__(f"revision {revision} is compacted; the oldest kept is {oldest}")
+        super().__init__(f"revision {revision} is compacted; the oldest available is {oldest}")
         self.revision, self.oldest = revision, oldest
 
 

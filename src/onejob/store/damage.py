@@ -60,8 +60,8 @@ class Damage:
         contents.remove(key)
         self.found[key] = revision
         log.error(
-            "%s is damaged (revision %d): it is left out, and all else is served; restore a "
-            "backup, or delete the object; onejob doctor checks all others",
+            "%s is damaged (revision %d) and is not served; all other objects are; restore a "
+            "backup, or delete the object; onejob doctor checks all objects",
             key,
             revision,
         )

@@ -179,7 +179,7 @@ def refuse_half_repaired(path: Path) -> None:
     """
     if repaired_path(path).exists():
         raise CorruptStore(
-            f"a repair of {path} was interrupted: onejob doctor --repair completes it"
+            f"a repair of {path} was interrupted; complete it with onejob doctor --repair"
         )
 
 
@@ -192,8 +192,8 @@ def refuse_lone_log(path: Path) -> None:
     log = log_path(path)
     if _size(path) == 0 and _size(log) > _LOG_HEADER_BYTES:
         raise CorruptStore(
-            f"{path} is empty, but {log.name} beside it is not: the database was lost; restore "
-            f"both from the same copy, or move {log.name} away to start anew"
+            f"{path} is empty, but {log.name} is not: the database was lost; restore both from "
+            f"the same copy, or move {log.name} away to start with an empty store"
         )
 
 
@@ -207,8 +207,9 @@ def _refuse_torn(path: Path, connection: apsw.Connection) -> None:
 
     if problems := pages_problems(connection):
         raise CorruptStore(
-            f"{path} is a damaged copy ({problems[0]}), made while a server ran: copy it again "
-            "with onejob backup, or after the server has stopped; onejob doctor says what is whole"
+            f"{path} is a damaged copy ({problems[0]}), made while a server was running: copy "
+            "it again with onejob backup, or after stopping the server; onejob doctor lists "
+            "intact objects"
         )
 
 
@@ -370,7 +371,7 @@ class Reader:
             return self._connection.execute(statement, values).fetchall()
         except (apsw.Error, UnicodeDecodeError) as error:
             raise StoreFailed(
-                f"{self._path} cannot be read ({error}): onejob doctor says what is damaged"
+                f"cannot read {self._path} ({error}): onejob doctor lists the damage"
             ) from error
 
 
@@ -398,11 +399,11 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except (*_DAMAGE, UnicodeDecodeError) as error:
         raise CorruptStore(
-            f"{path} is damaged ({in_one_line(error)}): onejob doctor lists what is lost, saves "
-            "what is whole and repairs; or restore a backup"
+            f"{path} is damaged ({in_one_line(error)}): onejob doctor lists lost objects, saves "
+            "intact ones and repairs; or restore a backup"
         ) from error
     except apsw.Error as error:
-        raise CannotOpen(f"{path} cannot be opened: {_cause(error)}") from error
+        raise CannotOpen(f"cannot open {path}: {_cause(error)}") from error
 
 
 def _cause(error: apsw.Error) -> str:

@@ -68,8 +68,8 @@ class Cipher:
         cipher = self._keys.get(name.decode("utf-8", "replace"))
         if cipher is None:
             raise MissingKey(
-                f"the Secret {key.namespace}/{key.name} is encrypted with the key "
-                f"{name.decode('utf-8', 'replace')!r}, which is not given: add it to the file of "
+                f"Secret {key.namespace}/{key.name} is encrypted with the unknown key "
+                f"{name.decode('utf-8', 'replace')!r}: add it to the file of "
                 "--encryption-key-file"
             )
         from cryptography.exceptions import InvalidTag
@@ -124,15 +124,15 @@ def read_key_file(path: Path) -> Cipher:
         name, key = _read_key(text)
         if not name or len(key) != _KEY_BYTES:
             raise BadKeyFile(
-                f"{path}, line {number}: a key is NAME:BASE64 of {_KEY_BYTES} random bytes, as of "
-                f"`head -c {_KEY_BYTES} /dev/urandom | base64`"
+                f"{path}, line {number}: expected NAME:BASE64 of {_KEY_BYTES} random bytes, "
+                f"from `head -c {_KEY_BYTES} /dev/urandom | base64`"
             )
         if name in keys:
-            raise BadKeyFile(f"{path}, line {number}: there is a key {name!r} already")
+            raise BadKeyFile(f"{path}, line {number}: duplicate key {name!r}")
         keys[name] = AESGCM(key)
         first = name if first is None else first
     if not keys:
-        raise BadKeyFile(f"{path} has no keys")
+        raise BadKeyFile(f"{path} contains no keys")
     return Cipher(keys, first or "")
 
 
@@ -156,10 +156,10 @@ def _lines(path: Path) -> list[str]:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno())
             if stat.S_IMODE(mode.st_mode) & 0o077:
-                raise BadKeyFile(f"{path} can be read by others than its owner: chmod 600 it")
+                raise BadKeyFile(f"{path} is readable by other users: run chmod 600 {path}")
             return file.read().decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
+        raise BadKeyFile(f"cannot read {path}: {error.strerror}") from None
 
 
 def reencrypt_secrets(connection: apsw.Connection, cipher: Cipher) -> int:

@@ -126,7 +126,9 @@ class Fanout:
         Raises TooFarBehind if the history was compacted or is damaged.
         """
         if watch.after < self.compacted:
-            raise TooFarBehind(f"history up to {self.compacted} went while {watch} caught up")
+            raise TooFarBehind(
+                f"history up to {self.compacted} was compacted while {watch} caught up"
+            )
         changes, watch.after = self._log.changes(
             watch.resource,
             watch.namespace,
@@ -172,7 +174,7 @@ class Fanout:
             self._slowest_at = watch.waits_since or 0
             if self._waiting_bytes() <= self._limits.all_watches_bytes:
                 return
-            watch.end(TooFarBehind(f"{watch} is the slowest, and too much is queued for it"))
+            watch.end(TooFarBehind(f"{watch} is the slowest watch, and its queue is too long"))
         self._slowest_at = self.delivered_bytes
 
     def _deliver(

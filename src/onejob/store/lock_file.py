@@ -86,7 +86,7 @@ class LockFile:
         except BlockingIOError:
             os.close(self._file)
             raise StoreLocked(
-                f"{path} is in use by another onejob; stop it or use another data directory"
+                f"{path} is in use by another onejob process; stop it or use another data directory"
             ) from None
 
     def release(self) -> None:
@@ -290,9 +290,8 @@ def refuse_foreign_log(path: Path, mark: Mark) -> None:
     if salt and not _may_follow(salt, mark.salt):
         name = log_path(path).name
         raise CorruptStore(
-            f"{name} beside {path} is not the log that its last server left (that of another "
-            f"database, or of another program): put the right one there, restore a backup, or "
-            f"move {name} away"
+            f"{name} does not belong to {path} (it was written for another database, or by "
+            f"another program): restore the right one, restore a backup, or move {name} away"
         )
 
 
@@ -312,9 +311,9 @@ def refuse_lost_revisions(path: Path, mark: Mark, reached: int) -> None:
 def lost_revisions(path: Path, mark: Mark, reached: int) -> str:
     name = log_path(path).name
     return (
-        f"{path} is damaged: revision {mark.revision} was acknowledged, but it reaches only to "
-        f"{reached} ({name} was cut or deleted, or an older file was put in its place); put the "
-        f"right files there, restore a backup, or accept the loss: onejob doctor --repair"
+        f"{path} is damaged: revision {mark.revision} was acknowledged, but the newest is "
+        f"{reached} ({name} was truncated or deleted, or an older file was restored); restore "
+        "the right files or a backup, or accept the loss with onejob doctor --repair"
     )
 
 

@@ -316,7 +316,9 @@ class LogStore:
                 self._page_check.stop()
             self._committer.stop()
             self._database.close(tidy=self._failure is None)
-            self._queue.settle_all(StoreClosed("the store was closed before this was acknowledged"))
+            self._queue.settle_all(
+                StoreClosed("the store was closed before the write was acknowledged")
+            )
 
     def _publish(self, group: CommitGroup) -> None:
         """Make a committed group visible. The only place where writes become visible to readers."""
@@ -369,7 +371,7 @@ class LogStore:
             self._page_check = PageCheck(self._database.path)
         except OSError as error:
             # The next damaged document retries.
-            log.warning("the pages of %s are not checked: %s", self._database.path, error.strerror)
+            log.warning("cannot check the pages of %s: %s", self._database.path, error.strerror)
             return
         self._damage.on_found = None
 

@@ -63,7 +63,7 @@ def refuse_foreign(connection: apsw.Connection, path: str) -> None:
         raise CorruptStore(f"{path} is not a onejob store; move it away or use another path")
     if version > len(STEPS):
         raise NewerStore(
-            f"{path} was written by a newer onejob (schema {version}, this one knows "
+            f"{path} was written by a newer onejob (schema {version}, this one supports "
             f"{len(STEPS)}); upgrade onejob or use another data directory"
         )
 
@@ -84,8 +84,8 @@ def migrate(connection: apsw.Connection) -> None:
     except apsw.Error as error:
         # Not corruption: the file was readable, and is unchanged.
         raise MigrationFailed(
-            f"{connection.filename} could not be brought from schema {version} to {len(STEPS)}: "
-            f"{error}; it is unchanged, and the onejob that wrote it can still use it"
+            f"cannot migrate {connection.filename} from schema {version} to {len(STEPS)}: "
+            f"{error}; the file is unchanged and still usable with the onejob that wrote it"
         ) from error
 
 

@@ -109,8 +109,8 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
 
 def _damaged(revision: int, what: str) -> str:
     return (
-        f"the log is damaged: revision {revision} {what}; onejob doctor lists what is lost, saves "
-        "what is whole and repairs; or restore a backup"
+        f"the log is damaged: revision {revision} {what}; onejob doctor lists lost objects, "
+        "saves intact ones and repairs; or restore a backup"
     )
 
 

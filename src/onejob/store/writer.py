@@ -78,7 +78,7 @@ class Writer:
         try:
             values = self._values(changes)
         except MemoryError as error:
-            raise CommitFailed("not written: out of memory") from error
+            raise CommitFailed("write failed: out of memory") from error
         self._run(_insertion(_padded(len(changes))), values)
         self._lock.committed(changes[-1].revision)
         written = size + 4 * PAGE_BYTES
@@ -196,26 +196,26 @@ class Writer:
             shortened = shorten_log(self._connection)
             self._read_free_space()
             if not shortened:
-                raise CommitFailed(f"not written: {error}") from error
+                raise CommitFailed(f"write failed: {error}") from error
             self._since_checkpoint = 0
             self._run_once(statement, values)
         except _NOT_WRITTEN as error:
-            raise CommitFailed(f"not written: {error}") from error
+            raise CommitFailed(f"write failed: {error}") from error
         except MemoryError as error:
             # Of Python, before the statement has run or after it is committed; lack of memory in
             # SQLite is NoMemError.
             if self._connection.total_changes() == changes:
-                raise CommitFailed("not written: out of memory") from error
+                raise CommitFailed("write failed: out of memory") from error
         except apsw.Error as error:
-            raise StoreFailed(f"unknown whether written: {error}") from error
+            raise StoreFailed(f"write may have failed: {error}") from error
 
     def _run_once(self, statement: str, values: Sequence[_Value]) -> None:
         try:
             self._connection.execute(statement, values).fetchall()
         except _NOT_WRITTEN as error:
-            raise CommitFailed(f"not written: {error}") from error
+            raise CommitFailed(f"write failed: {error}") from error
         except apsw.Error as error:
-            raise StoreFailed(f"unknown whether written: {error}") from error
+            raise StoreFailed(f"write may have failed: {error}") from error
 
 
 def _padded(rows: int) -> int:
@@ -270,7 +270,7 @@ class ThreadCommitter:
         try:
             self._thread = start_daemon(self._work, "onejob-store")
         except OSError as error:
-            raise CannotOpen(f"the store cannot be opened: {error.strerror}") from error
+            raise CannotOpen(f"cannot open the store: {error.strerror}") from error
 
     def submit(self, job: Job, done: Done) -> None:
         self._jobs.put((job, done))

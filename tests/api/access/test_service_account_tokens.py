@@ -183,7 +183,7 @@ def test_after_a_rotation_older_tokens_hold_until_their_key_is_dropped(tmp_path:
         clock = accounts.service.clock
         rotate_keys(accounts.keys_file, clock.now())
         new = accounts.token()
-        assert old.split(".")[0] != new.split(".")[0], "another key signs"
+        assert old.split(".")[0] != new.split(".")[0], "signing key replaced"
         assert accounts.who(old)
         assert accounts.who(new)
         assert len(accounts.accounts.key_set()["keys"]) == 2

@@ -219,7 +219,7 @@ def test_giving_up_says_what_may_still_run() -> None:
     assert isinstance(step, Relocate)
     assert step.abandoned
     assert "copy-uid" in step.message
-    assert "may still run" in step.message
+    assert "may still be running" in step.message
     assert step.record == Record("b", "ns", "x", attempt=2)
 
 

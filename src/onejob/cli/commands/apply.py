@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob apply -f cron.yaml          # create it, or change it to this
-  onejob apply -f deploy/ -n batch   # all files of a folder
+  onejob apply -f cron.yaml          # create or update it
+  onejob apply -f deploy/ -n batch   # all files of a directory
   cat job.yaml | onejob apply -f -"""
 
 
-@click.command(epilog=_EPILOG, short_help="Create or change objects to match files")
+@click.command(epilog=_EPILOG, short_help="Create or update objects to match files")
 @click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
 @click.option(
     "-f",
@@ -26,10 +26,14 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_file,
-    help="The same as FILE, as kubectl has it: a file, folder or -.",
+    help="Same as FILE, as in kubectl: a file, directory or -.",
 )
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that others set.")
-@click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is stored.")
+@click.option(
+    "--force-conflicts", is_flag=True, help="Take ownership of fields that other managers set."
+)
+@click.option(
+    "--dry-run", type=click.Choice(["server"]), help="Check the objects without storing them."
+)
 @output_option("json", "yaml", "name")
 @client_options
 def command(
@@ -40,7 +44,7 @@ def command(
     output: str | None,
     where: "Sources",
 ) -> int:
-    """Create objects, or change them to what the files say (server-side apply)."""
+    """Create or update objects to match files (server-side apply)."""
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.manifests.loading import read_manifests
     from onejob.cli.manifests.sending import apply, manifest_namespace
@@ -48,7 +52,7 @@ def command(
     from onejob.wire.errors import NotFound
 
     if not files and not filename:
-        raise CommandError("which files?", "for instance: onejob apply -f cron.yaml")
+        raise CommandError("which files?", "for example: onejob apply -f cron.yaml")
     manifests = read_manifests((*files, *filename), where.kinds())
     api = where.require_server()
     for manifest in manifests:

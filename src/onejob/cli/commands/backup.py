@@ -9,18 +9,18 @@ from onejob.cli.options import data_dir_option
 _EPILOG = """\b
 Examples:
   onejob backup state.tar
-  onejob backup --replace /mnt/backups/onejob.tar   # for a CronJob or a timer
+  onejob backup --replace /mnt/backups/onejob.tar   # from a CronJob or timer
 
-It has everything that is stored, keys and tokens included, so keep it as private as the server's
-folder. Logs of Pods are not in it. `onejob restore` makes a server of it again."""
+The backup contains all stored data, including keys and tokens: protect it like the server's
+directory. Logs of Pods are not included. `onejob restore` restores it."""
 
 
-@click.command(epilog=_EPILOG, short_help="Copy the state of a server into a file")
+@click.command(epilog=_EPILOG, short_help="Back up the state of a server to a file")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--replace", is_flag=True, help="Replace the file, once the new one is complete.")
+@click.option("--replace", is_flag=True, help="Replace the file after the new backup is complete.")
 @data_dir_option
 def command(file: Path, replace: bool, data_dir: str | None) -> None:
-    """Copy the state of a server, as it is at one moment, into a file. The server goes on."""
+    """Write a consistent snapshot of a server's state to a file. The server keeps running."""
     from onejob.cli.backups import back_up
     from onejob.cli.places import data_dir as find_data_dir
 

@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob bench                           # all at full size; takes minutes
-  onejob bench --quick                   # everything, too small to judge by
+  onejob bench                           # all scenarios, takes minutes
+  onejob bench --quick                   # all scenarios, small sizes
   onejob bench giant processes           # two scenarios
-  onejob bench --results results.jsonl   # and keep the figures
-  onejob bench scaling --plot cost.svg   # and draw cost against size
-  onejob bench --against main giant      # in turns with another revision"""
+  onejob bench --results results.jsonl   # append the results
+  onejob bench scaling --plot cost.svg   # plot cost over size
+  onejob bench --against main giant      # compare with another revision"""
 
 
-@click.command(epilog=_EPILOG, short_help="Measure onejob next to its peers and limits")
+@click.command(epilog=_EPILOG, short_help="Run benchmarks, compared with peers and limits")
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--list", "list_only", is_flag=True, help="Show the scenarios, measure nothing.")
-@click.option("--quick", is_flag=True, help="Small sizes: shows that it works, not how fast.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON line per scenario on stdout.")
+@click.option("--list", "list_only", is_flag=True, help="List the scenarios.")
+@click.option("--quick", is_flag=True, help="Use small sizes, as a functional test.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per scenario.")
 @click.option(
-    "--results", type=click.Path(path_type=Path), metavar="FILE", help="Append JSON lines to it."
+    "--results", type=click.Path(path_type=Path), metavar="FILE", help="Append JSON lines to FILE."
 )
 @click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw `scaling` as SVG."
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot `scaling` as SVG."
 )
 @click.option(
     "--against",
     metavar="REVISION",
-    help="Measure that revision of this checkout as well, in turns, and compare.",
+    help="Also measure another revision of this checkout, alternating, and compare.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Turns of either revision, with --against.",
+    help="Number of rounds per revision, with --against.",
 )
 @click.option(
     "--instructions",
     is_flag=True,
-    help="Also count instructions per Pod, with --against; takes minutes where valgrind counts.",
+    help="Also count instructions per Pod, with --against; takes minutes with valgrind.",
 )
 def command(
     names: tuple[str, ...],
@@ -62,10 +62,10 @@ def command(
     rounds: int,
     instructions: bool,
 ) -> int:
-    """Measure what this machine makes of onejob, next to others measured in the same run.
+    """Run benchmarks of onejob and, in the same session, of comparable programs.
 
-    Each scenario runs in processes of its own; nothing else should be running meanwhile.
-    Targets are for a quiet machine with two cores.
+    Each scenario runs in its own processes; the machine should be otherwise idle. Targets are for a
+    machine with two cores.
     """
     from onejob.cli.display.terminal import terminal_of
 
@@ -79,10 +79,12 @@ def command(
         return EXIT_OK
     if against is not None:
         if results is not None or plot is not None:
-            raise CommandError("--against keeps and draws nothing", "leave --results and --plot")
+            raise CommandError(
+                "--against cannot be combined with --results or --plot", "remove them"
+            )
         return _compare(scenarios, against, rounds, quick, instructions, as_json)
     if plot is not None and not any(scenario.name == "scaling" for scenario in scenarios):
-        raise CommandError("--plot draws the scenario `scaling`", "name it as well")
+        raise CommandError("--plot requires the scenario `scaling`", "add it")
 
     from onejob.benchmarks.recording import append, as_line, this_occasion
     from onejob.benchmarks.running import measure
@@ -140,7 +142,7 @@ def _compare(
                 except ProbeFailed as failure:
                     failed = True
                     progress.clear()
-                    print(f"{scenario.name}: could not be measured: {failure}")
+                    print(f"{scenario.name}: cannot measure: {failure}")
                     continue
                 progress.clear()
                 compared = compare(found)
@@ -156,7 +158,7 @@ def _compare(
     except NoSuchTree as error:
         raise CommandError(
             f"cannot compare with {revision!r}: {error}",
-            "name a commit, and run it in a checkout of onejob",
+            "specify a commit, in a checkout of onejob",
         ) from error
     return EXIT_FAILED if failed else EXIT_OK
 
@@ -167,8 +169,8 @@ def _instructions(other: "Tree", this: "Tree", progress: "_Progress") -> str:
     counter = find_counter()
     if counter is None:
         return (
-            "instructions per Pod: not counted, because perf cannot ask this processor and "
-            "valgrind is not installed"
+            "instructions per Pod: not counted (perf does not support this processor, and "
+            "valgrind is not installed)"
         )
     counted = []
     for tree in (other, this):
@@ -187,7 +189,7 @@ def _chosen(names: tuple[str, ...]) -> "tuple[Scenario, ...]":
 
     for name in names:
         if find(name) is None:
-            raise CommandError(f"there is no scenario {name!r}", "see onejob bench --list")
+            raise CommandError(f"unknown scenario {name!r}", "see onejob bench --list")
     return tuple(scenario for scenario in SCENARIOS if not names or scenario.name in names)
 
 

@@ -15,12 +15,12 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> int:
-    """Print the script that lets your shell complete commands, options, files, kinds and names."""
+    """Print a shell script that completes commands, options, files, kinds and names."""
     from click.shell_completion import get_completion_class
 
     completion = get_completion_class(shell)
     if completion is None:
-        raise CommandError(f"there is no completion for {shell}")
+        raise CommandError(f"unsupported shell {shell}")
     try:
         script = completion(context.find_root().command, {}, "onejob", "_ONEJOB_COMPLETE").source()
     except RuntimeError as error:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob controller   # by $KUBECONFIG or ~/.kube/config
+  onejob controller   # uses $KUBECONFIG or ~/.kube/config
   onejob controller --context prod --namespace team-a --namespace team-b
   onejob controller --leader-elect --metrics-listen 0.0.0.0:8080
 
-A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs are left alone.
-`onejob manifests` prints what installs it in a cluster."""
+A Job selects it with `spec.managedBy: onejob.dev/job-controller`; other Jobs are not affected.
+`onejob manifests` prints the manifests that install it in a cluster."""
 
 
 @click.command(epilog=_EPILOG, short_help="Run Jobs of a Kubernetes cluster")
@@ -28,34 +28,35 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     "--kubeconfig",
     default="",
     metavar="FILE",
-    help="The API server to use, and the user to be there.",
+    help="Kubeconfig of the API server. [default: $KUBECONFIG, the Pod's service account or "
+    "~/.kube/config]",
 )
 @click.option(
     "--context",
     default="",
     metavar="NAME",
-    help="The context of the kubeconfig. [default: the current one]",
+    help="Context of the kubeconfig. [default: the current context]",
 )
 @click.option(
     "--manager-name",
     default="onejob.dev/job-controller",
     show_default=True,
     metavar="NAME",
-    help="What Jobs say in spec.managedBy to be run here.",
+    help="Run Jobs with this value of spec.managedBy.",
 )
 @click.option(
     "-n",
     "--namespace",
     multiple=True,
     metavar="NAME",
-    help="Run Jobs of this namespace only; may be repeated. [default: all]",
+    help="Run only Jobs of this namespace; may be repeated. [default: all]",
 )
-@click.option("--leader-elect", is_flag=True, help="Run several; one of them works at a time.")
+@click.option("--leader-elect", is_flag=True, help="Elect a leader among several replicas.")
 @click.option(
     "--leader-elect-namespace",
     default="",
     metavar="NAME",
-    help="Where the lease is, and dry runs are made. [default: that of the context or the Pod]",
+    help="Namespace of the lease and of dry runs. [default: that of the context or Pod]",
 )
 @click.option(
     "--leader-elect-lease-duration",
@@ -63,7 +64,7 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     default=15,
     show_default=True,
     metavar="SECONDS",
-    help="How long others wait for a leader that says nothing.",
+    help="Time after which a lease that is not renewed may be taken over.",
 )
 @click.option(
     "--leader-elect-renew-deadline",
@@ -71,7 +72,7 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     default=10,
     show_default=True,
     metavar="SECONDS",
-    help="How long a leader goes on that cannot renew its lease.",
+    help="Time after which a leader that cannot renew its lease stops.",
 )
 @click.option(
     "--leader-elect-retry-period",
@@ -79,32 +80,32 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     default=2,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait between two attempts.",
+    help="Time between attempts.",
 )
 @click.option(
     "--qps",
     type=click.FloatRange(min=0),
     default=50,
     show_default=True,
-    help="Requests a second; 0: no limit.",
+    help="Maximum requests per second; 0 for no limit.",
 )
 @click.option(
     "--burst",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="How many requests may be sent at once.",
+    help="Maximum number of requests in a burst.",
 )
 @click.option(
     "--metrics-listen",
     default="",
     metavar="HOST:PORT",
-    help="Answer /healthz, /readyz and /metrics there, over plain HTTP.",
+    help="Serve /healthz, /readyz and /metrics on this address (plain HTTP).",
 )
 @click.option(
     "--mirror",
     is_flag=True,
-    help="Also run Jobs that are managed by onejob.dev/mirror, on the clusters that they name.",
+    help="Also run Jobs managed by onejob.dev/mirror, on the clusters that they select.",
 )
 @log_options
 def command(
@@ -124,10 +125,10 @@ def command(
     verbose: int,
     log_format: str,
 ) -> int:
-    """Run the Jobs of a Kubernetes cluster whose managedBy names onejob.
+    """Run the Jobs of a Kubernetes cluster that select onejob with managedBy.
 
-    It does what kube-controller-manager does for other Jobs, by the same rules, and leaves those
-    alone. Pods are run by the cluster's own nodes.
+    It replaces the Job controller of kube-controller-manager for these Jobs, with the same
+    behaviour. Pods run on the nodes of the cluster.
     """
     from onejob.client.kubeconfig import InvalidKubeconfig, find_connection
     from onejob.clock import SystemClock
@@ -144,7 +145,7 @@ def command(
     try:
         connection = find_connection(SystemClock(), kubeconfig=kubeconfig, context=context)
     except InvalidKubeconfig as error:
-        raise CommandError(str(error), "name another with --kubeconfig") from None
+        raise CommandError(str(error), "select another file with --kubeconfig") from None
     settings = Settings(
         manager=manager_name,
         namespaces=tuple(dict.fromkeys(namespace)),
@@ -207,18 +208,17 @@ async def _control(
         except OSError as error:
             raise CommandError(
                 f"cannot listen on {listen[0]}:{listen[1]}: {error.strerror or error}",
-                "choose another with --metrics-listen",
+                "choose another address with --metrics-listen",
             ) from None
         print(f"metrics at http://{listen[0]}:{listening}/metrics", flush=True)
     print(
-        f"onejob runs Jobs that are managed by {settings.manager} on {connection.server} "
-        f"({version})",
+        f"running Jobs managed by {settings.manager} on {connection.server} ({version})",
         flush=True,
     )
     try:
         await manager.run(stopping)
     except Exception as error:
-        print(f"error: {_first_of(error)!r}; start again", file=sys.stderr)
+        print(f"error: {_first_of(error)!r}; restart onejob controller", file=sys.stderr)
         return EXIT_FAILED
     finally:
         await probes.stop()

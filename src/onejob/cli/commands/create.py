@@ -18,7 +18,7 @@ _EPILOG = """\b
 Examples:
   onejob create -f job.yaml
   onejob create job pi -- ./pi.py 1000
-  onejob create job now --from=cronjob/nightly   # run a CronJob's Job at once
+  onejob create job now --from=cronjob/nightly   # run a CronJob now
   onejob create cronjob tidy --schedule '0 3 * * *' -- ./tidy.sh
   onejob create namespace batch
   onejob create job x --dry-run=client -o yaml -- date"""
@@ -32,23 +32,25 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_file,
-    help="File, folder or -.",
+    help="File, directory or -.",
 )
-@click.option("--image", default="", metavar="IMAGE", help="The container's image.")
-@click.option("--from", "origin", default="", metavar="cronjob/NAME", help="Run its Job now.")
+@click.option("--image", default="", metavar="IMAGE", help="Image of the container.")
+@click.option(
+    "--from", "origin", default="", metavar="cronjob/NAME", help="Run the Job of a CronJob now."
+)
 @click.option(
     "--workdir",
-    metavar="FOLDER",
-    help="Where the command starts. [default: this folder, if the server runs processes on this "
-    "machine]",
+    metavar="DIR",
+    help="Working directory of the command. [default: the current directory, if the server runs "
+    "processes on this machine]",
 )
 @click.option(
-    "--schedule", default="", metavar="CRON", help="When a CronJob runs, e.g. '*/5 * * * *'."
+    "--schedule", default="", metavar="CRON", help="Schedule of the CronJob, e.g. '*/5 * * * *'."
 )
 @click.option(
     "--dry-run",
     type=click.Choice(["client", "server"]),
-    help="client: print only. server: let the server check; nothing is stored.",
+    help="client: only print the objects. server: let the server check them without storing them.",
 )
 @output_option("json", "yaml", "name")
 @client_options
@@ -67,7 +69,7 @@ def command(
     from onejob.cli.manifests.sending import create, manifest_namespace
 
     if bool(filename) == bool(what):
-        raise CommandError("give files or what to create", "see onejob create --help")
+        raise CommandError("specify files, or a kind and a name", "see onejob create --help")
     api: Api | None = None
     if filename:
         manifests = read_manifests(filename, where.kinds())
@@ -102,19 +104,19 @@ def _check(
 ) -> None:
     """Validate the arguments. Called first, so that usage errors precede errors of the server."""
     if len(what) != 2:
-        raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
+        raise CommandError("specify a kind and a name", "for example: onejob create job pi -- date")
     kind, _ = what
     if kind in ("namespace", "ns"):
         return
     if kind not in ("job", "cronjob", "cj"):
         raise CommandError(
-            f"onejob create knows no {kind}",
-            "it makes job, cronjob and namespace; for others use -f",
+            f"onejob create does not support {kind}",
+            "supported are job, cronjob and namespace; for other kinds use -f",
         )
     if not (options["origin"] or options["image"] or command_line):
-        raise CommandError("what shall it run?", "give a command after --, or --image")
+        raise CommandError("nothing to run", "specify a command after --, or --image")
     if kind != "job" and not options["schedule"]:
-        raise CommandError("a CronJob needs --schedule", "for instance: --schedule '0 3 * * *'")
+        raise CommandError("a CronJob requires --schedule", "for example: --schedule '0 3 * * *'")
 
 
 def _described(

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob cron next '*/15 9-17 * * MON-FRI'   # the next ten times
-  onejob cron next '30 2 * * *' --tz Europe/Berlin -n 3   # in a zone
+  onejob cron next '30 2 * * *' --tz Europe/Berlin -n 3   # in a time zone
   onejob cron next '@every 90m' --after 2030-01-01T00:00:00Z
-  onejob cron run cronjob/nightly            # its Job, now
-  onejob cron history cronjob/nightly        # what became of its last times
+  onejob cron run cronjob/nightly            # run its Job now
+  onejob cron history cronjob/nightly        # results of its last times
   onejob cron backfill nightly --from 2030-01-01 --to 2030-01-08 --dry-run"""
 
 _NEXT_EPILOG = """\b
@@ -41,29 +41,29 @@ Examples:
   onejob cron history cronjob/nightly
   onejob cron history nightly -n batch --last 50 -o json
 
-It is told by the Jobs and Events that are left: Jobs are deleted by the CronJob's history limits,
-Events after an hour."""
+The history is derived from existing Jobs and Events. Jobs are deleted by the CronJob's history
+limits, Events after an hour."""
 
 _BACKFILL_EPILOG = """\b
 Examples:
   onejob cron backfill nightly --from 2030-01-01 --to 2030-01-08 --dry-run
   onejob cron backfill nightly --from 2030-01-01 --to 2030-01-02 --queue slow
 
-The Jobs are named NAME-backfill-MINUTE, so a second call adds only what is missing. They have the
-label onejob.dev/backfill=NAME and are not the CronJob's: its history limits do not delete them."""
+Jobs are named NAME-backfill-MINUTE, so a repeated call creates only missing ones. They have the
+label onejob.dev/backfill=NAME and are not owned by the CronJob: its history limits ignore them."""
 
 #: Limit against mistyped time spans: more Jobs are hardly intended.
 _MOST_BACKFILLED = 1000
 
 
-@click.group(epilog=_EPILOG, short_help="When a schedule fires, run now, history, backfill")
+@click.group(epilog=_EPILOG, short_help="Show the times of a schedule, run now, history, backfill")
 def command() -> None:
-    """Show when a schedule fires and what became of its times, or run a CronJob's Jobs."""
+    """Show the times of a schedule and their results, or run the Jobs of a CronJob."""
 
 
-@command.command("next", epilog=_NEXT_EPILOG, short_help="Show when a schedule fires")
+@command.command("next", epilog=_NEXT_EPILOG, short_help="Show the next times of a schedule")
 @click.argument("schedule")
-@click.option("--tz", metavar="ZONE", help="The zone it is read in. [default: this machine's]")
+@click.option("--tz", metavar="ZONE", help="Time zone of the schedule. [default: this machine's]")
 @click.option(
     "-n",
     "count",
@@ -71,9 +71,9 @@ def command() -> None:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many times to show.",
+    help="Number of times to show.",
 )
-@click.option("--after", metavar="TIME", help="Times after this one. [default: now]")
+@click.option("--after", metavar="TIME", help="Show times after this one. [default: now]")
 @output_option("json")
 def next_times(
     schedule: str, tz: str | None, count: int, after: str | None, output: str | None
@@ -89,12 +89,12 @@ def next_times(
 
     zone = tz if tz is not None else local_zone()
     if problem := time_zone_error(zone):
-        raise CommandError(f"--tz {zone}: {problem}", "for instance Europe/Berlin or UTC")
+        raise CommandError(f"--tz {zone}: {problem}", "for example Europe/Berlin or UTC")
     try:
         parsed = parse_schedule(schedule, local=zone)
     except ScheduleError as error:
         raise CommandError(
-            f"{schedule!r} is no schedule: {error}", "MIN HOUR DAY MONTH WEEKDAY"
+            f"invalid schedule {schedule!r}: {error}", "expected MIN HOUR DAY MONTH WEEKDAY"
         ) from None
     if isinstance(parsed, Calendar):
         # A TZ= prefix in the schedule takes precedence.
@@ -103,7 +103,7 @@ def next_times(
     start = now if after is None else _time(after, "--after")
     times = _times(parsed, start, count)
     if not times:
-        raise CommandError(f"{schedule!r} never fires", "does the month have that day?")
+        raise CommandError(f"schedule {schedule!r} never fires", "check the day of the month")
     local = load_time_zone(zone)
     if output:
         found = [{"utc": t, "local": t.astimezone(local)} for t in times]
@@ -121,11 +121,11 @@ def next_times(
         print(line)
 
 
-@command.command("run", epilog=_RUN_EPILOG, short_help="Run a CronJob's Job now")
+@command.command("run", epilog=_RUN_EPILOG, short_help="Run the Job of a CronJob now")
 @click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
 @client_options
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
-    """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
+    """Start the Job of a CronJob now, even if it is suspended. The schedule is not affected."""
     from onejob.cli.display.output import resource_name
     from onejob.cli.manifests.loading import manifest_from_document
     from onejob.cli.manifests.sending import create
@@ -137,7 +137,7 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     print(f"{resource_name(create(api, manifest_from_document(document), namespace))} created")
 
 
-@command.command("history", epilog=_HISTORY_EPILOG, short_help="Show what became of past times")
+@command.command("history", epilog=_HISTORY_EPILOG, short_help="Show the results of past times")
 @click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
 @click.option(
     "--last",
@@ -145,12 +145,12 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     default=20,
     show_default=True,
     metavar="N",
-    help="How many times to show.",
+    help="Number of times to show.",
 )
 @output_option("json")
 @client_options
 def history(what: tuple[str, ...], last: int, output: str | None, where: "Sources") -> None:
-    """Show what became of the last times of a CronJob: what ran, was skipped or missed, and why."""
+    """Show the last times of a CronJob: ran, skipped or missed, and why."""
     import msgspec
 
     from onejob.cli.display.terminal import terminal_of
@@ -163,23 +163,27 @@ def history(what: tuple[str, ...], last: int, output: str | None, where: "Source
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
     if not found:
-        print("No time of its schedule has come yet.")
+        print("The schedule has not fired yet.")
         return
     for line in history_lines(found, terminal_of().width):
         print(line)
 
 
-@command.command("backfill", epilog=_BACKFILL_EPILOG, short_help="Run the Jobs of past times")
+@command.command(
+    "backfill", epilog=_BACKFILL_EPILOG, short_help="Create missing Jobs of past times"
+)
 @click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
-@click.option("--from", "begin", required=True, metavar="TIME", help="Times after this one.")
-@click.option("--to", "until", required=True, metavar="TIME", help="Times up to this one.")
+@click.option(
+    "--from", "begin", required=True, metavar="TIME", help="Start of the period (exclusive)."
+)
+@click.option("--to", "until", required=True, metavar="TIME", help="End of the period (inclusive).")
 @click.option("--queue", default="", metavar="NAME", help="Put the Jobs into this queue.")
-@click.option("--dry-run", is_flag=True, help="Print what would be created, create nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the Jobs without creating them.")
 @client_options
 def backfill(
     what: tuple[str, ...], begin: str, until: str, queue: str, dry_run: bool, where: "Sources"
 ) -> None:
-    """Create the Jobs of a CronJob for a span of its schedule, as far as they are missing."""
+    """Create the missing Jobs of a CronJob for a past period of its schedule."""
     from onejob.cli.manifests.loading import manifest_from_document
     from onejob.cli.manifests.sending import create
     from onejob.cli.sources.cronjobs import backfill_jobs, existing_jobs
@@ -191,11 +195,11 @@ def backfill(
     wanted = backfill_jobs(cronjob, first, last, queue, most=_MOST_BACKFILLED + 1)
     if len(wanted) > _MOST_BACKFILLED:
         raise CommandError(
-            f"more than {_MOST_BACKFILLED} times of the schedule are in that span",
-            "choose shorter spans, one after the other",
+            f"the period contains more than {_MOST_BACKFILLED} times",
+            "use several shorter periods",
         )
     if not wanted:
-        raise CommandError("its schedule has no time in that span")
+        raise CommandError("the schedule does not fire in this period")
     there = existing_jobs(api, namespace)
     for slot, document in wanted:
         name = document["metadata"]["name"]
@@ -216,7 +220,7 @@ def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[s
 
     arg = one_resource_arg(what, default="cronjob")
     if arg.kind.resource != CRONJOBS:
-        raise CommandError(f"{arg} is no CronJob", "name cronjob/NAME")
+        raise CommandError(f"{arg} is not a CronJob", "name cronjob/NAME")
     api = where.require_server()
     namespace = where.namespace_in(api)
     return api, namespace, get(api, arg.kind, namespace, arg.name)
@@ -265,7 +269,7 @@ def _time(text: str, option: str) -> datetime:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"{option} {text}: not a time", "for instance 2030-01-31T12:00:00Z"
+            f"{option} {text}: not a time", "for example 2030-01-31T12:00:00Z"
         ) from None
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 

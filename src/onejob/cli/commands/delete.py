@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob delete job/pi                    # the Job and its Pods
+  onejob delete job/pi                    # a Job and its Pods
   onejob delete jobs -l app=etl           # by label
-  onejob delete -f job.yaml               # what a file creates
-  onejob delete job/pi --cascade=orphan   # leave the Pods
+  onejob delete -f job.yaml               # the objects of a file
+  onejob delete job/pi --cascade=orphan   # keep its Pods
   onejob delete run/20260131-120000       # a kept run, with its logs"""
 
 
@@ -34,26 +34,30 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_file,
-    help="Objects of a manifest.",
+    help="Delete the objects of a manifest.",
 )
 @click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
-@click.option("--all", "everything", is_flag=True, help="All of that kind in the namespace.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Delete all objects of the kind in the namespace."
+)
 @click.option(
     "--cascade",
     type=click.Choice(["background", "foreground", "orphan"]),
     default="background",
     show_default=True,
-    help="What becomes of Pods and other things that they own.",
+    help="How to delete dependent objects such as Pods.",
 )
 @click.option(
-    "--grace-period", type=int, default=-1, metavar="N", help="Seconds that Pods get to stop."
+    "--grace-period", type=int, default=-1, metavar="N", help="Grace period of Pods in seconds."
 )
-@click.option("--now", is_flag=True, help="The same as --grace-period 1.")
+@click.option("--now", is_flag=True, help="Same as --grace-period 1.")
 @click.option("--force", is_flag=True, help="With --grace-period 0: do not wait for Pods.")
-@click.option("--ignore-not-found", is_flag=True, help="What is not there is no failure.")
-@click.option("--wait/--no-wait", default=True, help="Wait until they are gone.")
-@click.option("--timeout", type=duration, metavar="DURATION", help="Wait for so long at most.")
-@click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is deleted.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore objects that do not exist.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the objects are deleted.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Maximum time to wait.")
+@click.option(
+    "--dry-run", type=click.Choice(["server"]), help="Check the request without deleting anything."
+)
 @client_options
 def command(
     what: tuple[str, ...],
@@ -67,7 +71,7 @@ def command(
     where: "Sources",
     **options: Any,
 ) -> int:
-    """Delete objects of the server, or kept runs (which go by themselves after 7 days)."""
+    """Delete objects of the server, or kept runs (which expire after 7 days)."""
     import msgspec
 
     from onejob.cli.resource_args import parse_resource_args
@@ -76,7 +80,9 @@ def command(
 
     if ids := _run_ids(what):
         if dry_run:
-            raise CommandError("--dry-run is for objects of a server", "leave it out for runs")
+            raise CommandError(
+                "--dry-run does not support kept runs", "use it only for objects of a server"
+            )
         return _delete_runs(where, ids, ignore_not_found=ignore_not_found)
     if not filename:
         # Parse the arguments before contacting the server, so that usage errors are reported first.
@@ -110,13 +116,15 @@ def _run_ids(what: tuple[str, ...]) -> list[str]:
     """Return the ids of `run/ID...` or `run ID...`; [] if other objects are named."""
     if what and what[0] in ("run", "runs"):
         if len(what) == 1:
-            raise CommandError("which run?", "name run/ID; onejob runs shows them")
+            raise CommandError("which run?", "specify run/ID; onejob runs lists them")
         return list(what[1:])
     kept = [word.partition("/")[2] for word in what if word.startswith(("run/", "runs/"))]
     if kept and len(kept) != len(what):
-        raise CommandError("runs are kept here, other objects on the server", "delete one by one")
+        raise CommandError(
+            "cannot delete runs and objects of a server together", "delete them separately"
+        )
     if kept and not all(kept):
-        raise CommandError("run/: an id is missing", "onejob runs shows them")
+        raise CommandError("run/: missing ID", "onejob runs lists them")
     return kept
 
 
@@ -133,7 +141,7 @@ def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) ->
             inside = [run.id for run in where.all_kept_runs() if wanted in _jobs(run)]
             hint = f"job/{wanted} is in run/{', run/'.join(inside[:3])}" if inside else ""
             raise CommandError(
-                f"there is no run {wanted}", hint or "onejob runs shows them", exit_code=EXIT_FAILED
+                f"run {wanted} not found", hint or "onejob runs lists them", exit_code=EXIT_FAILED
             )
     return 0
 
@@ -158,7 +166,7 @@ def _chosen(
     namespace = where.namespace_in(api)
     if files:
         if what:
-            raise CommandError("give files or names, not both")
+            raise CommandError("specify either files or names")
         from onejob.cli.manifests.loading import read_manifests
 
         return [
@@ -172,7 +180,7 @@ def _chosen(
     if all(arg.name for arg in args):
         return [(arg, namespace if arg.kind.namespaced else "") for arg in args]
     if not selector and not everything:
-        raise CommandError("which ones?", "name them, or give -l or --all")
+        raise CommandError("which ones?", "specify names, -l or --all")
     return [
         (ResourceArg(arg.kind, item["metadata"]["name"]), item["metadata"].get("namespace", ""))
         for arg in args

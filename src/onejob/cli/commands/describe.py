@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob describe job/pi   # now, or as its last run left it
+  onejob describe job/pi   # of the server, else of its last run
   onejob describe pod/pi-x2k4p
   onejob describe cronjob/nightly -n batch"""
 
@@ -23,7 +23,7 @@ Examples:
 @runs_option
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
-    """Show objects in full, each with the events about it, as kubectl describe does."""
+    """Show details and events of objects, like kubectl describe."""
     from onejob.cli.display.describing import describe
     from onejob.cli.reports.why import usage_lines
     from onejob.cli.resource_args import parse_resource_args
@@ -34,7 +34,7 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
 
     args = parse_resource_args(what, known=where.kinds())
     if not all(arg.name for arg in args):
-        raise CommandError("name what to describe", "for instance: job/NAME")
+        raise CommandError("nothing to describe", "for example job/NAME")
     for number, arg in enumerate(args):
         api, namespace = where.holding(arg)
         document = get(api, arg.kind, namespace, arg.name)

@@ -16,50 +16,49 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob doctor
-  onejob doctor --export whole.json   # for a new server: create -f
-  onejob doctor --repair              # give up what is lost
+  onejob doctor --export whole.json   # for create -f on a new server
+  onejob doctor --repair              # drop damaged objects
   onejob doctor --remove jobs.batch/default/pi
 
-Without --repair and --remove nothing is changed, and the server may run. Ends with 1 if something
-is wrong."""
+Without --repair and --remove nothing is changed, and the server may be running. The exit code is 1
+if there are problems."""
 
 
-@click.command(epilog=_EPILOG, short_help="Check whether the state of a server is whole")
+@click.command(epilog=_EPILOG, short_help="Check and repair the state of a server")
 @click.option(
     "--export",
     "target",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the objects that are whole into a new file.",
+    help="Write all intact objects to a new file.",
 )
 @click.option(
     "--repair",
     "wants_repair",
     is_flag=True,
-    help="Replace a damaged database by one of what is whole. The damaged one is kept beside it.",
+    help="Replace a damaged database by its intact objects. The damaged one is kept.",
 )
 @click.option(
     "--remove",
     "removed",
     multiple=True,
     metavar="OBJECT",
-    help="Delete an object whose document is damaged, named as in the report. May be repeated.",
+    help="Delete a damaged object, named as in the report; may be repeated.",
 )
 @data_dir_option
 def command(
     target: Path | None, wants_repair: bool, removed: tuple[str, ...], data_dir: str | None
 ) -> None:
-    """Check whether the state of a server is whole: database, objects, and the supervisor's
-    journal."""
+    """Check the state of a server for damage: database, objects, and the supervisor's journal."""
     from onejob.cli.places import data_dir as find_data_dir
 
     place = find_data_dir(data_dir)
     place.require_trusted()
     database = place.server / "onejob.db"
     if not place.server.is_dir():
-        raise CommandError(f"there is no server in {place.path}", "onejob serve makes one")
+        raise CommandError(f"no server in {place.path}", "onejob serve creates one")
     if wants_repair and removed:
-        raise CommandError("--repair removes all that is damaged: leave out --remove")
+        raise CommandError("--repair removes all damaged objects: do not combine it with --remove")
     if wants_repair:
         _repair(database, target)
         return
@@ -74,8 +73,8 @@ def command(
     if problems:
         raise CommandError(
             f"{len(problems)} problems in {place.server}",
-            "restore a backup (onejob restore), delete damaged objects with --remove, save what is "
-            "whole with --export, or go on without what is lost with --repair",
+            "restore a backup (onejob restore), delete damaged objects with --remove, save "
+            "intact objects with --export, or drop damaged objects with --repair",
             exit_code=EXIT_FAILED,
         )
 
@@ -94,7 +93,7 @@ def _examine(database: Path) -> "Examination":
 
 
 def _report(database: Path, found: "Examination", problems: list[str]) -> None:
-    print(f"{database}: revision {found.revision}, {len(found.saved)} whole objects")
+    print(f"{database}: revision {found.revision}, {len(found.saved)} intact objects")
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
 
@@ -107,10 +106,10 @@ def _repair(database: Path, target: Path | None) -> None:
     try:
         lock = LockFile(database)
     except CannotOpen as error:
-        raise CommandError(f"nothing was repaired: {error}") from None
+        raise CommandError(f"repair failed: {error}") from None
     try:
         if complete_repair(database):
-            print("completed the repair that was interrupted; the damaged database is kept")
+            print("completed an interrupted repair; the damaged database is kept")
         found = _examine(database)
         _report(database, found, found.problems)
         if target is not None:
@@ -120,16 +119,16 @@ def _repair(database: Path, target: Path | None) -> None:
             return
         kept = repair(database, found)
     except (CannotOpen, OSError) as error:
-        raise CommandError(f"nothing was repaired: {error}") from None
+        raise CommandError(f"repair failed: {error}") from None
     finally:
         lock.release()
-    more = f", and up to {found.unnamed} more that cannot be named" if found.unnamed else ""
-    print(f"repaired: {len(found.saved)} objects are kept, {len(found.lost)} are lost{more}")
+    more = f", and up to {found.unnamed} more that cannot be identified" if found.unnamed else ""
+    print(f"repaired: {len(found.saved)} objects kept, {len(found.lost)} lost{more}")
     if found.outdated:
-        print(f"up to {found.outdated} of the objects kept may be older than they were")
+        print(f"up to {found.outdated} of the kept objects may be outdated")
     for key, revision in sorted(found.lost.items()):
         print(f"lost: {key} (revision {revision})")
-    print(f"the damaged database is kept as {kept}")
+    print(f"the damaged database was moved to {kept}")
 
 
 def _remove(database: Path, names: Sequence[str]) -> None:
@@ -143,18 +142,18 @@ def _remove(database: Path, names: Sequence[str]) -> None:
     for name in names:
         if name not in damaged:
             raise CommandError(
-                f"{name} is not a damaged object: nothing was removed",
-                "onejob doctor lists the damaged ones",
+                f"{name} is not a damaged object; no objects were removed",
+                "onejob doctor lists damaged objects",
             )
     wanted = [damaged[name] for name in names]
     try:
         removed = asyncio.run(remove_damaged(database, wanted, is_readable))
     except (CannotOpen, StoreError, OSError) as error:
-        raise CommandError(f"nothing was removed: {error}") from None
+        raise CommandError(f"no objects were removed: {error}") from None
     for key, revision in removed.items():
         print(f"removed: {key} (revision {revision})")
     if len(removed) < len(set(wanted)):
-        raise CommandError("the others are on damaged pages", "onejob doctor --repair")
+        raise CommandError("the other objects are on damaged pages", "use onejob doctor --repair")
 
 
 def _journal_problems(folder: Path) -> list[str]:
@@ -171,7 +170,7 @@ def _journal_problems(folder: Path) -> list[str]:
     except (NewerVersion, OSError) as error:
         return [str(error)]
     if not data.startswith(b"[") and is_damaged(data):
-        return [f"{path} is damaged: Pods that ran may be reported as disrupted"]
+        return [f"{path} is damaged: running Pods may be reported as disrupted"]
     return []
 
 
@@ -190,7 +189,7 @@ def _export(found: "Examination", target: Path) -> None:
         with open(target, "xb") as file:
             file.write(text)
     except OSError as error:
-        raise CommandError(f"nothing was exported: {error}") from None
+        raise CommandError(f"export failed: {error}") from None
     left_out = len(found.saved) - len(items)
-    note = f" ({left_out} encrypted Secrets are left out)" if left_out else ""
+    note = f" ({left_out} encrypted Secrets were skipped)" if left_out else ""
     print(f"{target}: {len(items)} objects{note}")

@@ -24,15 +24,15 @@ _SIMULATED: Final = ("--runtime=simulated",)
 @click.option(
     "--simulate-pods",
     is_flag=True,
-    help="Run all controllers, and a node whose Pods end at once. [default: the API alone]",
+    help="Run all controllers and a node with simulated Pods. [default: only the API]",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def command(folder: Path, simulate_pods: bool) -> int:
-    """Write a kube-apiserver and an etcd into DIR that are onejob, for controller-runtime's
-    envtest; also a link to kubectl if there is one.
+    """Write kube-apiserver and etcd programs that run onejob to DIR, for controller-runtime's
+    envtest, and a link to kubectl if it is installed.
 
-    The line that is printed tells envtest to use them. As with envtest's own, only the API is
-    there: no controllers, no nodes.
+    Evaluate the printed line to make envtest use them. As with the original programs, there is only
+    the API: no controllers, no nodes.
     """
     place = folder.absolute()
     options = _SIMULATED if simulate_pods else _API_ONLY
@@ -43,7 +43,7 @@ def command(folder: Path, simulate_pods: bool) -> int:
         _link_kubectl(place / "kubectl")
     except OSError as error:
         raise CommandError(
-            f"cannot write to {place}: {error.strerror or error}", "choose another folder"
+            f"cannot write to {place}: {error.strerror or error}", "choose another directory"
         ) from None
     import shlex
 
@@ -57,8 +57,8 @@ def _write_launcher(path: Path, module: str, options: tuple[str, ...]) -> None:
 
     if path.is_symlink() or (path.exists() and _MARK.encode() not in path.read_bytes()[:200]):
         raise CommandError(
-            f"{path} is there already and was not written by this command",
-            "choose another folder, or remove it",
+            f"{path} exists and was not written by this command",
+            "choose another directory, or remove the file",
         )
     # -P: do not import modules from the working directory of the tests.
     words = (sys.executable, "-P", "-m", f"onejob.cli.envtest.{module}", *options)
@@ -83,6 +83,6 @@ def _link_kubectl(path: Path) -> None:
     ]
     found = shutil.which("kubectl", path=os.pathsep.join(elsewhere))
     if found is None:
-        print("note: there is no kubectl on the PATH to link to", file=sys.stderr)
+        print("note: kubectl not found on the PATH; no link was created", file=sys.stderr)
         return
     path.symlink_to(Path(found).absolute())

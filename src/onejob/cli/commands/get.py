@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob get jobs                  # of the server, else of the latest runs
-  onejob get pods -l job-name=pi   # the Pods of one Job
-  onejob get job pi -o yaml        # everything about it
+  onejob get jobs                  # from the server, else the latest runs
+  onejob get pods -l job-name=pi   # Pods of a Job
+  onejob get job pi -o yaml        # whole object
   onejob get jobs,cronjobs -A      # several kinds, all namespaces
-  onejob get jobs -w               # and go on as they change
+  onejob get jobs -w               # list, then watch
   onejob get job pi -o jsonpath='{.status.succeeded}'
   onejob get pods -o jsonpath='{range .items[*]}{.status.phase}{"\\n"}{end}'
   onejob get pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
@@ -37,7 +37,7 @@ def _known_form(
 ) -> str | None:
     if output is None or output in _FORMS or output.startswith(_TEMPLATES):
         return output
-    raise click.BadParameter(f"{output!r} is none of {', '.join((*_FORMS, *_TEMPLATES))}")
+    raise click.BadParameter(f"{output!r} is not one of {', '.join((*_FORMS, *_TEMPLATES))}")
 
 
 @click.command(epilog=_EPILOG, short_help="List objects")
@@ -48,9 +48,9 @@ def _known_form(
     shell_complete=complete_kind_or_object,
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("-l", "--selector", default="", metavar="LABELS", help="By labels: a=b,c!=d.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Select by labels: a=b,c!=d.")
 @click.option(
-    "--field-selector", default="", metavar="FIELDS", help="By fields: status.phase=Failed."
+    "--field-selector", default="", metavar="FIELDS", help="Select by fields: status.phase=Failed."
 )
 @click.option(
     "-o",
@@ -59,12 +59,12 @@ def _known_form(
     callback=_known_form,
     help="wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...",
 )
-@click.option("--sort-by", default="", metavar="PATH", help="By a field: .status.startTime.")
+@click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .status.startTime.")
 @click.option(
-    "--show-managed-fields", is_flag=True, help="Keep managedFields, with -o json or yaml."
+    "--show-managed-fields", is_flag=True, help="Include managedFields, with -o json or yaml."
 )
 @click.option("--no-headers", is_flag=True, help="Rows only.")
-@click.option("-w", "--watch", is_flag=True, help="Go on with every change.")
+@click.option("-w", "--watch", is_flag=True, help="Watch for changes after listing.")
 @runs_option
 @client_options
 def command(
@@ -79,7 +79,7 @@ def command(
     watch: bool,
     where: "Sources",
 ) -> int:
-    """List objects: of the data dir's server, or of the runs that are kept."""
+    """List objects of the server or of kept runs."""
     from onejob.cli.reports.listing import (
         Query,
         find_documents,
@@ -92,10 +92,12 @@ def command(
     args = parse_resource_args(what, known=where.kinds())
     query = Query(selector, field_selector, all_namespaces, sort_by)
     if watch and sort_by:
-        raise CommandError("--watch prints changes as they come", "leave out --sort-by")
+        raise CommandError(
+            "--sort-by cannot be combined with --watch", "changes are printed as they arrive"
+        )
     if output not in (None, "wide"):
         if watch:
-            raise CommandError("--watch prints tables only", "leave out -o")
+            raise CommandError("-o cannot be combined with --watch", "--watch prints only tables")
         show = _shown_as(output)
         as_list = len(args) > 1 or not args[0].name
         documents = find_documents(where, args, query)
@@ -106,7 +108,7 @@ def command(
         return 0
     if watch:
         if len(args) != 1:
-            raise CommandError("--watch needs a single kind or object")
+            raise CommandError("--watch requires a single kind or object")
         watch_table(where, args[0], query, wide=output == "wide", headers=not no_headers)
         return 0
     tables = find_tables(where, args, query)
@@ -120,7 +122,7 @@ def command(
 def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: bool) -> str:
     api = where.server()
     if api is None and not where.runs_are_kept():
-        return "No resources found (onejob run runs a Job, onejob serve starts a server)."
+        return "No resources found (start a Job with onejob run, or a server with onejob serve)."
     namespace = where.namespace if api is None else where.namespace_in(api)
     if all_namespaces or not namespace or not any(arg.kind.namespaced for arg in args):
         return "No resources found."

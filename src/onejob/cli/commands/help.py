@@ -9,11 +9,11 @@ Examples:
   onejob help cron next"""
 
 
-@click.command(epilog=_EPILOG, short_help="Show how to use onejob")
+@click.command(epilog=_EPILOG, short_help="Show help")
 @click.argument("names", nargs=-1, metavar="[COMMAND]...")
 @click.pass_context
 def command(context: click.Context, names: tuple[str, ...]) -> int:
-    """Show how to use onejob, or one of its commands."""
+    """Show help for onejob or one of its commands."""
     from onejob.cli.command_suggestions import no_such_command
 
     assert context.parent is not None

@@ -17,42 +17,58 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob logs job/pi                 # of all its Pods, each line with its Pod
-  onejob logs pi-x2k4p -c main       # one container of one Pod
-  onejob logs -f job/pi              # and go on as they write
-  onejob logs cronjob/nightly        # of all its Jobs that are left
+  onejob logs job/pi                 # all Pods, with their names as prefix
+  onejob logs pi-x2k4p -c main       # one container of a Pod
+  onejob logs -f job/pi              # follow
+  onejob logs cronjob/nightly        # all existing Jobs of a CronJob
   onejob logs --tail 20 -l app=etl   # by label
   onejob logs --grep 'error|warn' --since 1h job/pi
-  onejob logs --deleted              # whose logs are kept, of deleted Pods
-  onejob logs --deleted job/pi       # though Pod, Job and namespace are gone"""
+  onejob logs --deleted              # list kept logs of deleted Pods
+  onejob logs --deleted job/pi       # kept logs of a deleted Job"""
 
 
-@click.command(epilog=_EPILOG, short_help="Print what containers wrote")
+@click.command(epilog=_EPILOG, short_help="Print the logs of containers")
 @click.argument(
     "what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME", shell_complete=complete_object
 )
 @click.option(
-    "-l", "--selector", default="", metavar="LABELS", help="Pods by labels instead of by name."
+    "-l",
+    "--selector",
+    default="",
+    metavar="LABELS",
+    help="Select Pods by labels instead of by name.",
 )
-@click.option("-c", "--container", default="", metavar="NAME", help="This container only.")
-@click.option("--all-containers", is_flag=True, help="Init containers too.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
-@click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Print only this container.")
+@click.option("--all-containers", is_flag=True, help="Include init containers.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs.")
 @click.option(
-    "--tail", type=int, metavar="N", default=-1, help="Only the last lines of each container."
+    "-p",
+    "--previous",
+    is_flag=True,
+    help="Print the logs of the previous instance of the container.",
 )
-@click.option("--since", type=duration, metavar="DURATION", help="Only what is newer, e.g. 5m.")
-@click.option("--since-time", default="", metavar="TIME", help="Only what is newer (RFC 3339).")
-@click.option("--limit-bytes", type=int, metavar="N", help="At most so much of each container.")
-@click.option("--timestamps", is_flag=True, help="When each line was written.")
-@click.option("--grep", default="", metavar="REGEX", help="Only lines in which it is found.")
+@click.option(
+    "--tail", type=int, metavar="N", default=-1, help="Print only the last lines of each container."
+)
+@click.option("--since", type=duration, metavar="DURATION", help="Print only newer lines, e.g. 5m.")
+@click.option(
+    "--since-time", default="", metavar="TIME", help="Print only lines after this time (RFC 3339)."
+)
+@click.option("--limit-bytes", type=int, metavar="N", help="Maximum number of bytes per container.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
+@click.option(
+    "--grep",
+    default="",
+    metavar="REGEX",
+    help="Print only lines that match this regular expression.",
+)
 @click.option(
     "--deleted",
     is_flag=True,
-    help="Of Pods that are gone; without a name: which there are. For the user who runs the "
-    "server, on its machine.",
+    help="Print kept logs of deleted Pods; without a name, list them. Only for the server's user "
+    "on its machine.",
 )
-@click.option("--prefix/--no-prefix", default=None, help="The Pod before each line, or not.")
+@click.option("--prefix/--no-prefix", default=None, help="Prefix each line with its Pod.")
 @runs_option
 @client_options
 def command(
@@ -65,9 +81,9 @@ def command(
     where: "Sources",
     **options: Any,
 ) -> int:
-    """Print what the containers of a Pod, or of all Pods of a Job or of a CronJob's Jobs, wrote.
+    """Print the logs of a Pod, or of all Pods of a Job or CronJob.
 
-    Several Pods are told apart by a prefix, as with kubectl logs --all-pods --prefix.
+    With several Pods each line has a prefix, as with kubectl logs --all-pods --prefix.
     """
     from onejob.cli.reports.log_reading import LogQuery, containers_of, follow_all, print_logs
 
@@ -76,7 +92,7 @@ def command(
         return _deleted(where, what, selector, container, follow, prefix, options)
     api, pods = _pods(where, what, selector)
     if not pods:
-        raise CommandError("there are no Pods, so there are no logs", exit_code=EXIT_FAILED)
+        raise CommandError("no logs: no Pods found", exit_code=EXIT_FAILED)
     readings = [
         reading
         for pod in pods
@@ -128,14 +144,16 @@ def _deleted(
     from onejob.cli.resource_args import one_resource_arg
 
     if follow or selector:
-        raise CommandError("--deleted goes with a name only", "leave out --follow and --selector")
+        raise CommandError(
+            "--deleted cannot be combined with --follow or --selector", "specify a name"
+        )
     if not what:
         return list_kept(where)
     arg = one_resource_arg(what, default="pod")
     if len(what) == 1 and "/" not in what[0] and not has_kept(where, arg):
         job = one_resource_arg(what, default="job")
         if has_kept(where, job):
-            print(f"note: there is no {arg}: this is {job}", file=sys.stderr)
+            print(f"note: {arg} does not exist; showing {job}", file=sys.stderr)
             arg = job
     found = find_kept(where, arg)
     query = LogQuery(tail_lines=options["tail"], **_filters(options))
@@ -156,12 +174,12 @@ def _pods(
     pod_kind = BY_RESOURCE[PODS]
     if selector:
         if what:
-            raise CommandError("give a name or a selector, not both")
+            raise CommandError("specify either a name or a selector")
         api = where.one_place()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
     arg = one_resource_arg(what, default="pod")
     if len(what) == 1 and "/" not in what[0] and (job := where.job_instead_of(arg)) is not None:
-        print(f"note: there is no {arg}: this is {job}", file=sys.stderr)
+        print(f"note: {arg} does not exist; showing {job}", file=sys.stderr)
         arg = job
     try:
         api, namespace = where.holding(arg)
@@ -180,16 +198,16 @@ def _pods(
     elif arg.kind.resource == JOBS:
         own = [document]
     else:
-        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
+        raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
     pods = [pod for job in own for pod in pods_of_job(api, job)]
     if not pods and has_kept(where, arg):
-        raise _gone(f"{arg} has no Pods any more", arg)
+        raise _gone(f"the Pods of {arg} no longer exist", arg)
     return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
 
 
 def _gone(what: str, kept: "ResourceArg") -> CommandError:
     return CommandError(
         what,
-        f"what it wrote is kept: onejob logs --deleted {kept.kind.singular}/{kept.name}",
+        f"see the kept logs with onejob logs --deleted {kept.kind.singular}/{kept.name}",
         exit_code=EXIT_FAILED,
     )

@@ -10,15 +10,15 @@ Examples:
   onejob manifests --image example.com/onejob:1 | kubectl apply -f -
   onejob manifests --image example.com/onejob:1 --watch team-a > onejob.yaml
 
-The image is built by `docker build -t IMAGE .` in onejob's source."""
+Build the image with `docker build -t IMAGE .` in the source directory of onejob."""
 
 
-@click.command(epilog=_EPILOG, short_help="Print what installs onejob in a cluster")
+@click.command(epilog=_EPILOG, short_help="Print the manifests that install onejob in a cluster")
 @click.option(
     "--image",
     required=True,
     metavar="IMAGE",
-    help="The image of onejob, as the cluster's nodes pull it.",
+    help="Image of onejob.",
 )
 @click.option(
     "-n",
@@ -26,32 +26,33 @@ The image is built by `docker build -t IMAGE .` in onejob's source."""
     default="onejob-system",
     show_default=True,
     metavar="NAME",
-    help="Where the controller runs.",
+    help="Namespace of the controller.",
 )
 @click.option(
     "--watch",
     multiple=True,
     metavar="NAMESPACE",
-    help="Run Jobs of this namespace only; may be repeated. [default: all]",
+    help="Run only Jobs of this namespace; may be repeated. [default: all]",
 )
 @click.option(
     "--manager-name",
     default="onejob.dev/job-controller",
     show_default=True,
     metavar="NAME",
-    help="What Jobs say in spec.managedBy to be run by it.",
+    help="Run Jobs with this value of spec.managedBy.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="One of them works at a time.",
+    help="Number of replicas; one is active at a time.",
 )
 @click.option(
     "--mirror",
     is_flag=True,
-    help="It also runs Jobs on other clusters, and so reads Secrets: name namespaces with --watch.",
+    help="Also run mirrored Jobs, which requires reading Secrets: restrict namespaces with "
+    "--watch.",
 )
 def command(
     image: str,
@@ -61,9 +62,9 @@ def command(
     replicas: int,
     mirror: bool,
 ) -> int:
-    """Print a service account, the permissions it needs and a Deployment, as YAML.
+    """Print a service account, its permissions and a Deployment of the controller, as YAML.
 
-    The controller asks for exactly these permissions when it starts.
+    The controller checks for exactly these permissions when it starts.
     """
     import yaml
 
@@ -73,9 +74,9 @@ def command(
     require_manager_name(manager_name)
     for name in (namespace, *watch):
         if label_errors(name):
-            raise CommandError(f"{name!r} cannot be the name of a namespace")
+            raise CommandError(f"invalid namespace {name!r}")
     if not image.strip() or any(space in image for space in " \t\n"):
-        raise CommandError(f"{image!r} cannot be the name of an image")
+        raise CommandError(f"invalid image {image!r}")
     watched = tuple(dict.fromkeys(watch))
     wanted = Installation(namespace, image, manager_name, watched, replicas, mirror)
     documents = [_without_anchors(document) for document in manifests(wanted)]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob mirror add prod --kubeconfig prod.yaml   # for Jobs here
-  onejob mirror list   # and whether they work
+  onejob mirror add prod --kubeconfig prod.yaml   # add a remote cluster
+  onejob mirror list   # list and test
   onejob mirror remove prod"""
 
 _ADD_EPILOG = """\b
@@ -35,32 +35,36 @@ Examples:
 _LONGEST_NAME: Final = 44
 
 
-@click.group(epilog=_EPILOG, short_help="Clusters that Jobs may run on")
+@click.group(epilog=_EPILOG, short_help="Manage remote clusters for mirrored Jobs")
 def command() -> None:
-    """Name clusters that Jobs with `managedBy: onejob.dev/mirror` may run on."""
+    """Manage remote clusters for Jobs with `managedBy: onejob.dev/mirror`."""
 
 
-@command.command("add", epilog=_ADD_EPILOG, short_help="Name a cluster")
+@command.command("add", epilog=_ADD_EPILOG, short_help="Add a remote cluster")
 @click.argument("name")
 @click.option(
-    "--kubeconfig", required=True, metavar="FILE", help="The kubeconfig of the remote cluster."
+    "--kubeconfig", required=True, metavar="FILE", help="Kubeconfig of the remote cluster."
 )
 @click.option(
     "--context",
     default="",
     metavar="NAME",
-    help="Which context of it to use. [default: its current one]",
+    help="Context of the kubeconfig. [default: the current context]",
 )
-@click.option("--replace", is_flag=True, help="Renew the kubeconfig of a target that exists.")
-@click.option("--check/--no-check", default=True, help="Ask the remote cluster first.")
+@click.option("--replace", is_flag=True, help="Replace the kubeconfig of an existing target.")
 @click.option(
-    "--server-kubeconfig", metavar="FILE", help="Of onejob, instead of the data dir's server."
+    "--check/--no-check", default=True, help="Test the connection to the remote cluster first."
+)
+@click.option(
+    "--server-kubeconfig",
+    metavar="FILE",
+    help="Kubeconfig of onejob, instead of the server of the data directory.",
 )
 @click.option(
     "-n",
     "--namespace",
     metavar="NAME",
-    help="The namespace of the Jobs here. [default: the server's]",
+    help="Namespace of the Jobs. [default: the server's default]",
 )
 @data_dir_option
 def add(
@@ -73,12 +77,12 @@ def add(
     namespace: str | None,
     data_dir: str | None,
 ) -> None:
-    """Keep the credentials of a remote cluster as Secret NAME, for Jobs of the same namespace that
-    have the annotation onejob.dev/mirror-target: NAME.
+    """Store the credentials of a remote cluster as Secret NAME, for Jobs of the same namespace with
+    the annotation onejob.dev/mirror-target: NAME.
 
-    One context is kept; files that it names are put into the text. Exec plugins, auth providers,
-    proxies and insecure TLS are refused: whoever may write a Secret would have the server run
-    programs, or send credentials to anybody.
+    Only one context is stored; the contents of referenced files are embedded. Exec plugins, auth
+    providers, proxies and insecure TLS are rejected: otherwise any user who can write Secrets could
+    make the server run programs or send credentials elsewhere.
     """
     from pathlib import Path
 
@@ -89,8 +93,8 @@ def add(
 
     if subdomain_errors(name) or len(name) > _LONGEST_NAME:
         raise CommandError(
-            f"{name!r} cannot be the name of a target",
-            f"lower case letters, digits, '-' and '.', at most {_LONGEST_NAME} characters",
+            f"invalid target name {name!r}",
+            f"use lower case letters, digits, '-' and '.', at most {_LONGEST_NAME} characters",
         )
     try:
         text = inlined_kubeconfig(Path(kubeconfig), context)
@@ -118,12 +122,12 @@ def _check(text: bytes) -> None:
     from onejob.wire.kinds import BY_RESOURCE
 
     connection = read_inline_kubeconfig(text, "kubeconfig")
-    api = HttpApi(connection, "--no-check adds it all the same")
+    api = HttpApi(connection, "--no-check adds it anyway")
     try:
         api.send(Ask("GET", path_of(BY_RESOURCE[JOBS], connection.namespace), {"limit": "1"}))
     except ApiError as error:
         raise CommandError(
-            f"{connection.server}: {error.message}", "--no-check adds it all the same"
+            f"{connection.server}: {error.message}", "--no-check adds it anyway"
         ) from None
     finally:
         api.close()
@@ -153,7 +157,7 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
     except AlreadyExists:
         if not replace:
             raise CommandError(
-                f"there is a Secret {name} already", "--replace renews its kubeconfig"
+                f"Secret {name} already exists", "--replace replaces its kubeconfig"
             ) from None
         api.send(
             Ask(
@@ -167,11 +171,11 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
     return False
 
 
-@command.command("list", epilog=_LIST_EPILOG, short_help="Show targets and whether they work")
+@command.command("list", epilog=_LIST_EPILOG, short_help="List targets and test them")
 @output_option("json")
 @client_options
 def list_targets(output: str | None, where: "Sources") -> None:
-    """Show the targets of a namespace, how many Jobs use them, and whether that works."""
+    """List the targets of a namespace with the number of their Jobs, and test them."""
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
 
@@ -216,13 +220,13 @@ def _mirrored_jobs(api: "Api", namespace: str) -> list[dict[str, Any]]:
     return [job for job in list_all(api, BY_RESOURCE[JOBS], namespace) if is_mirrored(job)]
 
 
-@command.command("remove", epilog=_REMOVE_EPILOG, short_help="Forget a cluster")
+@command.command("remove", epilog=_REMOVE_EPILOG, short_help="Remove a remote cluster")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Even if Jobs have copies there.")
+@click.option("--force", is_flag=True, help="Remove it even if Jobs have copies there.")
 @client_options
 def remove(name: str, force: bool, where: "Sources") -> None:
-    """Delete a target's credentials. Jobs that have copies there could not be followed or deleted
-    any more, so that is refused while there are any."""
+    """Delete the credentials of a target. Refused while Jobs have copies there, because these could
+    no longer be tracked or deleted."""
     from onejob.cli.sources.base import Ask, get, path_of
     from onejob.diagnosis.mirrors import target_of
     from onejob.planning.mirror.names import FINALIZER, TARGET_LABEL
@@ -233,7 +237,7 @@ def remove(name: str, force: bool, where: "Sources") -> None:
     kind = BY_RESOURCE["secrets"]
     secret = get(api, kind, namespace, name)
     if TARGET_LABEL not in secret["metadata"].get("labels", {}):
-        raise CommandError(f"Secret {name} is no target", "see onejob mirror list")
+        raise CommandError(f"Secret {name} is not a mirror target", "see onejob mirror list")
     using = [
         job["metadata"]["name"]
         for job in _mirrored_jobs(api, namespace)

@@ -16,11 +16,11 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 _EPILOG = """\b
 Examples:
-  onejob notify list       # targets, what they get, what waits for them
-  onejob notify test ops   # send one a message
+  onejob notify list       # targets, their events and pending messages
+  onejob notify test ops   # send a test message
 
-Targets are set in notify.yaml of the data dir, or in the file of onejob serve --notify-config.
-Jobs, CronJobs and namespaces name them:
+Targets are configured in notify.yaml of the data directory, or with onejob serve --notify-config.
+Jobs, CronJobs and namespaces select them by annotation:
 
 \b
   kubectl annotate job pi onejob.dev/notify=ops"""
@@ -40,21 +40,21 @@ def _config_option(function: F) -> F:
     return click.option(
         "--notify-config",
         metavar="FILE",
-        help="The file of the server. [default: notify.yaml in the data dir]",
+        help="Notification targets of the server. [default: notify.yaml in the data directory]",
     )(function)
 
 
-@click.group(epilog=_EPILOG, short_help="Who is notified of Jobs")
+@click.group(epilog=_EPILOG, short_help="List and test notification targets")
 def command() -> None:
-    """Show and try the targets that people are notified of Jobs through."""
+    """List and test notification targets."""
 
 
-@command.command("test", epilog=_TEST_EPILOG, short_help="Send a target a message")
+@command.command("test", epilog=_TEST_EPILOG, short_help="Send a test message to a target")
 @click.argument("target")
 @_config_option
 @data_dir_option
 def test_target(target: str, notify_config: str | None, data_dir: str | None) -> int:
-    """Send one message to a target, now and from here. The exit code is 1 if it does not arrive."""
+    """Send a test message to a target from this machine. The exit code is 1 if delivery fails."""
     import asyncio
 
     from onejob.cli.notify_config import require_notify_config
@@ -63,7 +63,7 @@ def test_target(target: str, notify_config: str | None, data_dir: str | None) ->
     targets = require_notify_config(notify_config, find_data_dir(data_dir)).by_name
     if target not in targets:
         names = ", ".join(sorted(targets)) or "none"
-        raise CommandError(f"there is no target {target!r}", f"there is: {names}")
+        raise CommandError(f"target {target!r} not found", f"existing targets: {names}")
     asyncio.run(_send(targets[target]))
     print(f"{target}: delivered to {targets[target].place}")
     return 0
@@ -84,7 +84,7 @@ async def _send(target: "Target") -> None:
         await channel.send(trial_message(target.name, clock.now()))
     except NotDelivered as error:
         raise CommandError(
-            f"{target.name}: not delivered to {target.place}: {error}", exit_code=EXIT_FAILED
+            f"{target.name}: cannot deliver to {target.place}: {error}", exit_code=EXIT_FAILED
         ) from None
     finally:
         await channel.close()
@@ -95,7 +95,7 @@ async def _send(target: "Target") -> None:
 @output_option("json")
 @data_dir_option
 def list_targets(notify_config: str | None, output: str | None, data_dir: str | None) -> int:
-    """List targets, the events that they get, and how many messages wait for each."""
+    """List targets with their events and the number of pending messages."""
     import msgspec
 
     from onejob.cli.display.tables import render_table

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob queue             # limits, and Jobs in their order
-  onejob queue -n team-a   # the Jobs of one namespace
+  onejob queue             # limits, and Jobs in order
+  onejob queue -n team-a   # Jobs of a namespace
   onejob queue -o json | jq '.jobs[] | select(.state == "waiting")'
 
 Limits are set by onejob serve --queue, or in the ConfigMap onejob-queues of kube-system:
@@ -22,17 +22,21 @@ Limits are set by onejob serve --queue, or in the ConfigMap onejob-queues of kub
   kubectl create configmap onejob-queues -n kube-system \\
     --from-literal=limits='*=8,gpu=2'
 
-START is an estimate, by how long Jobs under the same limits have lasted."""
+START is an estimate from the durations of earlier Jobs under the same limits."""
 
 
-@click.command(epilog=_EPILOG, short_help="Show which Jobs wait for their turn")
+@click.command(epilog=_EPILOG, short_help="Show queued Jobs")
 @output_option("json")
 @click.option(
-    "--run", "run_id", default="", metavar="RUN", help="Of a kept run: its id, or its Job's name."
+    "--run",
+    "run_id",
+    default="",
+    metavar="RUN",
+    help="Show a kept run: its ID or the name of its Job.",
 )
 @client_options
 def command(output: str | None, where: "Sources") -> int:
-    """Show the limits on how many Jobs run at once, which Jobs run and which wait, in order."""
+    """Show concurrency limits of Jobs, and the running and queued Jobs in order."""
     import msgspec
 
     from onejob.cli.display.tables import render_table
@@ -54,7 +58,7 @@ def command(output: str | None, where: "Sources") -> int:
         print(msgspec.json.format(encoded, indent=2).decode())
         return 0
     if not limits and not entries:
-        print("There are no limits: every Job starts at once (see onejob queue --help).")
+        print("No limits are set: every Job starts immediately (see onejob queue --help).")
         return 0
     width = terminal_of().width
     for line in render_table(showing.LIMIT_HEADERS, showing.limit_rows(used), width):

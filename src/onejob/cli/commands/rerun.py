@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob rerun job/train                 # all of it, as train-rerun-1
-  onejob rerun job/train --failed-only   # what did not succeed
-  onejob rerun job/train --set lr=0.01   # another parameter or variable
+  onejob rerun job/train                 # run it again as train-rerun-1
+  onejob rerun job/train --failed-only   # only failed or missing indexes
+  onejob rerun job/train --set lr=0.01   # with another parameter or variable
   onejob rerun job/train --dry-run=client -o yaml
-  onejob rerun run/20260131-120000   # a kept run, here: onejob run --again"""
+  onejob rerun run/20260131-120000   # same as onejob run --again"""
 
 
-@click.command(epilog=_EPILOG, short_help="Run a finished Job once more")
+@click.command(epilog=_EPILOG, short_help="Run a finished Job again")
 @click.argument("what", nargs=-1, metavar="job/NAME | run/ID", shell_complete=complete_object)
-@click.option("--failed-only", is_flag=True, help="Only what did not succeed.")
+@click.option("--failed-only", is_flag=True, help="Run only the indexes that did not succeed.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter, or a variable of its containers, with another value.",
+    help="Change a parameter or environment variable.",
 )
-@click.option("--dry-run", type=click.Choice(["client"]), help="Print only; nothing is sent.")
+@click.option("--dry-run", type=click.Choice(["client"]), help="Print the Job without creating it.")
 @output_option("json", "yaml", "name")
 @client_options
 def command(
@@ -44,9 +44,9 @@ def command(
     output: str | None,
     where: "Sources",
 ) -> int:
-    """Create a Job like one that has run. Its label onejob.dev/lineage names the first of them.
+    """Create a copy of a finished Job. The label onejob.dev/lineage has the name of the first Job.
 
-    A kept run is run once more right here, as onejob run --again and --resume do it.
+    A kept run is run again on this machine, as with onejob run --again or --resume.
     """
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.resource_args import one_resource_arg
@@ -59,12 +59,14 @@ def command(
 
     if len(what) == 1 and what[0].startswith("run/"):
         if dry_run or output:
-            raise CommandError("--dry-run and -o are for Jobs of a server", "see onejob run --help")
+            raise CommandError(
+                "--dry-run and -o support only Jobs of a server", "see onejob run --help"
+            )
         _run_again(what[0].removeprefix("run/"), failed_only, settings, where)
     arg = one_resource_arg(what, default="job")
     if arg.kind.resource != JOBS:
-        raise CommandError(f"{arg} is no Job", "name job/NAME")
-    resume = f"onejob run --resume {arg.name} goes on with what did not succeed"
+        raise CommandError(f"{arg} is not a Job", "name job/NAME")
+    resume = f"onejob run --resume {arg.name} runs what did not succeed"
     api = where.require_server_for(arg, resume)
     namespace = where.namespace_in(api)
     job = get(api, arg.kind, namespace, arg.name)
@@ -77,12 +79,12 @@ def command(
         settings=parse_settings(settings),
     )
     if not documents:
-        print(f"{arg}: nothing is left to do")
+        print(f"{arg}: nothing to rerun")
         return 0
     if dry_run is None:
         documents = [_created(api, document, namespace) for document in documents]
     if not is_finished(job):
-        does = "runs what is left of it as well" if failed_only else "runs beside it"
+        does = "also runs its remaining indexes" if failed_only else "runs concurrently"
         print(
             f"note: {arg} has not finished: {resource_name(documents[-1])} {does}",
             file=sys.stderr,
@@ -100,7 +102,7 @@ def _run_again(
 ) -> NoReturn:
     """Replace this process by `onejob run`, which needs terminal, signals and folder to itself."""
     if not run:
-        raise CommandError("run/: an id is missing", "onejob runs shows them")
+        raise CommandError("run/: missing ID", "onejob runs lists them")
     words = ["run", "--resume" if failed_only else "--again", run]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--data-dir", str(where.data_dir.path)]

@@ -8,25 +8,25 @@ from onejob.cli.options import data_dir_option
 
 _EPILOG = """\b
 Examples:
-  onejob restore state.tar             # where there is no server yet
-  onejob restore --replace state.tar   # what was there is kept beside it
+  onejob restore state.tar             # if there is no server yet
+  onejob restore --replace state.tar   # keeps the old state as a copy
 
-Pods that ran when the backup was made are reported as disrupted once the server starts; their Jobs
-go on as their policies say."""
+Pods that were running at the time of the backup are reported as disrupted when the server starts;
+their Jobs continue according to their policies."""
 
 
-@click.command(epilog=_EPILOG, short_help="Make a server of a backup")
+@click.command(epilog=_EPILOG, short_help="Restore a server from a backup")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--replace", is_flag=True, help="Take the place of a server that is there already.")
+@click.option("--replace", is_flag=True, help="Replace an existing server.")
 @data_dir_option
 def command(file: Path, replace: bool, data_dir: str | None) -> None:
-    """Make a backup the state of a server, which must not run."""
+    """Restore the state of a server, which must not be running, from a backup."""
     from onejob.cli.backups import restore
     from onejob.cli.places import data_dir as find_data_dir
 
     place = find_data_dir(data_dir)
     place.prepare()
     manifest, before = restore(file, place.server, replace=replace)
-    print(f"restored revision {manifest.revision} to {place.server}; onejob serve starts it")
+    print(f"restored revision {manifest.revision} to {place.server}; start it with onejob serve")
     if before is not None:
-        print(f"what was there is in {before}")
+        print(f"the previous state is in {before}")

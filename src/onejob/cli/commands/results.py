@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob results job/train         # a table
+  onejob results job/train         # as a table
   onejob results train -o csv > results.csv
   onejob results train -o json | jq '.[] | select(.exitCode != 0)'
-  onejob results train -o joblog   # as GNU parallel writes it
+  onejob results train -o joblog   # in the format of GNU parallel
 
-A program's result is what it writes to the file $ONEJOB_RESULT (set by onejob run --params; any
-container's termination message will do), up to 4096 bytes."""
+The result of a program is the content of the file $ONEJOB_RESULT (set by onejob run --params), or
+its container's termination message, up to 4096 bytes."""
 
 
-@click.command(epilog=_EPILOG, short_help="Show what each index of a Job came to")
+@click.command(epilog=_EPILOG, short_help="Show the result of each index of a Job")
 @click.argument("what", nargs=-1, metavar="job/NAME", shell_complete=complete_object)
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "csv", "json", "joblog"]),
     default="table",
-    help="Print it in this form.",
+    help="Output format.",
 )
-@click.option("--failed", is_flag=True, help="Only those that did not succeed.")
-@click.option("--only", is_flag=True, help="Of this Job alone, not of what it repeats.")
+@click.option("--failed", is_flag=True, help="Show only indexes that did not succeed.")
+@click.option("--only", is_flag=True, help="Show only this Job, without the Jobs that it repeats.")
 @runs_option
 @client_options
 def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where: "Sources") -> int:
-    """Show what each index of a Job came to: its parameters, exit code, time and result.
+    """Show parameters, exit code, time and result of each index of a Job.
 
-    Of a Job that repeats failed indexes (rerun --failed-only, run --resume) the results of the
-    others are those of the Jobs before.
+    For a Job that repeats failed indexes (rerun --failed-only, run --resume), results of the other
+    indexes are taken from the earlier Jobs.
     """
     from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob resume job/pi   # its deadline starts anew
+  onejob resume job/pi   # its deadline is reset
   onejob resume cronjob/nightly"""
 
 
-@click.command(epilog=_EPILOG, short_help="Go on with what was suspended")
+@click.command(epilog=_EPILOG, short_help="Resume suspended Jobs or CronJobs")
 @click.argument(
     "what", nargs=-1, metavar="job/NAME | cronjob/NAME ...", shell_complete=complete_object
 )
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
-    """Resume Jobs or CronJobs that are suspended."""
+    """Resume suspended Jobs or CronJobs."""
     return set_suspend(where, what, suspended=False)

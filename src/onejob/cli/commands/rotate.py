@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob rotate admin-token          # the old kubeconfig ends at once
-  onejob rotate server-certificate   # shown to every connection from now on
-  onejob rotate token-key            # signs tokens of service accounts
+  onejob rotate admin-token          # invalidates the old kubeconfig
+  onejob rotate server-certificate   # for new connections
+  onejob rotate token-key            # for service account tokens
 
-A server that runs need not be started again. Tokens that an older key has signed are good until
-they expire."""
+A running server does not have to be restarted. Tokens signed with an older key are valid until they
+expire."""
 
 
 @click.command(epilog=_EPILOG, short_help="Replace a key, token or certificate of the server")
 @click.argument("what", type=click.Choice(["admin-token", "server-certificate", "token-key"]))
 @data_dir_option
 def command(what: str, data_dir: str | None) -> None:
-    """Replace a key, token or certificate of the server, without starting it again."""
+    """Replace a key, token or certificate of the server, without a restart."""
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.clock import SystemClock
     from onejob.trusted_paths import NotTrusted
@@ -34,7 +34,7 @@ def command(what: str, data_dir: str | None) -> None:
     place = find_data_dir(data_dir)
     place.require_trusted()
     if not place.server.is_dir():
-        raise CommandError(f"there is no server in {place.path}", "onejob serve makes one")
+        raise CommandError(f"no server in {place.path}", "onejob serve creates one")
     now = SystemClock().now()
     try:
         match what:
@@ -45,7 +45,7 @@ def command(what: str, data_dir: str | None) -> None:
             case _:
                 _token_key(place, now)
     except (NotTrusted, OSError) as error:
-        raise CommandError(f"{what} was not replaced: {error}") from None
+        raise CommandError(f"cannot replace {what}: {error}") from None
 
 
 def _admin_token(place: "DataDir") -> None:
@@ -57,12 +57,12 @@ def _admin_token(place: "DataDir") -> None:
     known = load_kubeconfig(place.kubeconfig, SystemClock()) if place.has_kubeconfig() else None
     token = rotate_admin_token(place.server / TOKEN_FILE)
     if known is None:
-        print("the admin has another token; the server writes the kubeconfig when it starts")
+        print("admin token replaced; the server writes the kubeconfig when it starts")
         return
     write_kubeconfig(
         place.kubeconfig, server=known.server, authority=known.authority or b"", token=token
     )
-    print(f"the admin has another token: {place.kubeconfig} is written anew")
+    print(f"admin token replaced; updated {place.kubeconfig}")
 
 
 def _server_certificate(place: "DataDir", now: "datetime") -> None:
@@ -71,8 +71,8 @@ def _server_certificate(place: "DataDir", now: "datetime") -> None:
     try:
         renew_server_certificate(place.server / "pki", now)
     except (BadAuthority, ValueError) as error:
-        raise CommandError(f"the server certificate was not replaced: {error}") from None
-    print("the server shows another certificate of the same authority from now on")
+        raise CommandError(f"cannot replace the server certificate: {error}") from None
+    print("server certificate replaced; new connections use it, with the same authority")
 
 
 def _token_key(place: "DataDir", now: "datetime") -> None:
@@ -82,4 +82,4 @@ def _token_key(place: "DataDir", now: "datetime") -> None:
         rotate_keys(place.server / "pki" / KEYS_FILE, now)
     except BadKeys as error:
         raise CommandError(str(error)) from None
-    print("another key signs service-account tokens from now on; older tokens end when they say")
+    print("signing key replaced; existing service account tokens stay valid until they expire")

@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob run job.yaml                           # files, folders and -
-  onejob run https://example.com/job.yaml       # from the web
-  onejob run -k overlays/test                   # what kustomize makes of it
+  onejob run job.yaml                           # files, directories and -
+  onejob run https://example.com/job.yaml       # from a URL
+  onejob run -k overlays/test                   # with kustomize
   onejob run -n batch ci/                       # in a namespace
   onejob run -- ./train.py --epochs 3           # a Job without YAML
   onejob run --completions 8 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
-  onejob run --params grid.csv -- ./train.py --lr={lr}   # a Pod a row
+  onejob run --params grid.csv -- ./train.py --lr={lr}   # a Pod per row
   onejob run --param lr=0.1,0.01 --param seed=1,2,3 -- ./train.py {lr} {seed}
-  onejob run --resume train                     # what did not succeed
-  onejob run --again train --set lr=0.2         # all of it
-  onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
+  onejob run --resume train                     # only what did not succeed
+  onejob run --again train --set lr=0.2         # run all again
+  onejob run --dry-run=client -o yaml -- date   # print the YAML
   onejob run -o json job.yaml | jq .outcome     # for scripts
-  onejob run -o raw -- ./report.py > report.csv   # byte for byte
-  onejob run --queue '*=2' jobs/                # two Jobs at a time, in order
+  onejob run -o raw -- ./report.py > report.csv   # unchanged output
+  onejob run --queue '*=2' jobs/                # at most two Jobs at a time
   onejob run --junit report.xml --output-dir logs/ ci/
-  onejob run --ui train.yaml                    # watch it in a browser
+  onejob run --ui train.yaml                    # with the dashboard
 
-A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
-or key, a request larger than this machine, an image that cannot be had. --keep-waiting waits.
+A run fails immediately if its Pods can never start: a ConfigMap, Secret or key is missing, a
+request exceeds this machine, or an image cannot be pulled. With --keep-waiting it waits instead.
 
-Exit code: 0 every Job is Complete, 1 one Failed, could not start or took longer than --timeout,
-2 bad input (nothing was started), 130 interrupted (its Pods were stopped); with --exit-code
+Exit code: 0 if all Jobs are Complete, 1 if one failed, could not start or exceeded --timeout, 2 for
+invalid input (no Job was started), 130 if interrupted (its Pods were stopped); with --exit-code
 that of the only container."""
 
 
@@ -68,7 +68,7 @@ class _Run(CommandAfterDashes):
             raise
 
 
-@click.command(cls=_Run, epilog=_EPILOG, short_help="Run Jobs to the end")
+@click.command(cls=_Run, epilog=_EPILOG, short_help="Run Jobs to completion")
 @click.argument(
     "files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]", shell_complete=complete_file
 )
@@ -78,132 +78,141 @@ class _Run(CommandAfterDashes):
     multiple=True,
     metavar="FILE",
     shell_complete=complete_file,
-    help="The same as FILE, as kubectl has it.",
+    help="Same as FILE, as in kubectl.",
 )
 @click.option(
     "-k",
     "--kustomize",
     default="",
-    metavar="FOLDER",
-    help="What kustomize, or kubectl kustomize, makes of it.",
+    metavar="DIR",
+    help="Build the manifests with kustomize or kubectl kustomize.",
 )
 @click.option(
     "-n",
     "--namespace",
     default="default",
     metavar="NAME",
-    help="The namespace of manifests that name none.",
+    help="Namespace of manifests that specify none.",
 )
-@click.option("--name", default="", metavar="NAME", help="The Job's name, with -- COMMAND.")
+@click.option("--name", default="", metavar="NAME", help="Name of the Job, with -- COMMAND.")
 @click.option(
-    "--image", default="", metavar="IMAGE", help="The container's image, with -- COMMAND."
-)
-@click.option(
-    "--completions", type=click.IntRange(0), metavar="N", help="Successful Pods, with -- COMMAND."
+    "--image", default="", metavar="IMAGE", help="Image of the container, with -- COMMAND."
 )
 @click.option(
-    "--parallelism", type=click.IntRange(1), metavar="N", help="Pods at a time, with -- COMMAND."
+    "--completions",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of successful Pods, with -- COMMAND.",
 )
-@click.option("--indexed", is_flag=True, help="Give each Pod JOB_COMPLETION_INDEX.")
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum number of running Pods, with -- COMMAND.",
+)
+@click.option(
+    "--indexed", is_flag=True, help="Run an Indexed Job: each Pod gets JOB_COMPLETION_INDEX."
+)
 @click.option(
     "--retries",
     type=click.IntRange(0),
     metavar="N",
-    help="How often to try again after a failure (each index by itself, with --indexed), with "
-    "-- COMMAND. [default: 0]",
+    help="Number of retries after failures, with -- COMMAND; with --indexed, of each index. "
+    "[default: 0]",
 )
 @click.option(
     "--deadline",
     type=duration,
     metavar="DURATION",
-    help="How long the Job may take, e.g. 10m, with -- COMMAND.",
+    help="Maximum duration of the Job, e.g. 10m, with -- COMMAND.",
 )
 @click.option(
     "-e",
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable of the container, with -- COMMAND.",
+    help="Environment variable of the container, with -- COMMAND.",
 )
 @click.option(
     "--clean-env",
     is_flag=True,
-    help="Do not let the command inherit our environment, as processes do otherwise, with "
-    "-- COMMAND.",
+    help="Do not pass the environment of onejob to the command, with -- COMMAND.",
 )
 @click.option(
     "--params",
     default="",
     metavar="FILE",
     shell_complete=complete_file,
-    help="A .csv, .jsonl or .txt file: one Pod for each row, which the command names as {column}.",
+    help="Run one Pod per row of a .csv, .jsonl or .txt file; the command refers to values as "
+    "{column}.",
 )
 @click.option(
     "--param",
     multiple=True,
     metavar="NAME=V1,V2,...",
-    help="One Pod for each value; with several, for each combination.",
+    help="Run one Pod per value; several options run one Pod per combination.",
 )
 @click.option(
     "--resume",
     default="",
     metavar="RUN",
-    help="Go on with what a kept run did not finish: its id, or its Job's name.",
+    help="Continue a kept run that did not succeed: its ID or the name of its Job.",
 )
 @click.option(
     "--again",
     default="",
     metavar="RUN",
-    help="Run a kept run once more: as --resume, but all of it.",
+    help="Run all of a kept run again: its ID or the name of its Job.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="With --again or --resume: a parameter, or a variable of containers, with another value.",
+    help="With --again or --resume: change a parameter or environment variable.",
 )
 @click.option(
-    "--timeout", type=duration, metavar="DURATION", help="How long the whole run may take."
+    "--timeout", type=duration, metavar="DURATION", help="Maximum duration of the whole run."
 )
 @click.option(
     "--keep-waiting",
     is_flag=True,
-    help="Wait on for what Pods need and nobody will bring: a ConfigMap, room, an image.",
+    help="Keep waiting for missing ConfigMaps, Secrets, capacity or images instead of failing.",
 )
-@click.option("--ephemeral", is_flag=True, help="Keep nothing for later commands.")
-@click.option("--exit-code", is_flag=True, help="Exit as the container of the only Pod did.")
+@click.option("--ephemeral", is_flag=True, help="Do not keep the run for later commands.")
+@click.option("--exit-code", is_flag=True, help="Exit with the exit code of the only container.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["json", "yaml", "raw"]),
-    help="Print a result; raw: exactly what containers write. All else goes to stderr.",
+    help="Print the result in this format; raw prints container output unchanged. Messages go to "
+    "stderr.",
 )
 @click.option(
     "--output-dir",
     default="",
-    metavar="FOLDER",
-    help="Write what each Pod writes to a file there: POD.log.",
+    metavar="DIR",
+    help="Write the logs of each Pod to DIR/POD.log.",
 )
-@click.option("--junit", default="", metavar="FILE", help="Write a JUnit report there.")
+@click.option("--junit", default="", metavar="FILE", help="Write a JUnit report to FILE.")
 @click.option(
     "--ui",
     is_flag=True,
-    help="Show the run in a browser: the dashboard of onejob serve, on this machine only. On a "
-    "terminal it stays until Ctrl-C.",
+    help="Serve the dashboard of this run on localhost and open a browser. On a terminal it is "
+    "served until Ctrl-C.",
 )
 @click.option(
     "--ui-for",
     type=duration,
     metavar="DURATION",
-    help="How long the dashboard stays after the last Job, e.g. 10m. Implies --ui.",
+    help="How long to serve the dashboard after the last Job, e.g. 10m. Implies --ui.",
 )
-@click.option("--plain", is_flag=True, help="Lines instead of a live display.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only what failed.")
+@click.option("--plain", is_flag=True, help="Print lines instead of a live display.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only failures.")
 @click.option(
     "--dry-run",
     type=click.Choice(["client"]),
-    help="Check all files, print what would be created (-o yaml or json), start nothing.",
+    help="Check all files and print the objects (-o yaml or json) without starting anything.",
 )
 @node_options
 @controller_options
@@ -223,29 +232,31 @@ def command(
     data_dir: str | None,
     **options: Any,
 ) -> int:
-    """Run Jobs to the end on this machine, show their logs and progress, exit accordingly.
+    """Run Jobs to completion on this machine and show their logs and progress.
 
-    FILE holds Jobs and what they need (ConfigMap, Secret, Namespace). No server is needed, and
-    runs neither share nor disturb anything. Each is kept for 7 days: onejob get, logs, describe
-    and why find it by its Job's name.
+    FILE contains Jobs and the ConfigMaps, Secrets and Namespaces that they use. No server is
+    required, and runs are independent of each other. Each run is kept for 7 days: onejob get, logs,
+    describe and why find it by the name of its Job.
     """
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock
 
     files += filename
     if timeout is not None and timeout <= 0:
-        raise CommandError("--timeout must be more than nothing")
+        raise CommandError("--timeout must be positive")
     kept = options["resume"] or options["again"]
     claim: RunClaim | None = None
     if kept:
         option = "--resume" if options["resume"] else "--again"
         if files or after_dashes is not None:
-            raise CommandError(f"{option} takes no files and no command", "they are in the run")
+            raise CommandError(
+                f"{option} accepts no files and no command", "the kept run contains them"
+            )
         claim, manifests = _of_kept_run(kept, data_dir, options)
         if not manifests:
             return 0
     elif options["settings"]:
-        raise CommandError("--set changes a kept run", "give it with --again or --resume")
+        raise CommandError("--set requires --again or --resume", "see onejob run --help")
     else:
         manifests = _manifests(files, after_dashes, options)
     now = SystemClock().now()
@@ -253,7 +264,7 @@ def command(
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None, images=images)
     if dry_run:
         if output == "raw":
-            raise CommandError("-o raw is what containers write", "leave it out with --dry-run")
+            raise CommandError("-o raw prints container output", "do not combine it with --dry-run")
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
@@ -316,11 +327,14 @@ def _require_folder() -> None:
     try:
         os.getcwd().encode()
     except FileNotFoundError:
-        raise CommandError("the folder that you are in is gone", "cd to another") from None
+        raise CommandError(
+            "the current directory no longer exists", "change to another directory"
+        ) from None
     except UnicodeEncodeError:
         name = repr(os.path.basename(os.getcwd()))
         raise CommandError(
-            f"the name of this folder, {name}, is not in UTF-8", "cd to another"
+            f"the name of the current directory, {name}, is not valid UTF-8",
+            "change to another directory",
         ) from None
 
 
@@ -354,7 +368,7 @@ def _refuse_programs(files: tuple[str, ...]) -> None:
             command_line[0] = f"./{first}"
     else:
         program = not os.path.lexists(first) and shutil.which(first) is not None
-        problem = "there is no such file"
+        problem = "no such file"
     if program:
         next_step = f"to run it: onejob run -- {shlex.join(command_line)}"
         raise CommandError(f"{first}: {problem}", next_step)
@@ -367,24 +381,24 @@ def _manifests(
 
     folder = options["kustomize"]
     if folder and (files or command_line is not None):
-        raise CommandError("-k takes no other files and no command", "see onejob run --help")
+        raise CommandError("-k accepts no other files and no command", "see onejob run --help")
     if command_line is None:
         if not files and not folder:
-            raise CommandError("nothing to run", "give a file, or -- and a command")
+            raise CommandError("nothing to run", "specify a file, or -- and a command")
         for option in (
             "name", "image", "completions", "parallelism", "retries", "deadline", "env", "params",
             "param",
         ):  # fmt: skip
             if options[option] not in ("", None, ()):
-                raise CommandError(f"--{option} describes a command", "give one after --")
+                raise CommandError(f"--{option} requires a command", "specify it after --")
         if options["clean_env"]:
-            raise CommandError("--clean-env describes a command", "give one after --")
+            raise CommandError("--clean-env requires a command", "specify it after --")
         _refuse_programs(files)
         return read_kustomized(folder) if folder else read_manifests(files)
     if files:
-        raise CommandError("give files or a command, not both", "see onejob run --help")
+        raise CommandError("specify either files or a command", "see onejob run --help")
     if not command_line:
-        raise CommandError("there is no command after --")
+        raise CommandError("missing command after --")
     from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.manifests.loading import manifest_from_document
 
@@ -421,7 +435,7 @@ def _of_kept_run(
     from onejob.cli.sources.set_options import parse_settings
 
     if options["resume"] and options["again"]:
-        raise CommandError("give --resume or --again, not both")
+        raise CommandError("specify either --resume or --again")
     settings = parse_settings(options["settings"])
     place = find_data_dir(data_dir)
     place.require_trusted()
@@ -433,7 +447,7 @@ def _of_kept_run(
     if options["again"]:
         claim.release()
     if not manifests:
-        print(f"run {claim.run.id}: everything has succeeded, nothing is left to do")
+        print(f"run {claim.run.id} has already succeeded")
     return claim, manifests
 
 
@@ -441,7 +455,9 @@ def _rows(options: dict[str, Any]) -> "list[Row] | None":
     if not options["params"] and not options["param"]:
         return None
     if options["completions"] is not None:
-        raise CommandError("--completions is the number of rows", "leave it out with --params")
+        raise CommandError(
+            "--completions cannot be combined with --params", "the number of rows determines it"
+        )
     from onejob.cli.manifests.params import read_parameters
 
     return read_parameters(options["params"], options["param"])
@@ -476,7 +492,7 @@ def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | No
         except OSError as error:
             raise CommandError(f"--output-dir {output_dir}: {error.strerror}") from None
     if junit and not os.path.isdir(os.path.dirname(junit) or "."):
-        raise CommandError(f"--junit {junit}: there is no such folder", "make it first")
+        raise CommandError(f"--junit {junit}: no such directory", "create it first")
     return Path(output_dir) if output_dir else None, Path(junit) if junit else None
 
 

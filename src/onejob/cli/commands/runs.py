@@ -15,15 +15,15 @@ _EPILOG = """\b
 Examples:
   onejob runs                             # newest first
   onejob runs -o json | jq '.[] | select(.state == "Failed")'
-  onejob get pods --run 20260131-120000   # of one; part of its id will do
+  onejob get pods --run 20260131-120000   # of one run
   onejob delete run/20260131-120000"""
 
 
-@click.command(epilog=_EPILOG, short_help="List the runs that are kept")
+@click.command(epilog=_EPILOG, short_help="List kept runs")
 @output_option("json", "name")
 @data_dir_option
 def command(output: str | None, data_dir: str | None) -> int:
-    """List the runs that are kept, newest first: their Jobs, how they ended, their exit codes."""
+    """List kept runs, newest first, with their Jobs, state and exit code."""
     import sys
 
     import msgspec
@@ -45,7 +45,7 @@ def command(output: str | None, data_dir: str | None) -> int:
             print(f"run/{run['id']}")
         return 0
     if not found:
-        print("No runs are kept (onejob run starts one).", file=sys.stderr)
+        print("No kept runs (start one with onejob run).", file=sys.stderr)
         return 0
     now = SystemClock().now()
     rows = [_row(run, now) for run in found]

@@ -31,11 +31,12 @@ _EPILOG = """\b
 Examples:
   onejob serve                               # on 127.0.0.1:7443
   onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
-  onejob serve --runtime simulated           # Pods end at once
-  onejob serve --queue '*=8' --queue gpu=2   # 8 Jobs at once, 2 of gpu
-  onejob serve --controllers='*,-job' --no-node   # the API alone
+  onejob serve --runtime simulated           # Pods without processes
+  onejob serve --queue '*=8' --queue gpu=2   # at most 8 Jobs, 2 in gpu
+  onejob serve --controllers='*,-job' --no-node   # only the API
 
-It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
+After any exit, including kill -9, a restarted server continues from its state on disk. Its Pods
+keep running meanwhile."""
 
 
 @click.command(epilog=_EPILOG, short_help="Serve the Kubernetes API")
@@ -44,14 +45,14 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     default="127.0.0.1:7443",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen, over TLS only.",
+    help="Address to listen on (TLS only).",
 )
 @click.option(
     "--tracking-finalizer-name",
     type=click.Choice(TRACKING_NAMES),
     default=TRACKING_NAMES[0],
     metavar="NAME",
-    help=f"What Pods carry until they are counted: {TRACKING_NAMES[0]} or {TRACKING_NAMES[1]}. "
+    help=f"Finalizer of Pods until they are counted: {TRACKING_NAMES[0]} or {TRACKING_NAMES[1]}. "
     "[default: the first]",
 )
 @click.option(
@@ -59,78 +60,74 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     default="*",
     show_default=True,
     metavar="NAME,-NAME,...",
-    help="Which controllers run: * for all, NAME to run one, -NAME to leave one out, '' for none.",
+    help="Controllers to run: * for all, NAME for one, -NAME to exclude one, '' for none.",
 )
 @click.option(
     "--no-node",
     is_flag=True,
-    help="Run no Pods: something else binds them and reports their status.",
+    help="Run no Pods: another component binds them and reports their status.",
 )
 @click.option(
     "--tls-cert-file",
     metavar="FILE",
-    help="The certificate to serve with, and its chain. [default: one of its own making]",
+    help="TLS certificate and its chain. [default: a generated one]",
 )
-@click.option("--tls-private-key-file", metavar="FILE", help="The key of --tls-cert-file.")
+@click.option("--tls-private-key-file", metavar="FILE", help="Private key of --tls-cert-file.")
 @click.option(
     "--client-ca-file",
     metavar="FILE",
-    help="Whoever has a client certificate of this authority is the user, and in the groups, "
-    "that it names.",
+    help="Authenticate users by client certificates of this authority.",
 )
 @click.option(
     "--allow-host-path",
     "host_paths",
     multiple=True,
     metavar="PATH",
-    help="A folder that Pods may have as a hostPath volume, with all in it; may be given several "
-    "times. [default: all]",
+    help="Allow hostPath volumes in this directory and below; may be repeated. [default: all]",
 )
 @click.option(
     "--encryption-key-file",
     metavar="FILE",
     help="Encrypt Secrets on disk with the first key of this file, NAME:BASE64 per line. "
-    "[default: in the clear]",
+    "[default: no encryption]",
 )
 @click.option(
     "--audit-policy-file",
     metavar="FILE",
-    help="What is recorded of requests: a Policy of audit.k8s.io/v1. [default: nothing]",
+    help="Audit policy, audit.k8s.io/v1. [default: no auditing]",
 )
-@click.option(
-    "--audit-log-path", metavar="FILE", help="Where it is recorded, as JSON lines; - for stdout."
-)
+@click.option("--audit-log-path", metavar="FILE", help="Audit log, as JSON lines; - for stdout.")
 @click.option(
     "--audit-log-maxsize",
     type=click.IntRange(0),
     default=0,
     metavar="MIB",
-    help="Begin another file at this size. [default: 100]",
+    help="Rotate the audit log at this size. [default: 100]",
 )
 @click.option(
     "--audit-log-maxbackup",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Keep this many earlier files. [default: all]",
+    help="Number of rotated audit logs to keep. [default: all]",
 )
 @click.option(
     "--audit-log-maxage",
     type=click.IntRange(0),
     default=0,
     metavar="DAYS",
-    help="Keep earlier files this long. [default: for ever]",
+    help="Days to keep rotated audit logs. [default: no limit]",
 )
 @click.option(
     "--notify-config",
     metavar="FILE",
-    help="Who is notified of Jobs: see docs/how-to/notifications.md. "
-    "[default: notify.yaml in the data dir, if there is one]",
+    help="Notification targets: see docs/how-to/notifications.md. [default: notify.yaml in the "
+    "data directory, if it exists]",
 )
 @click.option(
     "--otlp-endpoint",
     metavar="URL",
-    help="Send OpenTelemetry traces there, for instance http://localhost:4318; needs "
+    help="Send OpenTelemetry traces to this endpoint, e.g. http://localhost:4318; requires "
     "onejob[otel]. [default: none]",
 )
 @log_options
@@ -162,9 +159,9 @@ def command(
     gates: "FeatureGates",
     data_dir: str | None,
 ) -> int:
-    """Serve the Kubernetes API over TLS, run Jobs and CronJobs, keep everything.
+    """Serve the Kubernetes API over TLS and run Jobs and CronJobs.
 
-    An admin kubeconfig for kubectl and other clients is written to the data dir.
+    Writes an admin kubeconfig for kubectl and other clients to the data directory.
     """
     from msgspec.structs import replace
 
@@ -222,7 +219,7 @@ def _audit(
         return None
     if policy is None or path is None:
         missing = "--audit-policy-file" if policy is None else "--audit-log-path"
-        raise CommandError(f"{missing} is missing", "the policy and the log are given together")
+        raise CommandError(f"{missing} is missing", "specify both policy and log")
     from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.log_file import Rotation
 
@@ -245,7 +242,7 @@ def _tls_files(certificate: str | None, key: str | None, authority: str | None) 
 
     if (certificate is None) != (key is None):
         missing = "--tls-private-key-file" if key is None else "--tls-cert-file"
-        raise CommandError(f"{missing} is missing", "a certificate and its key are given together")
+        raise CommandError(f"{missing} is missing", "specify both certificate and key")
     paths = (Path(name) if name is not None else None for name in (certificate, key, authority))
     return TlsFiles(*paths)
 
@@ -288,9 +285,9 @@ async def _serve(
             settings, host=host, port=port, kubeconfig=place.kubeconfig, tls_files=tls_files
         )
     except CannotListen as error:
-        raise CommandError(str(error), "choose another with --listen") from None
+        raise CommandError(str(error), "choose another address with --listen") from None
     except NotTrusted as error:
-        raise CommandError(str(error), "choose another place with --data-dir") from None
+        raise CommandError(str(error), "select another directory with --data-dir") from None
     except (
         BadAuthority,
         BadKeys,
@@ -303,7 +300,7 @@ async def _serve(
     except OSError as error:
         raise CommandError(
             f"cannot start in {settings.data_dir}: {error}",
-            "is the disk in order? choose another place with --data-dir",
+            "check the disk, or select another directory with --data-dir",
         ) from None
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -327,7 +324,7 @@ async def _serve(
     if server.plane.failed.done():
         # In-memory state can no longer be trusted, so there is no orderly shutdown: the state on
         # disk is consistent, and the next start continues from it.
-        print(f"error: {server.plane.failed.result()}; start again", file=sys.stderr)
+        print(f"error: {server.plane.failed.result()}; restart onejob serve", file=sys.stderr)
         return EXIT_FAILED
     if by_hand:
         _name_pods_that_run_on(server)
@@ -342,9 +339,9 @@ def _name_pods_that_run_on(server: "HttpsServer") -> None:
     if not plane.settings.with_node or not plane.node.runtime.traits.runs_programs:
         return
     if count := plane.node.busy_pods:
-        verb, them = ("runs", "it") if count == 1 else ("run", "them")
+        verb, them = ("keeps", "it") if count == 1 else ("keep", "them")
         print(
-            f"note: {counted(count, 'Pod')} {verb} on: onejob serve goes on with {them}",
+            f"note: {counted(count, 'Pod')} {verb} running; onejob serve resumes managing {them}",
             file=sys.stderr,
         )
 
@@ -376,7 +373,8 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     on_host = settings.with_node and server.plane.node.runtime.traits.on_host
     if os.geteuid() == 0 and on_host and not settings.node.host_read_only:
         print(
-            "note: running as root: Pods can change any file here (forbid it: --host-fs ro)",
+            "note: running as root: Pods can change any file of this machine (prevent it with "
+            "--host-fs ro)",
             file=sys.stderr,
         )
     print(
@@ -387,7 +385,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
         "\n"
         "Next, in another terminal:\n"
         f"  export KUBECONFIG={server.kubeconfig}\n"
-        "  onejob ui                  # the dashboard\n"
+        "  onejob ui                  # open the dashboard\n"
         "  kubectl create job hello --image=busybox -- echo hello\n"
         "  onejob logs -f job/hello",
         flush=True,

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob suspend job/pi            # Pods are stopped, progress is kept
-  onejob suspend cronjob/nightly   # no new Jobs; those that run go on"""
+  onejob suspend job/pi            # stop its Pods, keep its progress
+  onejob suspend cronjob/nightly   # no new Jobs; running ones continue"""
 
 
-@click.command(epilog=_EPILOG, short_help="Stop starting Pods or Jobs")
+@click.command(epilog=_EPILOG, short_help="Suspend Jobs or CronJobs")
 @click.argument(
     "what", nargs=-1, metavar="job/NAME | cronjob/NAME ...", shell_complete=complete_object
 )
@@ -46,11 +46,11 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     for arg in args:
         before = get(api, arg.kind, namespace, arg.name)
         if suspended and is_finished(before):
-            raise CommandError(f"{arg} has finished", "onejob rerun runs it once more")
+            raise CommandError(f"{arg} has finished", "run it again with onejob rerun")
         change: dict[str, Any] = {"spec": {"suspend": suspended}}
         if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
             if not suspended:
-                print(f"{arg} waits in the queue and starts in its turn (see onejob queue)")
+                print(f"{arg} is queued and starts in turn (see onejob queue)")
                 continue
             # Remove the Job from the queue: it is now suspended on the user's request.
             change["metadata"] = {"annotations": {QUEUED_ANNOTATION: None}}

@@ -14,35 +14,35 @@ _EPILOG = """\b
 Examples:
   onejob top          # live; q quits, c m a n sort
   onejob top -n batch --sort memory
-  onejob top --once   # one table, also where there is no terminal
+  onejob top --once   # one table, also without a terminal
   onejob top -o json | jq '.pods[] | select(.usage.memoryBytes > 1e9) | .name'
 
-CPU is in thousandths of a core, an average since the last look. A dash means that nothing is
-measured: the Pod has not started, or the runtime runs no processes."""
+CPU is the average in millicores since the last update. A dash means not measured: the Pod has not
+started, or the runtime runs no processes."""
 
 
-@click.command(epilog=_EPILOG, short_help="Show what node, Jobs and Pods use")
+@click.command(epilog=_EPILOG, short_help="Show the resource usage of node, Jobs and Pods")
 @click.option(
     "--sort",
     type=click.Choice(["cpu", "memory", "age", "name"]),
     default="cpu",
     show_default=True,
-    help="The most first; names from a to z.",
+    help="Sort by this column: highest first, names alphabetically.",
 )
-@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option("--once", is_flag=True, help="Print one table and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.2, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks.",
+    help="Time between updates.",
 )
 @output_option("json")
 @client_options
 def command(sort: str, once: bool, interval: float, output: str | None, where: "Sources") -> int:
-    """Show what the node, Jobs and Pods use, of all namespaces unless one is named. Jobs and Pods
-    that have ended are not shown."""
+    """Show the resource usage of the node and of active Jobs and Pods, by default in all
+    namespaces."""
     import msgspec
 
     from onejob.cli.display.terminal import terminal_of

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob ui                # opens a browser
-  onejob ui --no-browser   # its address, good once, for a minute
+  onejob ui                # open a browser
+  onejob ui --no-browser   # print a URL, valid once, for a minute
   onejob ui --kubeconfig alice.kubeconfig
 
-The page has the permissions of the kubeconfig's user. Its session ends after an hour without use,
-after twelve hours, with the user's token, or with the server. The server's certificate is signed
-by its own authority, which browsers do not know: they warn once."""
+The page has the permissions of the kubeconfig's user. A session ends after an hour of inactivity,
+after twelve hours, when the user's token is revoked or expires, or when the server stops. Browsers
+warn once about the certificate, which the server's own authority has signed."""
 
 
 @click.command(epilog=_EPILOG, short_help="Open the dashboard of a server")
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
 @client_options
 def command(no_browser: bool, where: "Sources") -> int:
-    """Open the dashboard of a server in a browser, signed in."""
+    """Open the dashboard of a server in a browser and sign in."""
     from urllib.parse import urlencode
 
     from onejob.cli.display.browsers import open_browser
@@ -41,9 +41,9 @@ def command(no_browser: bool, where: "Sources") -> int:
     if where.namespace or namespace != "default":
         address += "?" + urlencode({"namespace": namespace})
     if no_browser or not open_browser(address):
-        why = "" if no_browser else "no browser can be opened here: "
+        why = "" if no_browser else "cannot open a browser: "
         print(address, flush=True)
-        print(f"note: {why}open it within a minute; it signs in once", file=sys.stderr)
+        print(f"note: {why}open this URL within a minute; it is valid once", file=sys.stderr)
     else:
-        print(f"opened {api.url}/ui/ in a browser; --no-browser prints the address instead")
+        print(f"opened {api.url}/ui/ in a browser (--no-browser prints the URL instead)")
     return 0

@@ -22,8 +22,8 @@ Examples:
   onejob user list
   onejob user revoke alice
 
-Roles are those of Kubernetes: view, edit and admin of a namespace, or with --cluster of all of
-them; kubectl create role and rolebinding make finer ones."""
+Roles are those of Kubernetes: view, edit and admin, in a namespace or with --cluster in all. Use
+kubectl create role and rolebinding for others."""
 
 _ADD_EPILOG = """\b
 Examples:
@@ -40,26 +40,28 @@ Examples:
   onejob user revoke alice"""
 
 
-@click.group(epilog=_EPILOG, short_help="Let other people use this server")
+@click.group(epilog=_EPILOG, short_help="Manage users of a server")
 def command() -> None:
-    """Let other people use this server, and end that."""
+    """Add, list and revoke users of a server."""
 
 
 @command.command("add", epilog=_ADD_EPILOG, short_help="Add a user and write their kubeconfig")
 @click.argument("name")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group they are in.")
 @click.option(
-    "--expires", type=duration, metavar="DURATION", help="How long their token is good, e.g. 720h."
+    "--group", "groups", multiple=True, metavar="GROUP", help="Add the user to this group."
+)
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="Lifetime of the token, e.g. 720h."
 )
 @click.option(
     "--role",
     default="",
     metavar="ROLE",
-    help="Give them this ClusterRole, e.g. view, edit or admin.",
+    help="Bind this ClusterRole, e.g. view, edit or admin.",
 )
-@click.option("--cluster", is_flag=True, help="The role counts in all namespaces.")
+@click.option("--cluster", is_flag=True, help="Bind the role in all namespaces.")
 @click.option(
-    "--kubeconfig-out", metavar="FILE", help="Where to write theirs. [default: NAME.kubeconfig]"
+    "--kubeconfig-out", metavar="FILE", help="Kubeconfig to write. [default: NAME.kubeconfig]"
 )
 @client_options
 def add(
@@ -71,7 +73,7 @@ def add(
     kubeconfig_out: str | None,
     where: "Sources",
 ) -> None:
-    """Add a user and write the kubeconfig that they need, with the only copy of their token."""
+    """Add a user and write a kubeconfig with the only copy of the user's token."""
     from onejob.api.access.kubeconfig_writer import write_kubeconfig
     from onejob.api.access.users import (
         USERS_FILE,
@@ -84,14 +86,14 @@ def add(
     from onejob.clock import SystemClock
 
     if expires is not None and expires <= 0:
-        raise CommandError("--expires must be more than nothing")
+        raise CommandError("--expires must be positive")
     if cluster and not role:
-        raise CommandError("--cluster says where a role counts", "give --role, too")
+        raise CommandError("--cluster requires --role", "specify both")
     if where.kubeconfig is not None:
-        raise CommandError("users are added on the machine of the server", "leave out --kubeconfig")
+        raise CommandError("users can be added only on the server's machine", "remove --kubeconfig")
     target = Path(kubeconfig_out or f"{name.replace('/', '_')}.kubeconfig")
     if target.exists():
-        raise CommandError(f"{target} is there already", "choose another with --kubeconfig-out")
+        raise CommandError(f"{target} already exists", "choose another name with --kubeconfig-out")
     api = where.require_server()
     now = SystemClock().now()
     users = where.data_dir.server / USERS_FILE
@@ -100,7 +102,7 @@ def add(
         token = add_user(users, name, groups, now, until)
     except UserExists as error:
         raise CommandError(
-            str(error), f"onejob user revoke {name} ends their token; then add them anew"
+            str(error), f"to replace the token, run onejob user revoke {name} first"
         ) from None
     except BadUsers as error:
         raise CommandError(str(error)) from None
@@ -122,10 +124,10 @@ def add(
         target.unlink(missing_ok=True)
         revoke_user(users, name)
         raise
-    print(f"user {name} added; {target} is theirs alone: hand it over, keep no copy")
+    print(f"user {name} added; give {target} to the user and keep no copy")
     if not rights:
         command = f"kubectl create rolebinding {name} --clusterrole edit --user {name}"
-        rights = [f"they may do nothing yet: {command}"]
+        rights = [f"the user has no permissions yet: {command}"]
     for line in rights:
         print(line)
 
@@ -134,7 +136,7 @@ def add(
 @data_dir_option
 @output_option("json")
 def list_users(data_dir: str | None, output: str | None) -> None:
-    """List users. Tokens are not kept, so they cannot be shown."""
+    """List users. Tokens are not stored, so they cannot be shown."""
     import msgspec
 
     from onejob.api.access.users import USERS_FILE, BadUsers, read_users
@@ -178,11 +180,11 @@ def list_users(data_dir: str | None, output: str | None) -> None:
         print(line)
 
 
-@command.command("revoke", epilog=_REVOKE_EPILOG, short_help="Let a user in no more")
+@command.command("revoke", epilog=_REVOKE_EPILOG, short_help="Revoke a user's access")
 @click.argument("name")
 @data_dir_option
 def revoke(name: str, data_dir: str | None) -> None:
-    """Let a user in no more, from their next request on. Their role bindings stay."""
+    """Revoke a user's access, effective with the next request. Role bindings are kept."""
     from onejob.api.access.users import USERS_FILE, BadUsers, revoke_user
     from onejob.cli.places import data_dir as find_data_dir
 
@@ -191,7 +193,7 @@ def revoke(name: str, data_dir: str | None) -> None:
     try:
         revoke_user(place.server / USERS_FILE, name)
     except BadUsers as error:
-        raise CommandError(str(error), "onejob user list shows who there is") from None
+        raise CommandError(str(error), "onejob user list lists them") from None
     print(f"user {name} revoked")
 
 
@@ -223,14 +225,15 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
         get(api, BY_RESOURCE[CLUSTER_ROLES], "", role)
     except NotFound:
         raise CommandError(
-            f"--role {role}: there is no such ClusterRole", "view, edit and admin are there"
+            f"--role {role}: ClusterRole not found", "for example view, edit or admin"
         ) from None
     try:
         if namespace:
             get(api, BY_RESOURCE["namespaces"], "", namespace)
     except NotFound:
         raise CommandError(
-            f"there is no namespace {namespace}", f"onejob create namespace {namespace}"
+            f"namespace {namespace} not found",
+            f"create it with onejob create namespace {namespace}",
         ) from None
     kind = BY_RESOURCE[ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS]
     name = f"onejob:{user}:{role}"
@@ -248,8 +251,8 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, 
     else:
         if any(kept.get(field) != document[field] for field in ("roleRef", "subjects")):
             raise CommandError(
-                f"{kind.singular} {name} is there already, with another role or for others",
-                "delete it, or leave out --role",
+                f"{kind.singular} {name} already exists, with another role or other users",
+                "delete it, or remove --role",
             )
     return namespace, name
 
@@ -263,7 +266,7 @@ def _rights(
     from onejob.wire.kinds import BY_RESOURCE
 
     if MASTERS in groups:
-        yield f"everything, as one of the group {MASTERS}"
+        yield f"all permissions, through group {MASTERS}"
     api = where.require_server()
     meant = {("User", user), *(("Group", group) for group in groups)}
     for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
@@ -274,6 +277,6 @@ def _rights(
                 continue
             namespace, name = binding["metadata"].get("namespace", ""), binding["metadata"]["name"]
             place = f"namespace {namespace}" if namespace else "all namespaces"
-            before = f", given before ({kind.singular} {name})"
+            before = f" (existing {kind.singular} {name})"
             known = "" if (namespace, name) == made else before
             yield f"role {binding['roleRef']['name']} in {place}{known}"

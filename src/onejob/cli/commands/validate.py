@@ -8,12 +8,12 @@ from onejob.cli.options import output_option
 
 _EPILOG = """\b
 Examples:
-  onejob validate job.yaml                    # any kind that onejob serves
-  onejob validate ci/ cron.yaml               # folders and several files
+  onejob validate job.yaml                    # any kind that onejob supports
+  onejob validate ci/ cron.yaml               # directories and files
   onejob validate -o json job.yaml            # for editors and scripts
-  onejob validate --for kubernetes job.yaml   # what a cluster would not take
+  onejob validate --for kubernetes job.yaml   # portability to a cluster
 
-Exit code: 0 nothing is wrong, 2 something is; each problem is one line on stderr with its file,
+Exit code: 0 if no problems were found, 2 otherwise. Each problem is one line on stderr with file,
 document and line."""
 
 
@@ -24,23 +24,23 @@ document and line."""
     "--namespace",
     default="default",
     metavar="NAME",
-    help="The namespace of manifests that name none.",
+    help="Namespace of manifests that specify none.",
 )
 @click.option(
     "--for",
     "target",
     type=click.Choice(["onejob", "kubernetes"]),
     default="onejob",
-    help="kubernetes: name also what would not carry over to a cluster.",
+    help="kubernetes: also report what a cluster would not accept.",
 )
 @click.option(
-    "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features on or off."
+    "--feature-gates", default="", metavar="NAME=BOOL,...", help="Enable or disable features."
 )
 @output_option("json")
 def command(
     files: tuple[str, ...], namespace: str, target: str, feature_gates: str, output: str | None
 ) -> int:
-    """Check manifests as an API server would, and more kindly; nothing is started or sent."""
+    """Check manifests like an API server, without starting or sending anything."""
     import msgspec
 
     from onejob.cli.manifests.checking import manifest_warnings
@@ -52,7 +52,7 @@ def command(
     from onejob.gates import UnknownGate, parse_gates
 
     if not files:
-        raise CommandError("which files?", "for instance: onejob validate job.yaml")
+        raise CommandError("which files?", "for example: onejob validate job.yaml")
     try:
         gates = parse_gates(feature_gates)
     except UnknownGate as error:
@@ -74,5 +74,5 @@ def command(
     if not manifests:
         raise CommandError(nothing_in(files))
     count = f"{len(manifests)} object{'s' if len(manifests) != 1 else ''}"
-    print(f"{count} checked, nothing wrong")
+    print(f"{count} checked, no problems found")
     return EXIT_OK

@@ -16,11 +16,11 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print versions")
-@click.option("--client", is_flag=True, help="Do not ask a server.")
+@click.option("--client", is_flag=True, help="Print only the versions of the client.")
 @output_option("json", "yaml")
 @client_options
 def command(client: bool, output: str | None, where: "Sources") -> int:
-    """Print the version of onejob, of the Kubernetes API that it speaks, and of its server."""
+    """Print the versions of onejob, of its Kubernetes API, and of the server."""
     from onejob import __version__
     from onejob.api.schema.schema import load_schema
     from onejob.cli.sources.base import Ask

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob wait job/pi                      # 0 once Complete, 1 once Failed
-  onejob wait job/a job/b --timeout 10m   # all of them
-  onejob wait jobs -l app=etl             # all that have that label now
+  onejob wait job/pi                      # exits 0 if Complete, 1 if Failed
+  onejob wait job/a job/b --timeout 10m   # both
+  onejob wait jobs -l app=etl             # all that have the label now
   onejob wait job/pi --for condition=suspended
   onejob wait job/pi --for delete"""
 
 
-@click.command(epilog=_EPILOG, short_help="Wait for a Job to end")
+@click.command(epilog=_EPILOG, short_help="Wait for a Job to finish")
 @click.argument("what", nargs=-1, metavar="job/NAME...", shell_complete=complete_object)
 @click.option(
     "--for",
@@ -33,14 +33,14 @@ Examples:
     help="condition=NAME[=VALUE] or delete. [default: Complete or Failed]",
 )
 @click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
-@click.option("--timeout", type=duration, metavar="DURATION", help="Give up after so long.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Give up after this time.")
 @runs_option
 @client_options
 def command(
     what: tuple[str, ...], condition: str, selector: str, timeout: float | None, where: "Sources"
 ) -> int:
-    """Wait until each object is as asked. Without --for: until the Job is finished; the exit
-    code is 0 if all are Complete and 1 if one Failed (which kubectl cannot tell)."""
+    """Wait for a condition of each object; without --for, until each Job has finished. The exit
+    code is 0 if all are Complete and 1 if one Failed."""
     from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.awaiting import Condition, await_object
     from onejob.clock import SystemClock
@@ -75,7 +75,7 @@ def _selected(where: "Sources", what: tuple[str, ...], selector: str) -> "list[R
 
     kinds = parse_resource_args(what or ("jobs",), known=where.kinds())
     if any(arg.name for arg in kinds):
-        raise CommandError("-l goes with a kind of object, not with names", "for instance: jobs")
+        raise CommandError("-l requires a kind, not names", "for example jobs")
     found = [
         ResourceArg(arg.kind, document["metadata"]["name"])
         for arg in kinds

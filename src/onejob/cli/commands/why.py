@@ -16,12 +16,12 @@ _EPILOG = """\b
 Examples:
   onejob why job/pi
   onejob why pi -n batch
-  onejob why pod/pi-x2k4p          # why it waits, failed or is restarted
-  onejob why cronjob/nightly       # why it started no Job, what comes next
+  onejob why pod/pi-x2k4p          # why it waits, failed or restarts
+  onejob why cronjob/nightly       # why it started no Job; next time
   onejob why run/20260131-120000   # the Jobs of a kept run"""
 
 
-@click.command(epilog=_EPILOG, short_help="Tell why something is in its state")
+@click.command(epilog=_EPILOG, short_help="Explain the state of an object")
 @click.argument(
     "what",
     nargs=-1,
@@ -31,9 +31,9 @@ Examples:
 @runs_option
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
-    """Tell why a Job, Pod or CronJob is in its state and what happens next.
+    """Explain the state of a Job, Pod or CronJob, and its next step.
 
-    The answer comes from the same code that decides about it.
+    The explanation is computed by the code that controls the object.
     """
     from onejob.cli.resource_args import one_resource_arg
 
@@ -68,7 +68,7 @@ def _explain_object(where: "Sources", arg: "ResourceArg") -> None:
 
     if arg.kind.resource not in EXPLAINED:
         raise CommandError(
-            f"onejob why explains Jobs, Pods, CronJobs and runs, not {arg.kind.plural}",
+            f"onejob why supports Jobs, Pods, CronJobs and runs, not {arg.kind.plural}",
             "name job/NAME",
         )
     from onejob.cli.sources.base import get

@@ -16,7 +16,7 @@ def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
     """Return a table with figures as rows; onejob, the target and each peer as columns."""
     lines = [f"{terminal.paint(outcome.scenario, 'bold')}  {outcome.question}"]
     if outcome.problem:
-        return [*lines, f"{_INDENT}could not be measured: {outcome.problem}"]
+        return [*lines, f"{_INDENT}cannot measure: {outcome.problem}"]
     peers = [peer for peer in outcome.peers if _shared(outcome, peer)]
     headers = ["FIGURE", "ONEJOB", "TARGET", ""]
     headers += [peer.name.upper() + ("*" if peer.elsewhere else "") for peer in peers]

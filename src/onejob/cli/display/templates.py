@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
 def parse_template(text: str) -> tuple[Part, ...]:
     """Parse `{.metadata.name}{"\\n"}`, `{range .items[*]}...{end}`. Raises CommandError."""
     if "{" not in text:
-        raise _bad(text, "paths stand in braces: {.metadata.name}")
+        raise _bad(text, "expected paths in braces: {.metadata.name}")
     return _parse(text, _pieces(text), in_range=False)
 
 
@@ -53,7 +53,7 @@ def parse_columns(text: str) -> list[tuple[str, JsonPath]]:
     for item in _NEXT_COLUMN.split(text):
         header, colon, path = item.partition(":")
         if not header or not colon or not path:
-            raise _bad(item, "for instance NAME:.metadata.name,PHASE:.status.phase")
+            raise _bad(item, "for example NAME:.metadata.name,PHASE:.status.phase")
         columns.append((header, relaxed_path(path)))
     return columns
 
@@ -92,7 +92,7 @@ def _pieces(text: str) -> Iterator[tuple[str | None, str]]:
     while position < len(text):
         match = _PARTS.match(text, position)
         if match is None:
-            raise _bad(text[position:], "is a brace or a quote missing?")
+            raise _bad(text[position:], "missing brace or quote")
         yield (None, match[2]) if match[1] is None else (match[1].strip(), "")
         position = match.end()
 
@@ -125,7 +125,7 @@ def _path(text: str) -> JsonPath:
     steps = text.removeprefix("$").removeprefix("@")
     if steps in ("", "."):
         if not text:
-            raise _bad("{}", "a path is missing")
+            raise _bad("{}", "missing path")
         return JsonPath(())
     try:
         return parse_path(steps)
@@ -134,4 +134,4 @@ def _path(text: str) -> JsonPath:
 
 
 def _bad(text: str, why: str) -> CommandError:
-    return CommandError(f"{text!r} cannot be read: {why}", "see onejob get --help")
+    return CommandError(f"invalid template {text!r}: {why}", "see onejob get --help")

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name in flags.keys() - _KNOWN:
-        print(f"note: --{name} is not known here and has no effect", file=sys.stderr, flush=True)
+        print(f"note: unknown flag --{name} has no effect", file=sys.stderr, flush=True)
     while True:
         for listener in select.select(listeners, [], [])[0]:
             _serve_one(listener)

@@ -56,23 +56,23 @@ def serve_options(
     """
     given = dict(flags)
     notes = [
-        f"--{name} is not known here and has no effect"
+        f"unknown flag --{name} has no effect"
         for name in given
         if name not in _NO_NOTE and name not in _HANDLED
     ]
     if given.get("insecure-port", "0") not in ("0", ""):
         raise UnsupportedFlag(
-            "--insecure-port: there is TLS only (leave APIServer.URL and InsecureServing unset)"
+            "--insecure-port: only TLS is supported (do not set APIServer.URL and InsecureServing)"
         )
     modes = given.get("authorization-mode", "RBAC")
     if "RBAC" not in modes.split(","):
-        notes.append(f"--authorization-mode={modes} has no effect: RBAC decides")
+        notes.append(f"--authorization-mode={modes} has no effect: RBAC is always enabled")
     host = given.get("bind-address") or "127.0.0.1"
     port = given.get("secure-port") or "6443"
     if not port.isdigit():
         raise UnsupportedFlag(f"--secure-port={port}: expected a number")
     gates, unknown = _gates(flags, known_gates)
-    notes += [f"--feature-gates: {gate} is not known here and has no effect" for gate in unknown]
+    notes += [f"--feature-gates: unknown gate {gate} has no effect" for gate in unknown]
     return ServeOptions(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         given.get("cert-dir", ""),

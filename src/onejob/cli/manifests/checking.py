@@ -44,7 +44,7 @@ def manifest_problems(
     metadata = document["metadata"]
     if not metadata.get("name"):
         if not metadata.get("generateName"):
-            return [manifest.problem("metadata.name", "required: give the object a name")]
+            return [manifest.problem("metadata.name", "required: specify a name")]
         metadata["name"] = metadata["generateName"] + "xxxxx"
     strategy = strategy_for(kind, gates)
     strategy.default(document)

@@ -162,7 +162,7 @@ def _files(sources: Sequence[str]) -> Iterator[str]:
             continue
         inside = sorted(path for path in Path(source).iterdir() if path.suffix in _SUFFIXES)
         if not inside:
-            raise CommandError(f"{source}: no {', '.join(_SUFFIXES)} files in this folder")
+            raise CommandError(f"{source}: no {', '.join(_SUFFIXES)} files in this directory")
         yield from map(str, inside)
 
 
@@ -170,7 +170,10 @@ def _read(source: str) -> str:
     try:
         if source == STDIN:
             if sys.stdin.isatty():
-                print("note: type a manifest, and end it with Ctrl-D", file=sys.stderr)
+                print(
+                    "note: reading a manifest from the terminal; end it with Ctrl-D",
+                    file=sys.stderr,
+                )
             return sys.stdin.buffer.read().decode()
         if source.startswith(_REMOTE):
             from onejob.cli.manifests.remote import download
@@ -178,7 +181,7 @@ def _read(source: str) -> str:
             return download(source).decode()
         return Path(source).read_bytes().decode()
     except UnicodeDecodeError:
-        raise CommandError(f"{source}: not a text file in UTF-8") from None
+        raise CommandError(f"{source}: not a UTF-8 text file") from None
     except OSError as error:
         raise CommandError(f"{source}: {error.strerror}") from None
 
@@ -268,20 +271,20 @@ def _kind(document: Any, known: KnownKinds) -> Kind:
     for field, like in _LIKE.items():
         value = document.get(field)
         if not isinstance(value, str) or not value:
-            raise _NoSuchKind(field, f"expected a text such as {like}")
+            raise _NoSuchKind(field, f"expected a string such as {like}")
     api_version, kind = document["apiVersion"], document["kind"]
     found = known.find(api_version, kind)
     if found is not None:
         return found
     served = known.versions_of(kind)
     if served:
-        text = f"{kind} is served as {' or '.join(served)}, not {api_version}"
+        text = f"{kind} is available as {' or '.join(served)}, not {api_version}"
         raise _NoSuchKind("apiVersion", text)
     from difflib import get_close_matches
 
     close = get_close_matches(kind, WRITABLE_KINDS, 1)
     hint = f", did you mean {close[0]}?" if close else ""
-    text = f"onejob does not serve {api_version} {kind}{hint}"
+    text = f"unsupported kind {api_version} {kind}{hint}"
     raise _NoSuchKind("kind", f"{text} (supported: {', '.join(_ACTED_ON)})")
 
 

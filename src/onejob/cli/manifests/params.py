@@ -51,24 +51,28 @@ def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
     for name in dict.fromkeys(name for row in found for name in row):
         if not _NAME.fullmatch(name):
             raise CommandError(
-                f"parameter {name!r} cannot be the name of a variable",
+                f"parameter {name!r} is not a valid variable name",
                 "use letters, digits and _, not starting with a digit",
             )
         if name in _TAKEN:
-            raise CommandError(f"parameter {name}: this variable is set by onejob", "rename it")
+            raise CommandError(
+                f"parameter {name}: this variable is reserved by onejob", "rename it"
+            )
     return found
 
 
 def _joined(row: Row, more: Row) -> Row:
     if twice := row.keys() & more.keys():
-        raise CommandError(f"parameter {min(twice)} is in the file and in --param", "rename one")
+        raise CommandError(
+            f"parameter {min(twice)} is defined in the file and by --param", "rename one"
+        )
     return {**row, **more}
 
 
 def _axis(text: str) -> tuple[str, list[str]]:
     name, equals, values = text.partition("=")
     if not name or not equals:
-        raise CommandError(f"--param {text}: expected NAME=VALUE,VALUE", "for instance lr=0.1,0.01")
+        raise CommandError(f"--param {text}: expected NAME=VALUE,VALUE", "for example lr=0.1,0.01")
     return name, values.split(",")
 
 
@@ -76,7 +80,7 @@ def _read_file(file: str) -> list[Row]:
     try:
         data = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise CommandError(f"--params {file}: not a text file in UTF-8") from None
+        raise CommandError(f"--params {file}: not a UTF-8 text file") from None
     suffix = Path(file).suffix.lower()
     if suffix == ".csv":
         rows = _csv(file, data)
@@ -85,9 +89,11 @@ def _read_file(file: str) -> list[Row]:
     elif suffix in (".txt", "") or file == "-":
         rows = [{LINE: text} for text in data.splitlines() if text.strip()]
     else:
-        raise CommandError(f"--params {file}: what is {suffix}?", "it reads .csv, .jsonl and .txt")
+        raise CommandError(
+            f"--params {file}: unsupported file type {suffix}", "use .csv, .jsonl or .txt"
+        )
     if not rows:
-        raise CommandError(f"--params {file}: there are no rows in it")
+        raise CommandError(f"--params {file}: the file contains no rows")
     return rows
 
 
@@ -106,7 +112,7 @@ def _csv(file: str, data: str) -> list[Row]:
     try:
         header = next(reader, [])
         if len(set(header)) != len(header):
-            raise CommandError(f"--params {file}, line 1: a column is named twice")
+            raise CommandError(f"--params {file}, line 1: duplicate column name")
         if len(header) == 1:
             _refuse_other_separators(file, header[0])
         for cells in reader:
@@ -130,7 +136,7 @@ def _json_lines(file: str, data: str) -> Iterator[Row]:
         try:
             row = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise CommandError(f"--params {file}, line {number}: not JSON: {error}") from None
+            raise CommandError(f"--params {file}, line {number}: invalid JSON: {error}") from None
         if not isinstance(row, dict):
             raise CommandError(f"--params {file}, line {number}: expected an object", '{"lr": 0.1}')
         yield row
@@ -179,8 +185,8 @@ def _shell_word(word: str, names: Mapping[str, None]) -> str:
         else:
             known = ", ".join((*names, "index", "file"))
             raise CommandError(
-                f"{{{name}}}: there is no such parameter",
-                f"there are {known}; {{{{{name}}}}} is the text itself",
+                f"{{{name}}}: unknown parameter",
+                f"known parameters: {known}; write {{{{{name}}}}} for the literal text",
             )
     if at < len(word) or not word:
         pieces.append(shlex.quote(word[at:]))

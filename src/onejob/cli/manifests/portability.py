@@ -84,11 +84,11 @@ def _marks(of: Mapping[str, Any], path: str, *, planned: bool = False) -> _Found
     for field in ("annotations", "labels"):
         for name in (of.get("metadata") or {}).get(field) or ():
             if name in _UNHEEDED:
-                yield f"{path}metadata.{field}[{name}]", "nothing in a cluster acts on it"
+                yield f"{path}metadata.{field}[{name}]", "it has no effect in a cluster"
             elif planned and name in _PLANNED:
                 yield (
                     f"{path}metadata.{field}[{name}]",
-                    "Kubernetes' own controller does not act on it (only `onejob controller` does)",
+                    "Kubernetes' Job controller ignores it (only `onejob controller` supports it)",
                 )
 
 
@@ -97,8 +97,8 @@ def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str]) ->
         if spec.get(name) is not None:
             yield (
                 f"{path}.{name}",
-                "only onejob has this field, and a Kubernetes API server drops it "
-                f"(use the annotation {annotation} and `onejob controller`)",
+                "this field exists only in onejob; a Kubernetes API server drops it (use the "
+                f"annotation {annotation} and `onejob controller`)",
             )
 
 
@@ -108,7 +108,7 @@ def _pod(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
         if volume.get("hostPath"):
             yield (
                 f"{path}.volumes[{index}].hostPath",
-                f"{volume['hostPath'].get('path')} is looked for on whichever node the Pod lands "
+                f"{volume['hostPath'].get('path')} must exist on the node that runs the Pod "
                 "(use a ConfigMap, a persistentVolumeClaim or the image)",
             )
     for field in ("initContainers", "containers"):
@@ -119,19 +119,19 @@ def _pod(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
 def _container(container: Mapping[str, Any], path: str, exists: Exists) -> _Found:
     image = str(container.get("image") or "")
     if image.lower() in _PLACEHOLDERS:
-        yield f"{path}.image", f"{image!r} is no image that a cluster can pull"
+        yield f"{path}.image", f"a cluster cannot pull the image {image!r}"
     folder = str(container.get("workingDir") or "")
     if folder and folder not in ("/", "/tmp") and exists(folder):
         yield (
             f"{path}.workingDir",
-            f"{folder} is a folder of this machine; a cluster looks for it in the image",
+            f"{folder} is a directory of this machine; in a cluster it must exist in the image",
         )
     for field in ("command", "args"):
         for index, word in enumerate(container.get(field) or ()):
             if _is_own_file(word, folder, exists):
                 yield (
                     f"{path}.{field}[{index}]",
-                    f"{word} is a file of this machine; a cluster looks for it in the image",
+                    f"{word} is a file of this machine; in a cluster it must exist in the image",
                 )
 
 

@@ -46,7 +46,7 @@ def kustomize(folder: str) -> str:
             command, capture_output=True, text=True, timeout=_SECONDS * 4, check=False
         )
     except subprocess.TimeoutExpired:
-        raise CommandError(f"-k {folder}: {command[0]} did not end in time") from None
+        raise CommandError(f"-k {folder}: {command[0]} timed out") from None
     if done.returncode:
         words = " ".join(done.stderr.split())
         raise CommandError(f"-k {folder}: {words.removeprefix('error: ').removeprefix('Error: ')}")

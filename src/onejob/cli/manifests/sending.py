@@ -23,9 +23,9 @@ def manifest_namespace(manifest: Manifest, asked: str, default: str = "default")
         return ""
     own = (manifest.document.get("metadata") or {}).get("namespace")
     if own and asked and own != asked:
-        text = f"it is for namespace {own}, not {asked}"
+        text = f"the manifest specifies namespace {own}, not {asked}"
         raise CommandError(
-            placed(text, manifest.source, manifest.number), f"leave out -n, or use -n {own}"
+            placed(text, manifest.source, manifest.number), f"remove -n, or use -n {own}"
         )
     return own or asked or default
 
@@ -48,7 +48,7 @@ def apply(
     """Apply a manifest with server-side apply. Return the object and whether it was created."""
     if not manifest.name:
         raise CommandError(
-            placed("apply needs metadata.name", manifest.source, manifest.number),
+            placed("apply requires metadata.name", manifest.source, manifest.number),
             "use onejob create for generateName",
         )
     query = {**_parameters(dry_run=dry_run), "force": "true" if force else ""}
@@ -79,9 +79,9 @@ def _parameters(*, dry_run: bool) -> dict[str, str]:
 def _next_step(error: ApiError) -> str:
     causes = error.details.get("causes") or ()
     if any(cause.get("reason") == "FieldManagerConflict" for cause in causes):
-        return "--force-conflicts takes these fields over"
+        return "--force-conflicts takes ownership of these fields"
     if isinstance(error, NotFound) and error.details.get("kind") == NAMESPACES:
-        return f"create it: onejob create namespace {error.details.get('name')}"
+        return f"create it with onejob create namespace {error.details.get('name')}"
     return ""
 
 

@@ -49,9 +49,9 @@ def _limits(api: "Api", note: "Callable[[str], None]") -> Limits:
     except NotFound:
         return Limits()
     except Forbidden:
-        note(f"you may not read the limits ({place})")
+        note(f"cannot read the limits ({place}): permission denied")
     except BadLimits as error:
-        note(f"{place}: {error}; the limits before that are in force")
+        note(f"{place}: {error}; the previous limits remain in force")
     return Limits()
 
 
@@ -59,6 +59,6 @@ def _priorities(api: "Api", note: "Callable[[str], None]") -> Priorities:
     try:
         classes = list_all(api, BY_RESOURCE[PRIORITY_CLASSES], "")
     except Forbidden:
-        note("you may not read PriorityClasses: all priorities are shown as 0")
+        note("cannot read PriorityClasses: permission denied; priorities are shown as 0")
         classes = []
     return Priorities.of(read_priority_class(msgspec.json.encode(one)) for one in classes)

@@ -42,7 +42,7 @@ def list_kept(where: Sources) -> int:
         for kept in reversed(list(_all_kept(where)))
     ]
     if not rows:
-        raise CommandError("no logs of deleted Pods are kept", exit_code=EXIT_FAILED)
+        raise CommandError("no kept logs of deleted Pods", exit_code=EXIT_FAILED)
     headers = ("NAMESPACE", "POD", "OF", "CONTAINERS", "DELETED")
     for line in render_table(headers, rows, terminal_of().width, whole=2):
         print(line)
@@ -55,12 +55,12 @@ def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
     Several Pods that had the same name are all included. Raises CommandError if there are none.
     """
     if arg.kind.resource not in (PODS, JOBS, CRONJOBS):
-        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
+        raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
     found = [kept for kept in _all_kept(where) if _belongs(kept.pod, arg)]
     if not found:
         raise CommandError(
-            f"no logs of {arg} are kept among those of deleted Pods",
-            "onejob logs --deleted shows which there are",
+            f"no kept logs of {arg} found",
+            "onejob logs --deleted lists all",
             exit_code=EXIT_FAILED,
         )
     return found
@@ -85,7 +85,7 @@ def print_kept(
     readings = [reading for kept in found for reading in _readings(kept, container, query.previous)]
     if not readings:
         what = f"container {container}" if container else "it"
-        raise CommandError(f"there are no logs of {what}", exit_code=EXIT_FAILED)
+        raise CommandError(f"no logs of {what} found", exit_code=EXIT_FAILED)
     several = len({reading.container for reading, _ in readings}) > 1
     shows_prefix = len(readings) > 1 if prefix is None else prefix
     for number, (reading, path) in enumerate(readings):
@@ -99,8 +99,8 @@ def print_kept(
 def _all_kept(where: Sources) -> Iterator[Kept]:
     if where.kubeconfig is not None:
         raise CommandError(
-            "logs of deleted Pods are read from the server's data dir",
-            "call it there, without --kubeconfig",
+            "logs of deleted Pods are available only in the server's data directory",
+            "run the command there, without --kubeconfig",
         )
     for data_dir in _data_dirs(where):
         for pod, folder in kept_pods(data_dir):
@@ -161,5 +161,7 @@ def _time(text: str) -> datetime | None:
     except msgspec.ValidationError:
         time = None
     if time is None or time.tzinfo is None:
-        raise CommandError(f"--since-time {text}: expected a time such as 2026-01-31T12:00:00Z")
+        raise CommandError(
+            f"--since-time {text}: expected a time, for example 2026-01-31T12:00:00Z"
+        )
     return time

@@ -30,8 +30,8 @@ def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result
         found = _on_server(api, job, repeated) or _in_runs(where, repeated)
         if found is None:
             print(
-                f"note: the Job with uid {repeated}, which this one repeats in part, is gone: its "
-                "results are not shown",
+                f"note: results of an earlier Job (uid {repeated}) are not shown: the Job was "
+                "deleted",
                 file=sys.stderr,
             )
             break
@@ -83,5 +83,5 @@ def _rows(api: Api, job: Document) -> list[dict[str, str]]:
         return rows_of(config_map)
     except ValueError:
         name = config_map["metadata"]["name"]
-        print(f"note: configmap/{name} holds no rows of parameters", file=sys.stderr)
+        print(f"note: configmap/{name} contains no parameter rows", file=sys.stderr)
         return []

@@ -42,9 +42,7 @@ class Query(msgspec.Struct, frozen=True):
         from onejob.cli.display.templates import NO_VALUE
 
         if keys and all(key == NO_VALUE for key in keys):
-            raise CommandError(
-                f"--sort-by {self.sort_by}: nothing here has such a field", "see -o yaml"
-            )
+            raise CommandError(f"--sort-by {self.sort_by}: no object has this field", "see -o yaml")
 
     def parameters(self, **more: str) -> dict[str, str]:
         return {"labelSelector": self.labels, "fieldSelector": self.fields, **more}
@@ -181,7 +179,7 @@ def watch_table(
     """Print the current rows, then a row for each change, until the server ends the watch."""
     api = where.server()
     if api is None:
-        raise CommandError("only a server can be watched", "start one: onejob serve")
+        raise CommandError("--watch requires a server", "start one with onejob serve")
     place = _place(where, api, arg.kind, query)
     path = path_of(arg.kind, place)
     fields = ",".join(filter(None, [query.fields, f"metadata.name={arg.name}" * bool(arg.name)]))

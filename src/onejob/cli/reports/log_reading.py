@@ -68,7 +68,7 @@ def containers_of(pod: dict[str, Any], wanted: str, *, all_of_them: bool) -> lis
         if wanted not in (*inits, *names):
             raise CommandError(
                 f"pod/{metadata['name']} has no container {wanted}",
-                f"it has {', '.join((*inits, *names))}",
+                f"its containers are {', '.join((*inits, *names))}",
             )
         chosen = [wanted]
     else:
@@ -105,8 +105,8 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
     """Follow several containers at once, interleaved by line, until the last one ends."""
     if len(readings) > _MAX_FOLLOWED:
         raise CommandError(
-            f"{len(readings)} containers are too many to follow at once",
-            "choose some with -l or name a Pod",
+            f"cannot follow {len(readings)} containers at once",
+            "select fewer with -l or a Pod name",
         )
     several = len({reading.container for reading in readings}) > 1
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

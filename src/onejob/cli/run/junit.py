@@ -69,15 +69,15 @@ def _indexes(job: JobProgress, last_lines: LastLines) -> list[Xml.Element]:
             first, *rest = pod_problem(failed[index], last_lines)
             _fail(case, first, rest)
         elif index in given_up:
-            _fail(case, "this index failed", [])
+            _fail(case, "the index failed", [])
         else:
-            Xml.SubElement(case, "skipped", message=f"not done: {_why_not_done(job)}")
+            Xml.SubElement(case, "skipped", message=f"not run: {_why_not_done(job)}")
         cases.append(case)
     return cases
 
 
 def _why_not_done(job: JobProgress) -> str:
-    return "the Job did not need it" if job.complete else job_problem(job)
+    return "not required for the Job to complete" if job.complete else job_problem(job)
 
 
 def _case(job: JobProgress, name: str) -> Xml.Element:

@@ -73,7 +73,7 @@ class LiveDisplay(PlainDisplay):
         lines, self._waiting = self._waiting, []
         if len(lines) > _LINES_PER_TICK:
             skipped = len(lines) - _LINES_PER_TICK
-            note = f"... {skipped} lines not shown here (onejob logs has them)"
+            note = f"... {skipped} lines not shown (see onejob logs)"
             lines = [self._terminal.paint(note, "dim"), *lines[-_LINES_PER_TICK:]]
         # Programs may write escape sequences of their own: colours pass, the rest is dropped.
         live.console.print(Text.from_ansi("\n".join(lines)))

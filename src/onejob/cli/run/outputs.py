@@ -48,7 +48,7 @@ class FolderOutput:
         except OSError as error:
             # Stop copying and report it once; Pods and their kept logs are not affected.
             self._failed = True
-            self._notice(f"no more is written to {self._folder}: {error.strerror}")
+            self._notice(f"cannot write to {self._folder} any more: {error.strerror}")
 
     def end(self, pod: str, container: str) -> None:
         if (file := self._open.pop((pod, container), None)) is not None:

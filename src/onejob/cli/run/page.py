@@ -99,7 +99,7 @@ class RunPage:
         if seconds == 0:
             return ""
         how_long = "" if seconds is None else f"for {short_seconds(seconds)}, or "
-        return f"the dashboard stays {how_long}until Ctrl-C"
+        return f"the dashboard is served {how_long}until Ctrl-C"
 
     async def stop(self) -> None:
         """Stop the server together with the control plane."""

@@ -107,7 +107,7 @@ class PlainDisplay:
             what = self._terminal.paint(f"pod {pod.name} failed", "red")
             self.write(f"{self._title(job)}: {what}: {pod_end_text(pod)}\n")
         if shown == _FAILURES_SHOWN:
-            self.write(f"{self._title(job)}: further failures are counted in the summary\n")
+            self.write(f"{self._title(job)}: further failures are shown in the summary\n")
 
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None:
         if wait.lasting:
@@ -210,7 +210,7 @@ def pod_end_text(pod: EndedPod) -> str:
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else ""
     known = pod.reason if pod.reason not in ("", "Error", "Completed") else ""
     parts = [part for part in (code, known) if part]
-    text = ", ".join(parts) or "ended without a status"
+    text = ", ".join(parts) or "no exit status"
     if pod.stopped:
         text = f"stopped ({text})"
     return f"{text}: {visible(' '.join(pod.message.split()))}" if pod.message else text

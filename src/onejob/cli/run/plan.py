@@ -101,12 +101,13 @@ def _left_out(manifest: Manifest) -> str:
     kind = manifest.kind.kind
     if manifest.kind.stored_only:
         return (
-            f"{kind.lower()}/{_name(manifest)} is checked, but not created: it has no effect here"
+            f"{kind.lower()}/{_name(manifest)} is checked but not created: it has no effect in "
+            "a run"
         )
-    why = "schedules need a server" if manifest.kind.resource == CRONJOBS else "it is no Job"
+    why = "schedules require a server" if manifest.kind.resource == CRONJOBS else "it is not a Job"
     return (
-        f"{kind.lower()}/{_name(manifest)} is checked, but not run: {why} "
-        f"(onejob serve, then onejob apply -f {_shown(manifest.source)})"
+        f"{kind.lower()}/{_name(manifest)} is checked but not run: {why} (use onejob serve, "
+        f"then onejob apply -f {_shown(manifest.source)})"
     )
 
 
@@ -119,7 +120,7 @@ def server_problems(
 ) -> list[Problem]:
     """Return the errors for which an API server would reject the manifest."""
     if manifest.kind.kind not in WRITABLE_KINDS:
-        return [manifest.problem("kind", f"onejob does not create a {manifest.kind.kind}")]
+        return [manifest.problem("kind", f"onejob run does not create a {manifest.kind.kind}")]
     return manifest_problems(manifest, _namespace(manifest, namespace), gates, now)
 
 
@@ -155,8 +156,9 @@ def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
                 images.command_line(Container(name=container["name"], image=image))
             except NoStandIn:
                 text = (
-                    f"images are not run here, and the container has no command (give it one, use "
-                    f"--runtime podman, or say what stands in for it: --image-map {image}=COMMAND)"
+                    "the container has no command, and images are not run by this runtime (add "
+                    "a command, use --runtime podman, or map the image with --image-map "
+                    f"{image}=COMMAND)"
                 )
                 field = f"spec.template.spec.{kind}[{index}].image"
                 found.append(manifest.problem(field, text))
@@ -170,15 +172,15 @@ def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
     """
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
-        text = "a suspended Job would never end here (set it to false, or use onejob serve)"
+        text = "a suspended Job would never finish (set it to false, or use onejob serve)"
         return [manifest.problem("spec.suspend", text)]
     # With the gate disabled, the field is dropped and the Job is run here.
     manager = spec.get("managedBy") if gates.enabled("JobManagedBy") else None
     if manager is not None and manager != BUILT_IN_MANAGER:
-        text = f"nobody would run this Job here: it is left to {manager} (use onejob serve)"
+        text = f"onejob run does not run Jobs managed by {manager} (use onejob serve)"
         return [manifest.problem("spec.managedBy", text)]
     if spec.get("parallelism") == 0 and spec.get("completions") != 0:
-        text = "no Pod would ever start (set it to 1 or more, or use onejob serve)"
+        text = "no Pod would start (set it to 1 or more, or use onejob serve)"
         return [manifest.problem("spec.parallelism", text)]
     return []
 
@@ -222,7 +224,7 @@ def _refuse_duplicates(objects: Sequence[PlannedObject]) -> None:
         if key in seen:
             kind = item.document["kind"].lower()
             place = f" in namespace {item.namespace}" if item.namespace else ""
-            raise CommandError(f"{kind}/{name} is given twice{place}", "give each its own name")
+            raise CommandError(f"duplicate object {kind}/{name}{place}", "use different names")
         seen.add(key)
 
 
@@ -232,16 +234,16 @@ def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest])
     if cron:
         files = " ".join(dict.fromkeys(f"-f {_shown(manifest.source)}" for manifest in cron))
         return (
-            f"{sources}: a CronJob needs a server that stays",
-            f"onejob serve, then onejob apply {files}; --dry-run=client checks it here",
+            f"{sources}: a CronJob requires a server",
+            f"use onejob serve, then onejob apply {files}; --dry-run=client checks the file",
         )
     idle = dict.fromkeys(item.kind.kind for item in left_out if item.kind.stored_only)
     if idle and len(left_out) == len(manifests):
         return (
-            f"{sources}: there is no Job to run, and kind {', '.join(idle)} has no effect here",
-            "what onejob runs are Jobs: kind: Job, apiVersion: batch/v1",
+            f"{sources}: no Job to run; kind {', '.join(idle)} has no effect in a run",
+            "onejob runs Jobs: kind: Job, apiVersion: batch/v1",
         )
-    return f"{sources}: there is no Job to run", "add a Job, or use onejob serve and onejob apply"
+    return f"{sources}: no Job to run", "add a Job, or use onejob serve and onejob apply"
 
 
 def _shown(source: str) -> str:

@@ -14,7 +14,7 @@ def job_problem(job: JobProgress) -> str:
         return visible(f"{condition.reason}: {' '.join(condition.message.split())}")
     if job.blocked_by is not None:
         return visible(" ".join(job.blocked_by.text.split()))
-    return "its run ended before it"
+    return "the run ended before the Job"
 
 
 def pod_problem(pod: EndedPod, last_lines: Mapping[str, Sequence[str]]) -> list[str]:

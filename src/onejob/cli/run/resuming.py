@@ -50,8 +50,8 @@ def manifests_of_run(
         left_out = _never_created(planned_documents(folder), jobs, stored)
         if left_out and settings:
             raise CommandError(
-                f"run {run.id} was killed before its Jobs were created: --set cannot change them",
-                "resume it without --set, or run it anew",
+                f"--set cannot change run {run.id}: it was killed before its Jobs were created",
+                "resume it without --set, or start a new run",
             )
         if failed_only:
             jobs = [with_uncounted(job, pods, codes) for job in jobs]

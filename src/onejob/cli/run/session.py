@@ -67,7 +67,7 @@ _DISK_LOOK_SECONDS: Final = 1.0
 _SIGNALS: Final = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "the end of its terminal (SIGHUP)",
+    signal.SIGHUP: "a closed terminal (SIGHUP)",
 }
 
 
@@ -101,7 +101,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
 def run_session(plan: RunPlan, options: SessionOptions) -> int:
     """Execute a run and return its exit code."""
     if options.container_exit_code and not _has_one_pod(plan):
-        raise CommandError("--exit-code needs a single Job with a single Pod")
+        raise CommandError("--exit-code requires a single Job with a single Pod")
     return asyncio.run(_Session(plan, options).run())
 
 
@@ -139,7 +139,7 @@ class _Session:
             except BaseException:
                 self._record(
                     folder,
-                    stopped_by=self._run.stopped_by or "an error of onejob itself",
+                    stopped_by=self._run.stopped_by or "an internal error",
                     finished_at=self._clock.now(),
                     exit_code=EXIT_FAILED,
                 )
@@ -234,7 +234,7 @@ class _Session:
         except Exception:
             if not plane.failed.done():
                 raise
-            log.exception("the control plane, which had failed, could not stop")
+            log.exception("cannot stop the failed control plane")
 
     # --- start ----------------------------------------------------------------------------
 
@@ -288,7 +288,8 @@ class _Session:
         writes_host = runtime.traits.on_host and not self._options.node.host_read_only
         if os.geteuid() == 0 and writes_host:
             self._display.notice(
-                "running as root: Pods can change any file here (forbid it: --host-fs ro)"
+                "running as root: Pods can change any file of this machine (prevent it with "
+                "--host-fs ro)"
             )
         # In this order: a runtime detects its limits when they are first read.
         if any(map(has_limits, self._plan.objects)):
@@ -310,9 +311,9 @@ class _Session:
         except OSError as error:
             if resumes is not None:
                 raise CommandError(
-                    f"run {resumes.run.id} cannot be resumed: {error}", exit_code=EXIT_FAILED
+                    f"cannot resume run {resumes.run.id}: {error}", exit_code=EXIT_FAILED
                 ) from None
-            self._display.notice(f"the record of this run is out of date: {error.strerror}")
+            self._display.notice(f"cannot update the record of this run: {error.strerror}")
         if resumes is not None:
             resumes.release()
 
@@ -348,7 +349,7 @@ class _Session:
                 following.result()
                 if not self._progress.done:
                     self._display.notice(
-                        "no Pod can start any more: the run ends (--keep-waiting would wait on)"
+                        "the run ends because no Pod can start (use --keep-waiting to wait)"
                     )
                     return EXIT_FAILED, "Blocked"
                 if self._progress.all_complete:
@@ -356,14 +357,14 @@ class _Session:
                 return self._failed_exit_code(), "Failed"
             if plane.failed.done():
                 raise CommandError(
-                    f"onejob itself failed: {plane.failed.result()}",
+                    f"internal error: {plane.failed.result()}",
                     "please report it",
                     exit_code=EXIT_FAILED,
                 )
             if stopping.done():
-                self._display.notice("stopping all Pods (again to kill them at once)")
+                self._display.notice("stopping all Pods (repeat to kill them)")
                 return 128 + self._stop.signal, "Interrupted"
-            self._display.notice(f"timed out after {self._options.timeout_seconds:g}s: stopping")
+            self._display.notice(f"timed out after {self._options.timeout_seconds:g}s, stopping")
             return EXIT_FAILED, "TimedOut"
         finally:
             self._progress.stop()
@@ -384,7 +385,7 @@ class _Session:
         while True:
             short = short_of_space(path)
             if short and not shown:
-                self._display.notice(f"{short}: all waits until there is room again")
+                self._display.notice(f"{short}: waiting for free disk space")
             shown = short
             await asyncio.sleep(_DISK_LOOK_SECONDS)
 
@@ -443,7 +444,7 @@ class _Session:
             case "Interrupted":
                 return _SIGNALS[self._stop.signal]
             case _:
-                return "onejob, since nothing of it could go on"
+                return "onejob, because no Pod could start"
 
     async def _last_lines(self, logs: LogSource) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -475,7 +476,8 @@ class _Session:
             stream.write(summary.lstrip("\n") if options.quiet else summary)
             if exit_code != EXIT_OK and (name := self._unpassed_variable(last_lines)):
                 stream.write(
-                    f"\n{name} is set here, but Pods do not get it (pass it: --pass-env {name})\n"
+                    f"\n{name} is set in this environment, but not in Pods (pass it with "
+                    f"--pass-env {name})\n"
                 )
             if exit_code != EXIT_OK and options.data_dir is not None:
                 stream.write(f"\nMore: {self._hints()}\n")
@@ -502,7 +504,7 @@ class _Session:
         try:
             path.write_bytes(junit_xml(self._progress, self._clock.now(), last_lines))
         except OSError as error:
-            print(f"note: {path} could not be written: {error.strerror}", file=sys.stderr)
+            print(f"note: cannot write {path}: {error.strerror}", file=sys.stderr)
 
     def _unpassed_variable(self, last_lines: Mapping[str, Sequence[str]]) -> str:
         from onejob.cli.run.missed_variables import missed_variable
@@ -524,7 +526,7 @@ class _Session:
             folder.record(self._run)
         except OSError as error:
             # The results of the Jobs are not affected.
-            self._display.notice(f"the record of this run is out of date: {error.strerror}")
+            self._display.notice(f"cannot update the record of this run: {error.strerror}")
 
 
 class _RuntimeLogs:

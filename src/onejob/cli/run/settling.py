@@ -72,11 +72,11 @@ def _problems_of(folder: Path, run: Run) -> Iterator[None]:
         yield
     except RuntimeUnavailable as error:
         raise CommandError(
-            f"the Pods of run {run.id} may still run: {error}", exit_code=EXIT_FAILED
+            f"Pods of run {run.id} may still be running: {error}", exit_code=EXIT_FAILED
         ) from None
     except (CannotOpen, NotTrusted) as error:
         raise CommandError(
-            f"run {run.id} cannot be read: {error}", f"see {folder}", exit_code=EXIT_FAILED
+            f"cannot read run {run.id}: {error}", f"see {folder}", exit_code=EXIT_FAILED
         ) from None
 
 

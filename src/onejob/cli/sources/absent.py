@@ -37,7 +37,7 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
         elsewhere = _listed(api, kind, "", fieldSelector=f"metadata.name={name}")
         if elsewhere:
             place = elsewhere[0]["metadata"]["namespace"]
-            return f"namespace {place} has one: -n {place}"
+            return f"it exists in namespace {place}: use -n {place}"
     if other := _of_another_kind(api, kind, own, name):
         return f"did you mean {other}?"
     found = [item["metadata"]["name"] for item in _listed(api, kind, own)]
@@ -45,10 +45,10 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
     if not close and kind.resource == JOBS and where.kubeconfig is None:
         close = where.similar_kept_job(name)
     if close == name:
-        return "only a kept run has one: see onejob runs"
+        return "it exists only in a kept run: see onejob runs"
     if close:
         return f"did you mean {kind.singular}/{close}?"
-    return f"create it: onejob create namespace {name}" if kind.resource == NAMESPACES else ""
+    return f"create it with onejob create namespace {name}" if kind.resource == NAMESPACES else ""
 
 
 def _of_another_kind(api: Api, kind: Kind, namespace: str, name: str) -> str:

@@ -86,4 +86,4 @@ def _schedule(cronjob: CronJob) -> Schedule:
     try:
         return parse_schedule(cronjob.spec.schedule, cronjob.spec.time_zone, local=local_zone())
     except ScheduleError as error:
-        raise CommandError(f"its schedule cannot be read: {error}") from None
+        raise CommandError(f"invalid schedule: {error}") from None

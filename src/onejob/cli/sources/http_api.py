@@ -125,13 +125,15 @@ class HttpApi:
     def _unreachable(self, error: Exception) -> CommandError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return CommandError(
-                f"{self._connection.server} shows a certificate that this kubeconfig does not "
+                f"{self._connection.server} has a certificate that this kubeconfig does not "
                 f"trust: {error.verify_message}"
             )
         if isinstance(error, ConnectionRefusedError):
-            return CommandError(f"no server answers at {self._connection.server}", self._start_hint)
+            return CommandError(
+                f"cannot connect to {self._connection.server}: connection refused", self._start_hint
+            )
         if isinstance(error, http.client.IncompleteRead | http.client.RemoteDisconnected):
-            return CommandError(f"{self.title} ended the connection", self._start_hint)
+            return CommandError(f"{self.title} closed the connection", self._start_hint)
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return CommandError(f"{self._connection.server}: {text}", self._start_hint)
 
@@ -155,7 +157,9 @@ def _finish(coroutine: Coroutine[Any, Any, Credential]) -> Credential:
         credential: Credential = done.value
         return credential
     coroutine.close()
-    raise CommandError("this kubeconfig gets its credentials from a plugin", "use kubectl with it")
+    raise CommandError(
+        "this kubeconfig uses a credential plugin, which is not supported", "use kubectl"
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -182,7 +186,7 @@ def _error(answer: http.client.HTTPResponse) -> ApiError:
     try:
         return from_status(msgspec.json.decode(body, type=dict[str, Any]))
     except msgspec.DecodeError:
-        error = ApiError(f"the server answered {answer.status} {answer.reason}")
+        error = ApiError(f"the server responded with {answer.status} {answer.reason}")
         error.code = answer.status
         return error
 

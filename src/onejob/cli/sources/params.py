@@ -21,5 +21,7 @@ def params_of_job(api: Api, job: dict[str, Any]) -> dict[str, Any] | None:
     try:
         return get(api, BY_RESOURCE["configmaps"], job["metadata"]["namespace"], name)
     except NotFound:
-        print(f"note: configmap/{name} with its parameters is gone", file=sys.stderr)
+        print(
+            f"note: configmap/{name}, which contained the parameters, was deleted", file=sys.stderr
+        )
         return None

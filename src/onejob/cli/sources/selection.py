@@ -71,18 +71,18 @@ class Sources(msgspec.Struct, frozen=True):
             return self._keep(open_http_api(self.kubeconfig, "is it running?"))
         if not self.data_dir.has_kubeconfig():
             return None
-        start = f"start it: {self._serve_command}"
+        start = f"start it with {self._serve_command}"
         api = open_http_api(self.data_dir.kubeconfig, start)
         if not api.answers():
-            raise ServerDown(f"{api.title} does not answer", start)
+            raise ServerDown(f"{api.title} does not respond", start)
         return self._keep(api)
 
     def require_server(self) -> Api:
         api = self.server()
         if api is None:
             raise CommandError(
-                f"there is no onejob server for {self.data_dir.path}",
-                f"start one: {self._serve_command}",
+                f"no onejob server in {self.data_dir.path}",
+                f"start one with {self._serve_command}",
             )
         return api
 
@@ -180,27 +180,27 @@ class Sources(msgspec.Struct, frozen=True):
         if self.kubeconfig is None:
             found = self._kept(arg)
             if found is not None:
-                why = down.lines[0] if down is not None else f"the server has no {arg}"
+                why = down.lines[0] if down is not None else f"{arg} not found on the server"
                 if down is not None or missing is not None:
-                    print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
+                    print(f"note: {why}; showing {found[0].title}", file=sys.stderr)
                 return found
         if self.run:
             _, run = find_run(self.data_dir.runs, self.run)
             raise CommandError(
-                f"run {run.id} has no {arg}",
-                f"onejob get {arg.kind.plural} --run {run.id} shows what it has",
+                f"run {run.id} does not contain {arg}",
+                f"onejob get {arg.kind.plural} --run {run.id} lists its objects",
                 exit_code=EXIT_FAILED,
             )
         if missing is not None:
             raise missing
         if down is not None:
-            raise ServerDown(f"{down.message}, and no kept run has {arg}", down.next_step)
+            raise ServerDown(f"{down.message}, and no kept run contains {arg}", down.next_step)
         close = self.similar_kept_job(arg.name) if arg.kind.resource == JOBS else ""
         raise CommandError(
-            f"no run of the last 7 days has {arg}, and there is no server",
+            f"{arg} not found: no server, and no run of the last 7 days contains it",
             f"did you mean job/{close}?"
             if close
-            else "onejob get jobs shows what there is; onejob serve starts a server",
+            else "onejob get jobs lists Jobs; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
 
@@ -226,7 +226,7 @@ class Sources(msgspec.Struct, frozen=True):
         object.
         """
         if self.server() is None and self._kept(arg) is not None:
-            raise CommandError(f"there is no server: {arg} is in a kept run", instead)
+            raise CommandError(f"no server: {arg} is in a kept run", instead)
         return self.require_server()
 
     @property
@@ -275,7 +275,9 @@ def sources(
     run: str = "",
 ) -> Sources:
     if run and kubeconfig:
-        raise CommandError("give --run or --kubeconfig, not both", "runs are kept in the data dir")
+        raise CommandError(
+            "specify either --run or --kubeconfig", "kept runs are in the data directory"
+        )
     place = find_data_dir(data_dir)
     if not kubeconfig:
         place.require_trusted()

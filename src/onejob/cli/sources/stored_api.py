@@ -96,7 +96,7 @@ class StoredApi:
             )
         except (apsw.Error, CannotOpen, OSError) as error:
             raise CommandError(
-                f"{self.title} cannot be read: {error}", f"see {self.folder}", exit_code=EXIT_FAILED
+                f"cannot read {self.title}: {error}", f"see {self.folder}", exit_code=EXIT_FAILED
             ) from None
 
     def _forget(self) -> None:
@@ -119,8 +119,8 @@ class StoredApi:
         assert isinstance(target, ResourcePath), path
         if ask.method != "GET":
             raise CommandError(
-                f"{self.title} is kept as it was: it can be read, not changed",
-                f"it goes by itself after 7 days, or now: rm -r {self.folder}",
+                f"{self.title} is read-only",
+                f"it expires after 7 days; to delete it now: rm -r {self.folder}",
             )
         request = UserRequest(
             ask.method,
@@ -133,7 +133,7 @@ class StoredApi:
             return self._loop.run_until_complete(self._endpoints.answer(request, target, verb))
         except DamagedDocument as error:
             raise CommandError(
-                f"{self.title}: {error}", "the run's other objects can be read"
+                f"{self.title}: {error}", "the other objects of the run are readable"
             ) from None
 
     def _pieces(self, body: AsyncIterator[bytes]) -> Iterator[bytes]:

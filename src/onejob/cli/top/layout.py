@@ -45,7 +45,7 @@ def as_lines(
         lines += part
         left = None if left is None else left - len(part)
     if not jobs and not pods:
-        lines += [*_spaced(lines), "No Job runs or waits."]
+        lines += [*_spaced(lines), "No active Jobs."]
     return lines if height is None else lines[:height]
 
 

@@ -29,7 +29,7 @@ def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> Snap
         try:
             return read()
         except ApiError as error:
-            notes.append(f"{what} cannot be had: {error.message}")
+            notes.append(f"cannot read {what}: {error.message}")
             return otherwise
 
     try:
@@ -37,16 +37,16 @@ def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> Snap
     except Forbidden:
         if namespace or not fallback:
             raise
-        notes.append(f"only of namespace {fallback}: you may not list those of all")
+        notes.append(f"showing only namespace {fallback}: no permission to list all namespaces")
         namespace = fallback
         pods = _pods(api, namespace)
     jobs = list_all(api, BY_RESOURCE[JOBS], namespace)
     nodes: list[dict[str, Any]] = optional(
         "nodes", lambda: list_all(api, BY_RESOURCE[NODES], ""), []
     )
-    node_usage: Mapping[str, Usage] = optional("the use of nodes", lambda: usage_of_nodes(api), {})
+    node_usage: Mapping[str, Usage] = optional("usage of nodes", lambda: usage_of_nodes(api), {})
     pod_usage: Mapping[tuple[str, str], Usage] = optional(
-        "the use of Pods", lambda: usage_of_pods(api, namespace), {}
+        "usage of Pods", lambda: usage_of_pods(api, namespace), {}
     )
     return take_snapshot(clock.now(), nodes, jobs, pods, node_usage, pod_usage, notes)
 

@@ -46,7 +46,7 @@ class _Inflater:
         try:
             piece = self._stream.decompress(self._input, _INFLATED_BYTES)
         except zlib.error as error:
-            raise UnusableAnswer(f"the answer cannot be decompressed: {error}") from error
+            raise UnusableAnswer(f"cannot decompress the response: {error}") from error
         self._input = self._stream.unconsumed_tail
         self.drained = len(piece) < _INFLATED_BYTES and not self._input
         return piece
@@ -93,7 +93,7 @@ class Answer:
             pieces.append(piece)
             size += len(piece)
             if size > most_bytes:
-                raise UnusableAnswer(f"the answer has more than {most_bytes} bytes")
+                raise UnusableAnswer(f"the response has more than {most_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def next_piece(self) -> bytes:
@@ -124,11 +124,11 @@ class Answer:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if isinstance(error.__context__, BrokenAnswer):
                 raise error.__context__ from None
-            raise BrokenAnswer(f"what came is no HTTP answer: {error}") from error
+            raise BrokenAnswer(f"invalid HTTP response: {error}") from error
         if not self._head_complete:
             self._head_bytes += len(data)
             if self._head_bytes > _MAX_HEAD_BYTES:
-                raise BrokenAnswer("the head of the answer is too long")
+                raise BrokenAnswer("the response headers are too long")
 
     def ended(self, error: Exception | None) -> None:
         """Handle the end of the connection.
@@ -143,7 +143,9 @@ class Answer:
         if error is None and self._head_complete and until_the_end:
             self._finish()
         else:
-            self.fail(error or BrokenAnswer("the connection was closed before the answer's end"))
+            self.fail(
+                error or BrokenAnswer("the connection was closed before the end of the response")
+            )
 
     def fail(self, error: Exception) -> None:
         if not self.complete and self._error is None:
@@ -154,7 +156,7 @@ class Answer:
 
     def on_message_begin(self) -> None:
         if self.complete:
-            raise BrokenAnswer("more came than one answer")
+            raise BrokenAnswer("unexpected data after the response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")

@@ -122,5 +122,5 @@ class HttpConnection(asyncio.Protocol):
     def _time_is_up(self) -> None:
         answer = self._answer
         if answer is not None:
-            answer.fail(TimeoutError("the answer took too long"))
+            answer.fail(TimeoutError("the response timed out"))
             self.abort()

@@ -47,7 +47,7 @@ def header_lines(headers: Headers) -> str:
     """Return headers in wire format. Raises ValueError for a value with a line break."""
     for name, value in headers:
         if any(character in value for character in "\r\n\0"):
-            raise ValueError(f"the header {name} must not hold a line break")
+            raise ValueError(f"the header {name} must not contain a line break")
     return "".join(f"{name}: {value}\r\n" for name, value in headers)
 
 
@@ -70,7 +70,7 @@ async def dial(route: Route, keeper: Keeper) -> HttpConnection:
         return connection
     proxy = urlsplit(route.proxy)
     if proxy.scheme not in _PORTS:
-        raise OSError(f"proxies of {proxy.scheme}:// are not supported, only of http and https")
+        raise OSError(f"unsupported proxy scheme {proxy.scheme}://: use http or https")
     proxy_tls = ssl.create_default_context() if proxy.scheme == "https" else None
     if route.tls is None:
         await loop.create_connection(lambda: connection, *_address(proxy), ssl=proxy_tls)
@@ -116,7 +116,7 @@ class _Tunnel(asyncio.Protocol):
         if status == 200:
             self.opened.set_result(None)
         elif status:
-            self.opened.set_exception(BrokenAnswer(f"the proxy answered {status}"))
+            self.opened.set_exception(BrokenAnswer(f"the proxy responded with {status}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.opened.done():
@@ -125,5 +125,5 @@ class _Tunnel(asyncio.Protocol):
 
 def _address(url: SplitResult) -> tuple[str, int]:
     if not url.hostname:
-        raise OSError(f"{url.geturl()!r} names no host")
+        raise OSError(f"{url.geturl()!r} contains no host")
     return url.hostname, url.port or _PORTS.get(url.scheme, 443)

@@ -39,7 +39,7 @@ async def _copy_one(
         if ref.optional:
             return
         raise CannotCopy(
-            f"the template names {ref.resource[:-1]} {ref.name}, which is not here; create it"
+            f"{ref.resource[:-1]} {ref.name}, which the template uses, does not exist; create it"
         ) from missing
     wanted = config_copy(msgspec.json.decode(document), remote.namespace, copy)
     try:
@@ -56,8 +56,9 @@ async def _bring_up_to_date(
     origin = wanted["metadata"]["labels"][names.COPIED_FROM]
     if there["metadata"].get("labels", {}).get(names.COPIED_FROM) != origin:
         raise CannotCopy(
-            f"{ref.resource[:-1]} {remote.namespace}/{ref.name} at {remote.target} is no copy of "
-            f"the one here; delete it there, or leave {names.COPY_CONFIG} off to use it as it is"
+            f"{ref.resource[:-1]} {remote.namespace}/{ref.name} on {remote.target} is not a "
+            f"copy of the local one; delete it there, or remove {names.COPY_CONFIG} to use it "
+            "unchanged"
         )
     owners = there["metadata"].get("ownerReferences", [])
     owner = owner_reference(copy)

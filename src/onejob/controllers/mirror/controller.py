@@ -160,7 +160,7 @@ class MirrorController:
             try:
                 finished, again = await self._step(job, msgspec.json.decode(document), memory)
             except Conflict as conflict:
-                log.info("%s: read again: %s", key, conflict)
+                log.info("%s: refreshing: %s", key, conflict)
                 continue
             if finished:
                 return again
@@ -236,7 +236,7 @@ class MirrorController:
                 memory.next_try_at = now + timedelta(seconds=backoff(memory.stuck))
             attempts, due = memory.stuck, memory.next_try_at
             seconds = memory.next_try - moment
-        text = f"{message}; attempt {attempts}, next try at {time_text(due)}"
+        text = f"{message}; attempt {attempts}, retrying at {time_text(due)}"
         await todo.trouble(reason, text, brief=message)
         return seconds
 
@@ -254,7 +254,7 @@ class MirrorController:
             memory.last_change = ""
             raise Stuck(
                 "CopyIsChanged",
-                f"somebody on the remote side undoes this again and again: {text}",
+                f"another client of the remote cluster repeatedly reverts this: {text}",
             )
 
     # --- the remote side --------------------------------------------------------------------
@@ -407,21 +407,21 @@ async def read_target(client: Client, namespace: str, name: str) -> tuple[Connec
         document = await client.get(Key(_SECRETS, namespace, name))
     except NotFound as missing:
         raise _TargetMissing(
-            f"there is no target {name}: no such Secret in namespace {namespace}; "
-            f"onejob mirror add {name} --kubeconfig FILE makes it"
+            f"target {name} not found: no such Secret in namespace {namespace}; create it with "
+            f"onejob mirror add {name} --kubeconfig FILE"
         ) from missing
     secret: Document = msgspec.json.decode(document)
     place = f"secret {namespace}/{name}"
     data = secret.get("data", {}).get(names.KUBECONFIG_KEY)
     if data is None:
         raise InvalidKubeconfig(
-            f"{place}: there is no kubeconfig in it (key {names.KUBECONFIG_KEY}); "
-            f"onejob mirror add {name} --replace --kubeconfig FILE"
+            f"{place}: missing kubeconfig (key {names.KUBECONFIG_KEY}); run onejob mirror add "
+            f"{name} --replace --kubeconfig FILE"
         )
     try:
         text = base64.b64decode(data, validate=True)
     except binascii.Error as error:
-        raise InvalidKubeconfig(f"{place}: {names.KUBECONFIG_KEY} is not base64") from error
+        raise InvalidKubeconfig(f"{place}: {names.KUBECONFIG_KEY} is not valid base64") from error
     return read_inline_kubeconfig(text, place), secret["metadata"]["resourceVersion"]
 
 

@@ -66,7 +66,7 @@ class CountedClient:
         page = await self._client.list(what, limit=limit, token=token)
         self._charge(what, sum(map(len, page.documents)))
         if not self._intake.has_room(self):
-            raise Unreachable(f"the {what.resource} of this target take too much memory")
+            raise Unreachable(f"the {what.resource} of this target need too much memory")
         return page
 
     async def watch(
@@ -77,7 +77,7 @@ class CountedClient:
             async for batch in batches:
                 self._charge(what, sum(len(event.document) for event in batch))
                 if not self._intake.has_room(self):
-                    raise Expired(f"the {what.resource} of this target take too much memory")
+                    raise Expired(f"the {what.resource} of this target need too much memory")
                 yield batch
 
     def _charge(self, what: Selection, size: int) -> None:

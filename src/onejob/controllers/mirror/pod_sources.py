@@ -63,7 +63,7 @@ class Ports:
         pod = await _remote_pod(self._client, namespace, name)
         if pod is not None:
             target = target_of_node(pod["spec"]["nodeName"])
-            raise BadRequest(f"pod {name} is at target {target}: forward its ports from there")
+            raise BadRequest(f"pod {name} runs on target {target}: forward its ports from there")
         if self._here is None:
             raise BadRequest(_NO_NODE)
         return await self._here.connect(namespace, name, port)

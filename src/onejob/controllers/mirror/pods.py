@@ -101,7 +101,7 @@ class StandIns:
                 key = Key(EVENTS, namespace, document["metadata"]["name"])
                 again.append(Patch(key, msgspec.json.encode(newer), "merge"))
             elif isinstance(result, ApiError):
-                log.info("an event of %s is lost: %s", self.target, result)
+                log.info("lost an event of %s: %s", self.target, result)
         await self._write(again)
 
     # --- the Pods ---------------------------------------------------------------------------
@@ -162,10 +162,10 @@ class StandIns:
             elif isinstance(result, AlreadyExists):
                 # A stand-in from before a crash is found by listing; a Pod of another owner is left
                 # unchanged.
-                log.info("pod %s cannot be shown here: %s", pod.metadata.name, result)
+                log.info("cannot mirror pod %s: %s", pod.metadata.name, result)
                 self._read = False
             else:
-                log.warning("pod %s cannot be shown here: %s", pod.metadata.name, result)
+                log.warning("cannot mirror pod %s: %s", pod.metadata.name, result)
 
     async def _update(self, pods: list[Seen]) -> None:
         due: list[tuple[Seen, _Here, Document]] = []
@@ -201,7 +201,7 @@ class StandIns:
             try:
                 await remote.write(Delete(Key(PODS, remote.namespace, name), uid=here.remote_uid))
             except ApiError as error:
-                log.info("pod %s is not deleted at %s: %s", name, self.target, error)
+                log.info("cannot delete pod %s on %s: %s", name, self.target, error)
 
     async def _write(self, ops: list[Op]) -> list[Written | ApiError]:
         results: list[Written | ApiError] = []

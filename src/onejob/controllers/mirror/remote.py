@@ -89,7 +89,7 @@ def seen(document: bytes) -> Seen:
 def _whole(document: bytes) -> Document:
     """Return a remote document. Raises Unreachable if it is not an object with a UID."""
     if not seen(document).metadata.uid:
-        raise Unreachable("this is not the answer of an API server: the object has no UID")
+        raise Unreachable("unexpected response, not from an API server: the object has no UID")
     found: Document = msgspec.json.decode(document)
     return found
 
@@ -188,7 +188,7 @@ class Remote:
         if shown == metadata["resourceVersion"] or self._behind is None or self._behind[0] != shown:
             self._behind = (shown, moment)
         elif moment - self._behind[1] >= DEAD_WATCH_SECONDS and self._tasks:
-            log.warning("target %s: the watch is dead, watching anew", self.target)
+            log.warning("target %s: the watch timed out, restarting it", self.target)
             self._behind = None
             await self._stop_watching()
             self.start()
@@ -237,7 +237,7 @@ class Remote:
             page, token = await self._asked(partial(self._page, what, token))
             found += page
             if len(found) > _MAX_PODS:
-                raise Unreachable(f"there are more than {_MAX_PODS} Pods of one Job")
+                raise Unreachable(f"a Job has more than {_MAX_PODS} Pods")
             if not token:
                 return found
 
@@ -262,12 +262,12 @@ class Remote:
         ApiError.
         """
         if self._closed:
-            raise Conflict(f"target {self.target} is another one by now")
+            raise Conflict(f"target {self.target} was replaced")
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 result = await answer()
         except TimeoutError as slow:
-            error = Unreachable(f"no answer within {_REQUEST_SECONDS:g} s")
+            error = Unreachable(f"no response within {_REQUEST_SECONDS:g} s")
             self._failed(error)
             raise error from slow
         except ApiError as error:
@@ -337,13 +337,13 @@ def describe(error: ApiError, target: str, server: str) -> tuple[str, str]:
     text = error.message
     renew = f"onejob mirror add {target} --replace --kubeconfig FILE"
     if isinstance(error, Unauthorized):
-        return "BadCredentials", f"{server} does not accept the credentials: {text}; renew: {renew}"
+        return "BadCredentials", f"{server} rejected the credentials: {text}; renew them: {renew}"
     if isinstance(error, Forbidden):
-        return "Forbidden", f"{text}; give the user of target {target} that permission there"
+        return "Forbidden", f"{text}; grant the permission to the user of target {target} there"
     if isinstance(error, Untrusted):
         return "WrongCertificate", f"{text}; if {server} is the right server: {renew}"
     if isinstance(error, Unreachable):
         return "Unreachable", f"{server}: {text}"
     if is_out_of_reach(error):
-        return "Unreachable", f"{server} answers with an error: {text}"
-    return "Refused", f"{server} refuses: {text}"
+        return "Unreachable", f"{server} responded with an error: {text}"
+    return "Refused", f"{server} rejected the request: {text}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_FORGED: Final = "stands in for no Pod of a Job that is mirrored from here"
+_FORGED: Final = "does not represent a Pod of a mirrored Job"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 
 
@@ -48,7 +48,7 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
     try:
         connection, _ = await read_target(client, metadata["namespace"], target)
     except InvalidKubeconfig as error:
-        raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
+        raise NotFound(f"pod {metadata['name']} runs on target {target}: {error}") from error
     namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"
     origin = await _origin(client, pod)
@@ -61,7 +61,7 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
             raise NotFound(f"pod {metadata['name']} {_FORGED}")
         yield http, path
     except ApiError as error:
-        error.message = f"at target {target}: {error.message}"
+        error.message = f"on target {target}: {error.message}"
         raise
     finally:
         await http.close()
@@ -165,7 +165,7 @@ async def _show(socket: "ClientConnection", streams: ExecStreams) -> int:
             await streams.write_stderr(content)
         elif channel == _STATUS and content:
             return _exit_code(content)
-    raise InternalError("the connection to the remote cluster ended")
+    raise InternalError("the remote cluster closed the connection")
 
 
 async def _messages(socket: "ClientConnection") -> AsyncGenerator[bytes | str, None]:

@@ -76,7 +76,7 @@ class Work:
                 await self._write_record(record)
             case Link(record):
                 await self._write_record(record)
-                place = f"job {record.namespace}/{record.name} at {record.target}"
+                place = f"job {record.namespace}/{record.name} on {record.target}"
                 self._tell("Normal", "CopyCreated", f"{place} (UID {record.uid}) is the copy")
             case CreateCopy(document):
                 await self._create(document)
@@ -108,7 +108,7 @@ class Work:
         spec, old = self.document["spec"], self.document.get("status", {})
         status = mirrored_status(spec, old, copy.get("status", {}), self.now)
         place = f"{copy['metadata']['namespace']}/{copy['metadata']['name']}"
-        message = f"job {place} at {self.remote.target} ({self.remote.server}) is the copy"
+        message = f"job {place} on {self.remote.target} ({self.remote.server}) is the copy"
         await self._write_status(
             with_condition(status, ready=True, reason="Mirroring", message=message, now=self.now)
         )
@@ -176,11 +176,13 @@ class Work:
         except NotFound as missing:
             raise Stuck(
                 "NamespaceMissing",
-                f"there is no namespace {remote.namespace} at {remote.target}: "
-                f"create it there, or name another one with {names.NAMESPACE}",
+                f"namespace {remote.namespace} does not exist on {remote.target}: create it "
+                f"there, or specify another one with {names.NAMESPACE}",
             ) from missing
         except Invalid as invalid:
-            raise Stuck("CopyRefused", f"{remote.server} refuses: {invalid.message}") from invalid
+            raise Stuck(
+                "CopyRefused", f"{remote.server} rejected the request: {invalid.message}"
+            ) from invalid
 
     async def _change(self, step: ChangeCopy) -> None:
         remote = self._remote()
@@ -197,9 +199,11 @@ class Work:
         try:
             await remote.write(Replace(key, msgspec.json.encode(changed)))
         except Invalid as invalid:
-            raise Stuck("CopyRefused", f"{remote.server} refuses: {invalid.message}") from invalid
+            raise Stuck(
+                "CopyRefused", f"{remote.server} rejected the request: {invalid.message}"
+            ) from invalid
         text = ", ".join(map(str, step.changes))
-        self._tell("Normal", "CopyChanged", f"the copy at {remote.target} was given: {text}")
+        self._tell("Normal", "CopyChanged", f"updated the copy on {remote.target}: {text}")
 
     async def _delete(self, uid: str, propagation: Any) -> None:
         remote = self._remote()

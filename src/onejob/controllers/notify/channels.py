@@ -68,17 +68,17 @@ class CommandChannel:
                 start_new_session=True,
             )
         except OSError as error:
-            raise NotDelivered(f"{self._argv[0]} cannot be run: {error.strerror}") from None
+            raise NotDelivered(f"cannot run {self._argv[0]}: {error.strerror}") from None
         try:
             async with asyncio.timeout(self._seconds):
                 _, complaint = await process.communicate(encode_message(message) + b"\n")
         except TimeoutError:
-            raise NotDelivered(f"{self._argv[0]} took longer than {self._seconds:g} s") from None
+            raise NotDelivered(f"{self._argv[0]} timed out after {self._seconds:g} s") from None
         finally:
             await _end(process)
         if process.returncode != 0:
             last = complaint.decode("utf-8", "replace").strip()[-_LONGEST_COMPLAINT:]
-            raise NotDelivered(f"{self._argv[0]} ended with {process.returncode}: {last}")
+            raise NotDelivered(f"{self._argv[0]} exited with code {process.returncode}: {last}")
 
     async def close(self) -> None:
         return None

@@ -130,14 +130,16 @@ def load_config(path: Path) -> NotifyConfig:
     try:
         config = msgspec.convert(document, NotifyConfig)
     except msgspec.ValidationError as error:
-        raise BadNotifyConfig(f"{path} is wrong: {error}") from None
+        raise BadNotifyConfig(f"{path} is invalid: {error}") from None
     names = [target.name for target in config.targets]
     for number, target in enumerate(config.targets):
         problem = _problem(target)
         if names.count(target.name) > 1:
-            problem = "has the name of another target"
+            problem = "has the same name as another target"
         if problem:
-            raise BadNotifyConfig(f"{path} is wrong: targets[{number}] ({target.name!r}) {problem}")
+            raise BadNotifyConfig(
+                f"{path} is invalid: targets[{number}] ({target.name!r}) {problem}"
+            )
     return config
 
 
@@ -149,10 +151,10 @@ def read_secret(path: str) -> bytes:
         try:
             secret = base64.b64decode(text.removeprefix(_SECRET_PREFIX), validate=True)
         except binascii.Error:
-            raise BadNotifyConfig(f"{path}: what follows whsec_ is no base64") from None
+            raise BadNotifyConfig(f"{path}: invalid base64 after whsec_") from None
     if len(secret) < _SHORTEST_SECRET:
         raise BadNotifyConfig(
-            f"{path}: a key needs {_SHORTEST_SECRET} bytes at least: openssl rand -base64 32"
+            f"{path}: a key requires at least {_SHORTEST_SECRET} bytes: openssl rand -base64 32"
         )
     return secret
 
@@ -170,7 +172,7 @@ def _document(path: Path) -> object:
         return _with_key_on(decode_yaml(_read(path)).document)
     except ApiError as error:
         text = " ".join(error.message.split())
-        raise BadNotifyConfig(f"{path} is no YAML: {text}") from None
+        raise BadNotifyConfig(f"{path} is not valid YAML: {text}") from None
 
 
 def _with_key_on(document: object) -> object:
@@ -199,12 +201,12 @@ def _problem(target: Target) -> str:
     """Return a description of the target's error; "" if it is valid. Raises BadNotifyConfig."""
     errors = label_errors(target.name)
     if errors:
-        return f"has no name that annotations can use: {errors[0]}"
+        return f"has a name that annotations cannot contain: {errors[0]}"
     given = [one for one in (target.webhook, target.command, target.email) if one is not None]
     if len(given) != 1:
-        return "needs exactly one of webhook, command and email"
+        return "requires exactly one of webhook, command and email"
     if target.on is not None and not target.on:
-        return f"gets nothing: name some of {', '.join(EVENTS)} in on"
+        return f"has no events: list some of {', '.join(EVENTS)} in on"
     if target.webhook is not None:
         return _webhook_problem(target.webhook)
     if target.command is not None:
@@ -220,12 +222,12 @@ def _webhook_problem(webhook: Webhook) -> str:
     except ValueError:
         usable = False
     if not usable or not webhook.url.isascii() or not webhook.url.isprintable():
-        return "has a webhook.url that is no http:// or https:// URL"
+        return "has a webhook.url that is not an http:// or https:// URL"
     if url.username is not None:
         return "has a user in its webhook.url: use headers"
     for name, value in webhook.headers.items():
         if not (name.isascii() and name.replace("-", "").isalnum()) or not value.isprintable():
-            return f"has a header that cannot be sent: {name!r}"
+            return f"has an invalid header: {name!r}"
     if webhook.secret_file:
         read_secret(webhook.secret_file)
     if webhook.ca_file:
@@ -248,12 +250,12 @@ def _email_problem(email: Email) -> str:
     except ValueError:
         host = ""
     if not host:
-        return f"has an email.server that is no HOST:PORT: {email.server!r}"
+        return f"has an email.server that is not HOST:PORT: {email.server!r}"
     for address in (email.sender, *email.to):
         if "@" not in address or not address.isprintable():
-            return f"has a mail address that cannot be used: {address!r}"
+            return f"has an invalid mail address: {address!r}"
     if bool(email.username) != bool(email.password_file):
-        return "needs both username and passwordFile, or neither"
+        return "requires both username and passwordFile, or neither"
     if email.password_file:
         read_line(email.password_file)
     if email.ca_file:

@@ -121,7 +121,7 @@ class Notifications:
             try:
                 return await asyncio.to_thread(open_outbox, self._file, self._clock.now())
             except (apsw.Error, OSError) as error:
-                log.warning("%s cannot be opened: %s; tried again", self._file.name, error)
+                log.warning("cannot open %s: %s; retrying", self._file.name, error)
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
 
     def _forget_what_is_gone(self, record: Record) -> None:
@@ -188,8 +188,8 @@ class Notifications:
         problems = [*wish.problems]
         if unknown := unknown_targets(wish, self._usual.keys()):
             problems.append(
-                f"{NOTIFY_ANNOTATION}: this server has no target {', '.join(unknown)}; "
-                f"it has {', '.join(sorted(self._usual)) or 'none'}"
+                f"{NOTIFY_ANNOTATION}: unknown target {', '.join(unknown)}; this server has "
+                f"{', '.join(sorted(self._usual)) or 'none'}"
             )
         if problems:
             text = "; ".join(problems)
@@ -221,7 +221,7 @@ class Notifications:
             change = job_ended(job, wish, record, self._usual, now, self._give_up_after)
         except Exception:
             # A failure here must not stop Jobs or other notifications.
-            log.exception("%s: its end cannot be notified of", job.key)
+            log.exception("%s: cannot send the notification of its end", job.key)
             return
         if change is not None:
             await self._carry_out(change, record, outbox, sender)
@@ -232,7 +232,7 @@ class Notifications:
                 try:
                     change = self._late_change(key, record)
                 except Exception:
-                    log.exception("%s: that it is late cannot be notified of", key)
+                    log.exception("%s: cannot send the notification of its delay", key)
                     continue
                 if change is not None:
                     await self._carry_out(change, record, outbox, sender)
@@ -295,11 +295,11 @@ class Notifications:
 
     def _gave_up(self, message: Message, why: str) -> None:
         what = f"{message.kind} {message.namespace}/{message.name}"
-        log.warning("notify: the message %s about %s is lost: %s", message.id, what, why)
+        log.warning("notify: lost the message %s about %s: %s", message.id, what, why)
         subject = about(
             "batch/v1",
             message.kind,
             Meta(name=message.name, namespace=message.namespace, uid=message.uid),
         )
-        text = f"The message to {message.target} ({message.event}) is lost: {why}"
+        text = f"Message to {message.target} ({message.event}) was lost: {why}"
         self._recorder.record(subject, "Warning", NOT_DELIVERED, text)

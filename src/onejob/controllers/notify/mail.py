@@ -95,7 +95,7 @@ def _tls(email: Email) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=email.ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise BadNotifyConfig(f"{email.ca_file} holds no certificates: {error}") from None
+        raise BadNotifyConfig(f"{email.ca_file} contains no certificates: {error}") from None
 
 
 def _finish(done: "asyncio.Future[str]", problem: str) -> None:

@@ -87,7 +87,7 @@ class OutboxFile:
                     self._database.execute(statement)
                 self._database.execute("INSERT INTO since VALUES (?)", (now.isoformat(),))
         elif version != _VERSION:
-            raise ValueError(f"it has version {version}, and this onejob reads {_VERSION}")
+            raise ValueError(f"it has version {version}, but this onejob supports {_VERSION}")
 
     def _load(self) -> tuple[Record, list[Message]]:
         rows = self._database.execute
@@ -171,7 +171,7 @@ class Outbox:
             try:
                 await asyncio.to_thread(self._file.commit, self._changes, self._delivered)
             except (apsw.Error, OSError) as error:
-                log.warning("the record of notifications cannot be written: %s", error)
+                log.warning("cannot write the record of notifications: %s", error)
         await asyncio.to_thread(self._file.close)
 
     async def _commit(self) -> None:
@@ -182,7 +182,7 @@ class Outbox:
             try:
                 await asyncio.to_thread(self._file.commit, changes, delivered)
             except (apsw.Error, OSError) as error:
-                log.warning("the record of notifications cannot be written: %s", error)
+                log.warning("cannot write the record of notifications: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
             except asyncio.CancelledError:
                 self._changes[:0], self._delivered[:0] = changes, delivered
@@ -202,6 +202,6 @@ def open_outbox(path: Path, now: datetime) -> OutboxFile:
         return OutboxFile(path, now)
     except CannotRead as error:
         aside = path.with_name(f"{path.name}.damaged")
-        log.error("%s; it is kept as %s, and notifications begin anew", error, aside.name)
+        log.error("%s; moved it to %s and started a new record of notifications", error, aside.name)
         path.replace(aside)
         return OutboxFile(path, now)

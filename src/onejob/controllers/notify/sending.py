@@ -75,7 +75,7 @@ class Sender:
         """
         line = self._lines.get(message.target)
         if line is None:
-            self._drop(message, "its target is not configured any more")
+            self._drop(message, "its target is no longer configured")
         elif message.id in line.messages:
             return
         elif self._make_room(message):
@@ -93,7 +93,7 @@ class Sender:
             line = self._lines[given_up.target]
             del line.messages[given_up.id]
             line.queue.drop(given_up.id)
-        self._drop(given_up, f"{self._limit} messages wait already")
+        self._drop(given_up, f"the queue is full ({self._limit} messages)")
         return given_up is not message
 
     async def run(self) -> None:
@@ -121,7 +121,7 @@ class Sender:
         if is_too_old(message, self._clock.now(), self._give_up_after):
             del line.messages[key]
             line.queue.drop(key)
-            self._drop(message, "it could not be delivered in time")
+            self._drop(message, "delivery timed out")
             return
         try:
             await line.channel.send(message)
@@ -130,7 +130,7 @@ class Sender:
             raise ReportedRetry(str(error)) from None
         if line.failing:
             line.failing = False
-            log.warning("notify: target %s takes messages again", name)
+            log.warning("notify: target %s accepts messages again", name)
         # It may have been dropped in favour of another message while it was being sent.
         line.messages.pop(key, None)
         self._remove(key)
@@ -142,7 +142,7 @@ class Sender:
             # Logged once: a target that is down for a night must not fill the log.
             line.failing = True
             what = f"{message.namespace}/{message.name}"
-            log.warning("notify: target %s, message about %s: %s; tried again", name, what, error)
+            log.warning("notify: target %s, message about %s: %s; retrying", name, what, error)
 
     def _drop(self, message: Message, why: str) -> None:
         self._remove(message.id)

@@ -60,7 +60,7 @@ class WebhookChannel:
             raise NotDelivered(str(error) or type(error).__name__) from None
         # Redirects are not followed: the configuration alone decides where messages go.
         if not 200 <= response.status < 300:
-            raise NotDelivered(f"the webhook answered {response.status}")
+            raise NotDelivered(f"the webhook responded with {response.status}")
 
     async def close(self) -> None:
         await self._transport.close()
@@ -70,7 +70,7 @@ def _tls(webhook: Webhook) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=webhook.ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise BadNotifyConfig(f"{webhook.ca_file} holds no certificates: {error}") from None
+        raise BadNotifyConfig(f"{webhook.ca_file} contains no certificates: {error}") from None
 
 
 def _body(message: Message) -> bytes:

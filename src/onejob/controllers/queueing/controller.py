@@ -310,5 +310,5 @@ class QueueController:
         job = self._cached(uid)
         scope = self._line.full_scope(uid) if self._line.waits(uid) else ""
         if job is not None and scope:
-            text = f"waits: {scope_text(scope)} may run {self._limits.by_scope[scope]} at once"
+            text = f"queued: {scope_text(scope)} may run {self._limits.by_scope[scope]} at once"
             self._recorder.record(about("batch/v1", "Job", job.metadata), "Normal", "Queued", text)

@@ -40,7 +40,7 @@ def variable_problem(options: NodeOptions) -> str:
     """Return a message if an inherited variable is not UTF-8: requests for processes are JSON."""
     for name, value in _inherited(options).items():
         if not is_text(value):
-            return f"the variable {name}, which Pods get, is not text in UTF-8: {value!r}"
+            return f"the variable {name}, which is passed to Pods, is not valid UTF-8: {value!r}"
     return ""
 
 

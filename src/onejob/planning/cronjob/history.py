@@ -154,13 +154,13 @@ def _fire(
     if last is None or slot > last:
         if is_too_late(cronjob, slot, now):
             deadline = cronjob.spec.starting_deadline_seconds
-            return Fire(slot, "Missed", why=f"startingDeadlineSeconds ({deadline}) was over")
-        return Fire(slot, "Missed", why="no Job was started for it (yet)")
+            return Fire(slot, "Missed", why=f"startingDeadlineSeconds ({deadline}) had passed")
+        return Fire(slot, "Missed", why="no Job has been started for it yet")
     return Fire(
         slot,
         "Unknown",
-        why="there is no Job of it any more (history limits), or it was skipped or missed "
-        "before the Events that are left",
+        why="its Job was deleted (history limits), or it was skipped or missed and the Events "
+        "have expired",
     )
 
 

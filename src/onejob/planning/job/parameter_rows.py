@@ -65,8 +65,9 @@ def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
     size = sum(len(text.encode()) for text in keys.values())
     if size > _LARGEST_CONFIG_MAP:
         raise BadInput(
-            f"{len(rows)} rows take {size:,} bytes, and a ConfigMap holds {_LARGEST_CONFIG_MAP:,}",
-            f"split them, or let the program read its row by ${INDEX_VARIABLE}",
+            f"{len(rows)} rows need {size:,} bytes, but a ConfigMap holds at most "
+            f"{_LARGEST_CONFIG_MAP:,}",
+            f"split them, or let the program select its row by ${INDEX_VARIABLE}",
         )
     return keys, per_key
 
@@ -79,7 +80,7 @@ def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
         for line in data.get(f"rows-{number}", "").split("\n"):
             words = shlex.split(line)
             if words[:1] != ["export"]:
-                raise ValueError(f"rows-{number} has a line that is no row")
+                raise ValueError(f"rows-{number} contains a line that is not a row")
             pairs = (word.partition("=") for word in words[1:])
             found.append({name: value for name, _, value in pairs if name != ROW_VARIABLE})
     return found
@@ -89,7 +90,7 @@ def _shell_line(row: Row, number: int) -> str:
     texts = {name: _text(value) for name, value in row.items()}
     for name, text in texts.items():
         if "\n" in text or "\0" in text:
-            raise BadInput(f"row {number}: {name} has a line break in it", "values are one line")
+            raise BadInput(f"row {number}: {name} contains a line break", "values must be one line")
     texts[ROW_VARIABLE] = msgspec.json.encode(row).decode()
     line = " ".join(["export", *(f"{name}={shlex.quote(text)}" for name, text in texts.items())])
     if len(line.encode()) >= _LONGEST_VARIABLE:

@@ -109,8 +109,8 @@ def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, s
     if rows and len(containers) == 1 and containers[0].get("command") and "env" in containers[0]:
         return rows
     raise BadInput(
-        f"its annotation {PARAMS_ANNOTATION} names a ConfigMap without rows of parameters for it",
-        "remove the annotation to run it without",
+        f"its annotation {PARAMS_ANNOTATION} refers to a ConfigMap without its parameter rows",
+        "remove the annotation to run it without parameters",
     )
 
 
@@ -171,9 +171,9 @@ def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
     completions = spec.get("completions") or 0
     if completions > _MOST_INDEXES:
         raise BadInput(
-            f"job {job['metadata']['name']} has {completions:,} indexes, and those that are left "
-            f"can be named for {_MOST_INDEXES:,} at most",
-            "rerun all of it, without --failed-only",
+            f"job {job['metadata']['name']} has {completions:,} indexes; only up to "
+            f"{_MOST_INDEXES:,} remaining indexes can be selected",
+            "rerun the whole Job, without --failed-only",
         )
     done = parse_indexes(job.get("status", {}).get("completedIndexes", ""), completions)
     return [index for gap in done.gaps(completions) for index in gap]
@@ -216,8 +216,8 @@ def _keep_indexes(fresh: Document) -> None:
 def _wrap(container: Document) -> None:
     if not container.get("command"):
         raise BadInput(
-            f"container {container['name']} has no command, so its indexes cannot be changed",
-            "rerun all of it, without --failed-only",
+            f"container {container['name']} has no command, so its indexes cannot be mapped",
+            "rerun the whole Job, without --failed-only",
         )
     words = [*container["command"], *container.pop("args", ())]
     container["command"] = [
@@ -232,7 +232,7 @@ def _wrap(container: Document) -> None:
 def _changed_row(row: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
     if unknown := [name for name in settings if name not in row]:
         raise BadInput(
-            f"--set {unknown[0]}: there is no such parameter", f"there are {', '.join(row)}"
+            f"--set {unknown[0]}: unknown parameter", f"known parameters: {', '.join(row)}"
         )
     return {**row, **settings}
 

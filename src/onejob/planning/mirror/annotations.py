@@ -49,8 +49,8 @@ def _target(given: Mapping[str, str]) -> str:
     target = given.get(names.TARGET, "")
     if not target:
         raise InvalidAnnotation(
-            f"the annotation {names.TARGET} must name a target; "
-            "onejob mirror add makes one, onejob mirror list shows them"
+            f"the annotation {names.TARGET} must name a target; onejob mirror add creates one, "
+            "onejob mirror list lists them"
         )
     if not _NAME.fullmatch(target) or len(target) > _LONGEST_TARGET:
         raise InvalidAnnotation(
@@ -64,7 +64,7 @@ def _namespace(given: Mapping[str, str], default: str) -> str:
     namespace = given.get(names.NAMESPACE) or default
     if not _NAME.fullmatch(namespace) or len(namespace) > 63 or "." in namespace:
         raise InvalidAnnotation(
-            f"the annotation {names.NAMESPACE} is no namespace: {namespace[:80]!r}"
+            f"the annotation {names.NAMESPACE} is not a valid namespace: {namespace[:80]!r}"
         )
     return namespace
 

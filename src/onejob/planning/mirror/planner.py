@@ -230,8 +230,8 @@ def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
             return _copy_gone(facts, record, wish, found.server)
         return Wait(
             "NameTaken",
-            f"{_place(record)} is a Job that is no copy of this one; delete it there, or create "
-            "this Job under another name",
+            f"{_place(record)} is not a copy of this Job; delete it there, or create this Job "
+            "with another name",
         )
     if not record.uid:
         return _link(facts, record, found)
@@ -254,8 +254,9 @@ def _link(facts: Facts, record: Record, found: Found) -> Step:
     if dropped := list(dropped_fields(wanted, found.document["spec"])):
         return Wait(
             "FieldsNotKnown",
-            f"the remote server drops {', '.join(dropped[:5])}, so the Job would not do there what "
-            "it says; the copy stays suspended. Use a newer server, or create the Job without",
+            f"the remote server drops {', '.join(dropped[:5])}, so the Job would behave "
+            "differently there; the copy stays suspended. Use a newer server, or create the "
+            "Job without these fields",
         )
     return Link(replace(record, uid=found.uid, server=found.server))
 
@@ -265,12 +266,14 @@ def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
         return waiting
-    text = f"{_place(record)} was deleted there, and none of its Pods runs any more"
+    text = f"{_place(record)} was deleted there, and none of its Pods is running"
     if _decided(job) or not wish.restart:
-        again = f"; to run it again, create the Job anew, or use {names.WHEN_COPY_DELETED}: Restart"
+        again = (
+            f"; to run it again, create the Job again, or use {names.WHEN_COPY_DELETED}: Restart"
+        )
         return Fail("MirrorCopyDeleted", text + again)
     after = replace(record, uid="", server="", attempt=record.attempt + 1)
-    return Relocate(after, f"{text}: copy {after.attempt} is made")
+    return Relocate(after, f"{text}: creating copy {after.attempt}")
 
 
 def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
@@ -280,18 +283,20 @@ def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
         case OutOfReach(reason, message, seconds):
             if not record.uid:
                 # Nothing was ever started there, and nothing will be.
-                return Relocate(after, f"nothing runs at {record.target}: moved to {after.target}")
+                return Relocate(
+                    after, f"nothing is running on {record.target}: moved to {after.target}"
+                )
             if wish.lost_after is not None and seconds >= wish.lost_after:
                 return Relocate(after, _given_up(record, wish.lost_after), abandoned=True)
             return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
         case Found() as found if found.origin == facts.job.metadata.uid:
             if found.deleting:
-                return Wait("Moving", f"{_place(record)} is being deleted before the Job moves")
+                return Wait("Moving", f"deleting {_place(record)} before the Job moves")
             return RemoveCopy(found.uid)
         case Found(server=server) | Absent(server=server):
             if (waiting := _unproven(facts, record, server)) is not None:
                 return waiting
-            return Relocate(after, f"{_place(record)} is gone: moved to {after.target}")
+            return Relocate(after, f"{_place(record)} is deleted: moved to {after.target}")
         case NotAsked():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
@@ -313,7 +318,7 @@ def _leaving(facts: Facts) -> Step:
         case OutOfReach(reason, message, seconds):
             if not record.uid:
                 return Release(
-                    f"{_place(record)} was never started; if it was created there, it is left "
+                    f"{_place(record)} was never started; if it was created there, it stays "
                     "suspended"
                 )
             if lost_after is not None and seconds >= lost_after:
@@ -322,7 +327,7 @@ def _leaving(facts: Facts) -> Step:
             return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
         case Found() as found if found.origin == job.metadata.uid:
             if found.deleting:
-                return Wait("Leaving", f"{_place(record)} is being deleted")
+                return Wait("Leaving", f"deleting {_place(record)}")
             return RemoveCopy(found.uid, "Orphan" if record.orphaned else "Foreground")
         case Found(server=server) | Absent(server=server):
             waiting = None if record.orphaned else _unproven(facts, record, server)
@@ -352,15 +357,15 @@ def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
     if server != record.server:
         return Wait(
             "ServerChanged",
-            f"target {record.target} was {record.server} when {_place(record)} was made and is "
-            f"{server} now, where it is not; restore the target, or remove the finalizer "
-            f"{names.FINALIZER} of a Job that is deleted",
+            f"target {record.target} was {record.server} when {_place(record)} was created and "
+            f"is now {server}, which does not have it; restore the target, or remove the "
+            f"finalizer {names.FINALIZER} from the deleted Job",
         )
     pods_left = facts.remote.pods_left if isinstance(facts.remote, Found | Absent) else 0
     if pods_left:
         return Wait(
             "PodsLeft",
-            f"{_place(record)} is gone, but {pods_left} of its Pods still run there: "
+            f"{_place(record)} is deleted, but {pods_left} of its Pods are still running there: "
             f"kubectl get pods -l {names.ORIGIN}={facts.job.metadata.uid}",
         )
     return None
@@ -373,20 +378,20 @@ def _decided(job: Job) -> bool:
 
 def _given_up(record: Record, lost_after: float) -> str:
     return (
-        f"{_place(record)} (UID {record.uid}) is given up after {lost_after:g} s without contact, "
-        f"as {names.LOST_AFTER} says: it may still run there"
+        f"{_place(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
+        f"contact, according to {names.LOST_AFTER}: it may still be running there"
     )
 
 
 def _until_given_up(record: Record, wish: Wish, seconds: float) -> str:
     if wish.lost_after is None:
         return (
-            f"{_place(record)} may still run, so nothing else is started and the Job stays; "
-            f"{names.LOST_AFTER} states a time after which it is given up"
+            f"{_place(record)} may still be running, so no other copy is started and the Job is "
+            f"kept; set {names.LOST_AFTER} to abandon it after a time"
         )
     left = max(wish.lost_after - seconds, 0.0)
-    return f"{_place(record)} may still run; it is given up in {left:.0f} s"
+    return f"{_place(record)} may still be running; it is abandoned in {left:.0f} s"
 
 
 def _place(record: Record) -> str:
-    return f"job {record.namespace}/{record.name} at {record.target}"
+    return f"job {record.namespace}/{record.name} on {record.target}"

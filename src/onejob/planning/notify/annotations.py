@@ -59,7 +59,7 @@ def read_wish(annotations: Mapping[str, str]) -> Wish:
         problems.append(f"{NOTIFY_ANNOTATION} names more than {_MOST_TARGETS} targets")
         targets = targets[:_MOST_TARGETS]
     problems += [
-        f"{NOTIFY_ANNOTATION}: {_shown(name)} cannot be the name of a target"
+        f"{NOTIFY_ANNOTATION}: {_shown(name)} is not a valid target name"
         for name in targets
         if label_errors(name)
     ]
@@ -67,7 +67,7 @@ def read_wish(annotations: Mapping[str, str]) -> Wish:
     if NOTIFY_ON_ANNOTATION in annotations:
         named = _items(annotations[NOTIFY_ON_ANNOTATION])
         problems += [
-            f"{NOTIFY_ON_ANNOTATION}: {_shown(name)} is none of {', '.join(EVENTS)}"
+            f"{NOTIFY_ON_ANNOTATION}: {_shown(name)} is not one of {', '.join(EVENTS)}"
             for name in named
             if name not in EVENTS
         ]

@@ -106,8 +106,8 @@ def late_cronjob_message(
         event=LATE,
         target=target,
         at=now,
-        text=f"cronjob/{metadata.name} in {metadata.namespace} is late: no Job of it has "
-        f"succeeded since {slot}",
+        text=f"cronjob/{metadata.name} in {metadata.namespace} is late: no Job has succeeded since "
+        f"{slot}",
         kind="CronJob",
         namespace=metadata.namespace,
         name=metadata.name,
@@ -122,7 +122,7 @@ def trial_message(target: str, now: datetime) -> Message:
         event=TEST,
         target=target,
         at=now,
-        text=f"This is a test of the notification target {target} of onejob.",
+        text=f"This is a test message for the notification target {target} of onejob.",
     )
 
 

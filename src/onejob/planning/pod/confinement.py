@@ -177,8 +177,8 @@ def pod_refusal(
     said = list(_refused_ids(confinement, spec))
     if confinement.names_users and not can_change_user:
         said.append(
-            "the namespace says as which user its Pods run, but the server does not run as root "
-            "and can run them only as its own user"
+            "the namespace sets the user of its Pods, but the server does not run as root and "
+            "can run them only as its own user"
         )
     return "; ".join([*said, *_refused_paths(confinement, spec)])
 

@@ -56,7 +56,7 @@ def failure_patch(document: Mapping[str, Any], now: datetime) -> bytes:
 
 
 def waits_for(document: Mapping[str, Any]) -> str:
-    return next(_reasons(document.get("status", {})), "nobody has said why")
+    return next(_reasons(document.get("status", {})), "no reason reported")
 
 
 def _reasons(status: Mapping[str, Any]) -> Iterator[str]:

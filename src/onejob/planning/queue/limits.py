@@ -54,8 +54,8 @@ def parse_limits(items: Iterable[str]) -> Limits:
         name = scope.removeprefix(_NAMESPACE)
         if not equals or not _NUMBER.fullmatch(number) or not (_is_name(name) or scope == _ALL):
             raise BadLimits(
-                f"{item[:100]!r} is no limit: expected QUEUE=N, namespace/NAME=N or *=N, "
-                "where N is how many Jobs may run at once"
+                f"invalid limit {item[:100]!r}: expected QUEUE=N, namespace/NAME=N or *=N, "
+                "where N is the maximum number of running Jobs"
             )
         limits[scope] = int(number)
     return Limits(limits)

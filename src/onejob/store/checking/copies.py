@@ -44,7 +44,7 @@ def copy_database(source: Path, target: Path) -> int:
                 writer.pragma("journal_mode", "delete")
                 revision = newest_revision(writer)
             except apsw.FullError:
-                raise CannotOpen(f"there is no room for a copy of {source}") from None
+                raise CannotOpen(f"not enough disk space for a copy of {source}") from None
             finally:
                 writer.close()
         finally:
@@ -96,7 +96,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
     """
     refuse_half_repaired(path)
     if not path.exists():
-        raise CannotOpen(f"there is no database {path}")
+        raise CannotOpen(f"database {path} does not exist")
     refuse_lone_log(path)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:

@@ -143,15 +143,15 @@ def _sort(found: Examination, log: _Log, is_readable: IsReadable) -> None:
         elif not row.in_use and row.revision <= compacted:
             found.lost[key] = row.revision
             found.problems.append(
-                f"{key}: revision {row.revision} is on a page that may be unused: it may have "
-                "been deleted or replaced since"
+                f"{key}: revision {row.revision} is on a page that may be unused: the object "
+                "may have been deleted or replaced since"
             )
         elif row.value is not None:
             found.saved[key] = SavedObject(row.revision, row.value)
     for row in misnamed:
         found.unnamed += 1
         found.problems.append(
-            f"revision {row.revision} may be damaged, and belong to another object than {row.key}"
+            f"revision {row.revision} may be damaged and belong to another object than {row.key}"
         )
 
 
@@ -183,13 +183,13 @@ def _count_missing(found: Examination, log: _Log, mark: Mark) -> None:
     found.outdated = min(unlinked, len(found.saved))
     if missing:
         found.problems.append(
-            f"up to {missing} objects that were created or changed before revision {newest + 1} "
-            "cannot be read, nor can their names"
+            f"up to {missing} objects created or changed before revision {newest + 1} cannot be "
+            "read or identified"
         )
     if found.outdated:
         found.problems.append(
-            f"up to {found.outdated} of the objects that are whole may be older than they were: "
-            "their newest version may be among what cannot be read"
+            f"up to {found.outdated} of the intact objects may be outdated: their newest "
+            "version may be unreadable"
         )
 
 
@@ -212,7 +212,7 @@ def _contradictions(path: Path) -> list[str]:
     try:
         reader = _SnapshotReader(path)
     except apsw.Error as error:
-        return [f"{path} cannot be opened: {error}"]
+        return [f"cannot open {path}: {error}"]
     try:
         if not reader.is_empty:
             recover(reader, Limits(), 0.0, all_readable)

@@ -42,7 +42,7 @@ class PageCheck:
         if self._stopped.is_set():
             return
         for problem in problems:
-            log.error("%s is damaged: %s; onejob doctor says more", self._path, problem)
+            log.error("%s is damaged: %s; run onejob doctor for details", self._path, problem)
 
 
 def describe_corruption(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
@@ -61,7 +61,7 @@ def describe_corruption(path: Path, is_readable: IsReadable, error: CorruptStore
     upto = "up to " if found.unnamed else ""
     which = f"{upto}{lost} objects" if not first else f"{first} and {upto}{lost - 1} more objects"
     return (
-        f"{path} is damaged: {first if lost == 1 and first else which} cannot be read; onejob "
-        f"doctor lists them, --export saves what is whole and --repair goes on without them; or "
-        f"restore a backup"
+        f"{path} is damaged: cannot read {(first if lost == 1 and first else which)}; onejob "
+        "doctor lists damaged objects, --export saves intact ones and --repair drops damaged "
+        "ones; or restore a backup"
     )
