@@ -111,7 +111,7 @@ async def test_without_mount_namespaces_an_event_and_a_condition_say_so(tmp_path
         ended = await node.run(worker(f"ls -d {ACCOUNT_FOLDER} 2>/dev/null; true"))
         assert ended["status"]["phase"] == "Succeeded", "it does not wait"
         assert await node.output("p") == ""
-        assert any("no mount namespaces" in text for _, text in await node.until_told("p"))
+        assert any("mount namespaces" in text for _, text in await node.until_told("p"))
         listing = await plane.client.list(Selection("nodes"))
         (found,) = [msgspec.json.decode(document) for document in listing.documents]
         conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
@@ -141,7 +141,7 @@ async def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
         await node.create(worker("true"))
         waits = await node.until("p", lambda pod: pod["status"].get("containerStatuses"))
         (status,) = waits["status"]["containerStatuses"]
-        assert status["state"]["waiting"]["message"] == "the API server does not listen yet"
+        assert status["state"]["waiting"]["message"] == "the API server is not listening yet"
         plane.api_url = "https://127.0.0.1:1"
 
 

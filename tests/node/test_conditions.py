@@ -190,6 +190,6 @@ def test_a_disk_is_short_below_a_share_of_it_and_below_a_number_of_files(
     assert "less than 819 KiB" in disk(4096, 200)
     assert disk(2**30, 9000) == ""
     assert "less than 32768 KiB" in disk(2**30, 8000)
-    assert "less than 64 files" in disk(4096, 4000, 1000, 10)
+    assert "fewer than 64 free inodes" in disk(4096, 4000, 1000, 10)
     # No limit is no shortage.
     assert disk(0, 0) == ""

@@ -43,17 +43,19 @@ def test_variables_that_double_end_where_a_process_could_not_be_given_them() -> 
 def test_all_variables_together_have_a_length() -> None:
     first = {"name": "BIG", "value": "x" * 100_000}
     many = [{"name": f"E{n}", "value": "$(BIG)"} for n in range(1000)]
-    with pytest.raises(ConfigProblem, match="variables take more than 6291456 characters"):
+    with pytest.raises(
+        ConfigProblem, match="environment variables need more than 6291456 characters"
+    ):
         variables(env=[first, *many])
     sources = [{"prefix": f"P{n}", "configMapRef": {"name": "m"}} for n in range(1000)]
-    with pytest.raises(ConfigProblem, match="variables take more than"):
+    with pytest.raises(ConfigProblem, match="variables need more than"):
         variables(envFrom=sources)
 
 
 def test_a_command_has_a_length() -> None:
     values = {"BIG": "x" * 100_000}
     assert expand_all(["a", "$(BIG)"], values) == ["a", "x" * 100_000]
-    with pytest.raises(ConfigProblem, match="the command takes more than"):
+    with pytest.raises(ConfigProblem, match="the command needs more than"):
         expand_all(["$(BIG)"] * 1000, values)
     with pytest.raises(ConfigProblem):
         expand("$(BIG)$(BIG)", values)

@@ -79,10 +79,10 @@ def test_a_status_is_read_however_it_is_sent(answer: bytes, status: str) -> None
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (HELLO + frame(HEADERS, b"\x88", flags=5), "does not answer questions about its health"),
-        (HELLO + frame(GOAWAY, b"\0" * 8, stream=0), "does not answer questions"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not an answer in HTTP/2"),
-        (b"", "hung up"),
+        (HELLO + frame(HEADERS, b"\x88", flags=5), "does not implement the health service"),
+        (HELLO + frame(GOAWAY, b"\0" * 8, stream=0), "does not implement"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not an HTTP/2 response"),
+        (b"", "closed the connection"),
     ],
 )
 def test_what_is_no_answer_is_named(answer: bytes, words: str) -> None:
@@ -113,7 +113,9 @@ async def test_a_container_is_ready_when_it_says_so_over_grpc(tmp_path: Path) ->
         await node.until("p", lambda p: _has(p) and the_container(p)["ready"])
         reason, words = (await node.until_told("q"))[0]
         assert reason == "Unhealthy"
-        assert words == "Readiness probe failed: the server hung up without an answer"
+        assert words == (
+            "Readiness probe failed: the server closed the connection without a response"
+        )
         assert not the_container(await node.pod("q"))["ready"]
     await good.hung_up()
     await bad.hung_up()

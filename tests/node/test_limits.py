@@ -178,7 +178,7 @@ def test_a_container_that_uses_more_memory_than_its_limit_is_oom_killed(
     )
     assert text.startswith("memory and CPU by control groups, version ")
     assert (eaten["exitCode"], eaten["reason"]) == (137, "OOMKilled")
-    assert eaten["message"].startswith("it used more memory than its limit of 48Mi")
+    assert eaten["message"].startswith("it exceeded its memory limit of 48Mi")
     assert (fine["exitCode"], fine["reason"]) == (0, "Completed")
 
 

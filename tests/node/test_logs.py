@@ -121,7 +121,7 @@ def test_a_record_cut_by_a_full_disk_does_not_swallow_the_next(
         log.write(b"second\nthird is cut\n", START_NS)
     log.write(b"fourth\n", START_NS)
     log.close()
-    note = b"[onejob: 1 lines of output are lost: No space left on device]\n"
+    note = b"[onejob: lost 1 lines of output: No space left on device]\n"
     assert read(tmp_path / "c.log") == b"first\nsecond\n" + note + b"fourth\n"
 
 
@@ -226,7 +226,7 @@ def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
     assert lines == ["one", "two"]
     assert not log.note_losses()
     lines = _written_to(log, disk, [(1000, b"ve\nsix\n")])
-    note = "[onejob: 3 lines of output are lost: No space left on device]"
+    note = "[onejob: lost 3 lines of output: No space left on device]"
     assert lines == ["one", "two", note, "ve", "six"]
     disk.room = 1000
     assert log.note_losses()
@@ -245,7 +245,7 @@ def test_the_note_on_what_was_lost_can_be_written_after_the_end(
     disk.room = 1000
     assert log.note_losses()
     lines = _written_to(log, disk, [])
-    assert lines == ["[onejob: 2 lines of output are lost: No space left on device]"]
+    assert lines == ["[onejob: lost 2 lines of output: No space left on device]"]
 
 
 def _written_to(log: LogFile, disk: _Disk, chunks: list[tuple[int, bytes]]) -> list[str]:

@@ -105,7 +105,7 @@ async def test_without_root_an_empty_dir_in_memory_lies_on_disk_and_says_so(tmp_
     _, events = await run(tmp_path, in_memory("touch /data/f"))
     reason, message = events[0]
     assert reason == "NotAsAsked"
-    assert "lies on disk" in message
+    assert "is stored on disk" in message
 
 
 ALIASES = [
@@ -144,7 +144,7 @@ async def test_without_mount_namespaces_a_pod_runs_and_is_told_that_its_aliases_
         await node.run(pod)
         reason, message = (await node.until_told("p"))[0]
         assert reason == "NotAsAsked"
-        assert message.startswith("hostAliases are not honoured")
+        assert message.startswith("hostAliases are ignored")
 
 
 async def _mounted_while_it_runs(node: Node, pod: Document, path: Path) -> list[str]:

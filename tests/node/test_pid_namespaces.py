@@ -351,7 +351,7 @@ def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> No
         cwd=Path(__file__).parents[2],
     )
     said = json.loads(ran.stdout)
-    assert said["on"].startswith("--pid-namespace on: this machine has no PID namespaces for us: ")
+    assert said["on"].startswith("--pid-namespace on: PID namespaces are not available: ")
     assert said["auto"]["status"] == "True"
     assert said["auto"]["reason"] == "NoPidNamespaces"
     assert said["phase"] == "Succeeded"

@@ -64,5 +64,5 @@ async def test_no_other_port_of_this_machine_is(tmp_path: Path) -> None:
 async def test_pods_that_are_no_processes_have_no_ports(tmp_path: Path) -> None:
     async with an_api(tmp_path) as client:
         ports = PodPorts(SimulatedRuntime(SystemClock()), client)
-        with pytest.raises(BadRequest, match="simulated runtime forwards no ports"):
+        with pytest.raises(BadRequest, match="simulated runtime does not support port forwarding"):
             await ports.connect("default", "p", 80)

@@ -365,7 +365,7 @@ async def test_stdin_that_was_had_once_is_not_had_again(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         first = asyncio.create_task(sessions.exec(request(stdin=True), Caller()))
         await until_true(lambda: (tmp_path / "ended").exists())
-        with pytest.raises(BadRequest, match='the stdin of container "c" has ended'):
+        with pytest.raises(BadRequest, match='the stdin of container "c" is closed'):
             await sessions.exec(request(stdin=True), Caller())
         first.cancel()
         await asyncio.wait([first])
@@ -435,9 +435,9 @@ async def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path
         await node.create(pod)
         await node.until("p", lambda p: p["status"].get("phase") == "Running")
         sessions = PodSessions(node.agent, node.client)
-        with pytest.raises(BadRequest, match="simulated runtime runs no commands"):
+        with pytest.raises(BadRequest, match="simulated runtime does not support exec"):
             await sessions.exec(request("true"), Caller())
-        with pytest.raises(BadRequest, match="simulated runtime write nothing"):
+        with pytest.raises(BadRequest, match="simulated runtime has no container output"):
             await sessions.exec(request(), Caller())
 
 

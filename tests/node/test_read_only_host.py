@@ -145,7 +145,7 @@ async def test_host_paths_are_never_made(data: Path, outside: Path) -> None:
         await node.create(with_spec(pod, volumes=[{"name": "v", "hostPath": absent}]))
         ((reason, message),) = await node.until_told("p")
         assert reason == "FailedMount"
-        assert "does not exist, and --host-fs ro has nothing created" in message
+        assert "does not exist, and --host-fs ro does not allow creating it" in message
     assert sorted(os.listdir(outside)) == ["file"]
 
 
@@ -265,7 +265,7 @@ def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
     )
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("error: --host-fs ro cannot be kept here: volumes: unshare: ")
+    assert line.startswith("error: cannot enforce --host-fs ro on this machine: volumes: unshare: ")
 
 
 #: Reads a key of the host's session and one of its user, as `keyctl` would; prints the results.

@@ -179,6 +179,6 @@ async def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
     async with an_api(tmp_path) as client:
         monkeypatch.setattr("onejob.node.process.supervisor_client._PATIENCE_SECONDS", (0.0,))
         monkeypatch.setattr("subprocess.Popen", no_process)
-        with pytest.raises(RuntimeUnavailable, match=r"no supervisor in .*temporarily"):
+        with pytest.raises(RuntimeUnavailable, match=r"cannot start a supervisor .*temporarily"):
             async with a_node(client, process_runtime(tmp_path)):
                 raise AssertionError("it started")

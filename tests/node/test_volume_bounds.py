@@ -90,7 +90,7 @@ def test_provide_volumes_refuses_files_beyond_bound(tmp_path: Path, name: str) -
     # The bound is the Pod's: volumes of its other containers count.
     pod = pod_with(*TOO_LARGE[name], mounted=1)
     with pytest.raises(
-        VolumeProblem, match="the files of this Pod's volumes take more than 32 MiB"
+        VolumeProblem, match="the files of this Pod's volumes need more than 32 MiB"
     ):
         provide(pod, tmp_path / "pod")
     assert not [file for _, _, files in os.walk(tmp_path) for file in files]
@@ -100,7 +100,7 @@ def test_refresh_volumes_refuses_files_beyond_bound(tmp_path: Path) -> None:
     small = pod_with({"downwardAPI": {"items": items(1, **FIELD)}})
     provide(small, tmp_path / "pod")
     large = pod_with({"downwardAPI": {"items": items(4000, **FIELD)}})
-    with pytest.raises(VolumeProblem, match="take more than 32 MiB"):
+    with pytest.raises(VolumeProblem, match="need more than 32 MiB"):
         refresh_volumes(large, tmp_path / "pod", FetchedSettings({}), NODE)
     assert (tmp_path / "pod/volumes/v0/f0").read_text() == "x" * 250_000
     assert not (tmp_path / "pod/volumes/v0/f1").exists()
@@ -291,7 +291,7 @@ def test_launch_reports_volumes_beyond_bound(
         blocked = await scene.outcome()
         assert isinstance(blocked, StartBlocked)
         assert blocked.reason == "ContainerCreating"
-        assert "take more than 32 MiB" in blocked.message
+        assert "need more than 32 MiB" in blocked.message
 
     Scene(tmp_path, monkeypatch).run(launch)
     assert MAX_FILES_BYTES == 32 << 20

@@ -93,7 +93,7 @@ async def test_a_server_starts_no_supervisor_on_a_newer_journal(tmp_path: Path) 
     client = SupervisorClient(tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None)
     with pytest.raises(SupervisorRefused) as refused:
         await client.connect()
-    assert f"(version {JOURNAL + 1}, this one knows {JOURNAL})" in str(refused.value)
+    assert f"(version {JOURNAL + 1}, this one supports {JOURNAL})" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert (tmp_path / NAME).read_bytes() == data
     assert not (tmp_path / "socket").exists()
@@ -120,7 +120,7 @@ async def test_a_server_leaves_a_newer_supervisor_alone(tmp_path: Path) -> None:
             tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
         )
         async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
-            with pytest.raises(SupervisorRefused, match="is of a newer onejob"):
+            with pytest.raises(SupervisorRefused, match="belongs to a newer onejob"):
                 await client.connect()
             await left.wait()
     finally:

@@ -58,10 +58,10 @@ class _Entry(Struct):
 
 
 _SOUND = (
-    NodeCondition("MemoryPressure", False, "EnoughMemory", "onejob's node agent says so"),
-    NodeCondition("DiskPressure", False, "EnoughDisk", "onejob's node agent says so"),
-    NodeCondition("PIDPressure", False, "EnoughPIDs", "onejob's node agent says so"),
-    NodeCondition("Ready", True, "AgentReady", "onejob's node agent says so"),
+    NodeCondition("MemoryPressure", False, "EnoughMemory", "reported by the node agent of onejob"),
+    NodeCondition("DiskPressure", False, "EnoughDisk", "reported by the node agent of onejob"),
+    NodeCondition("PIDPressure", False, "EnoughPIDs", "reported by the node agent of onejob"),
+    NodeCondition("Ready", True, "AgentReady", "reported by the node agent of onejob"),
 )
 
 

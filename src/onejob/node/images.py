@@ -48,9 +48,9 @@ class Images(Struct, frozen=True):
         stand_in = self._stand_in(container.image)
         if stand_in is None:
             raise NoStandIn(
-                f'container "{container.name}" has no command, and the process runtime has no '
-                f'stand-in for image "{container.image}": give a command, use --runtime podman, '
-                "or name the image in the image map"
+                f'container "{container.name}" has no command, and the image map of the '
+                f'process runtime has no command for image "{container.image}": add a '
+                "command, use --runtime podman, or add the image to the image map"
             )
         return (*stand_in.entrypoint, *(container.args or stand_in.arguments))
 

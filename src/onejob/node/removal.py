@@ -43,7 +43,7 @@ def remove_trees(paths: Iterable[str]) -> None:
             try:
                 _remove_tree(path, mounts)
             except OSError as error:
-                log.warning("%s could not be removed: %s", path, error)
+                log.warning("cannot remove %s: %s", path, error)
 
 
 def remove_beneath(folder: int, name: str) -> None:

@@ -279,7 +279,7 @@ class Runtime(ABC):
 
         By default, commands fail.
         """
-        return CommandResult(-1, f"the {self.name} runtime runs no commands beside containers")
+        return CommandResult(-1, f"the {self.name} runtime does not support exec")
 
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
@@ -289,7 +289,7 @@ class Runtime(ABC):
         Raises ConfigProblem if the command cannot be set up, for example because the container is
         not running, and Unsupported, the default.
         """
-        raise Unsupported(f"the {self.name} runtime runs no commands beside containers")
+        raise Unsupported(f"the {self.name} runtime does not support exec")
 
     async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
         """Return the stdin or the terminal of a container that was started with one, for `kubectl
@@ -298,7 +298,7 @@ class Runtime(ABC):
         `once` takes stdin over for good: closing it is the container's end of input. Raises
         Unsupported, the default.
         """
-        raise Unsupported(f"containers of the {self.name} runtime have no stdin")
+        raise Unsupported(f"the {self.name} runtime does not support stdin")
 
     # --- other abilities
 

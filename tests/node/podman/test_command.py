@@ -73,7 +73,7 @@ def test_what_names_the_image_is_no_option() -> None:
 
 def test_a_mount_has_no_options_of_its_own() -> None:
     for source, target in (("/a:/b", "/c"), ("/a", "/b:rw,exec")):
-        with pytest.raises(ConfigProblem, match="has a colon"):
+        with pytest.raises(ConfigProblem, match="contains a colon"):
             request_for(a_pod(), mounts=(Mount(source, target),))
 
 

@@ -173,7 +173,7 @@ class NodeAgent:
                 await self._recorder.flush()
                 await self._scheduler_recorder.flush()
         except TimeoutError:
-            log.warning("leaving with writes undone: the API does not answer")
+            log.warning("stopping with pending writes: the API does not respond")
         self._driver.cancel_timer()
         for task in self._tasks:
             task.cancel()
@@ -192,7 +192,7 @@ class NodeAgent:
             return_when=asyncio.FIRST_COMPLETED,
         )
         if self._driver.busy:
-            log.warning("leaving, though not all Pods are known to have ended")
+            log.warning("stopping, although some Pods may still be running")
 
     def node_view(self) -> NodeView:
         """Return this node as the scheduler sees it."""
@@ -242,7 +242,7 @@ class NodeAgent:
         """Iterate over the output that a running container writes from now on. Raises the
         `ApiError`s of `…/attach`."""
         if not self.runtime.traits.runs_programs:
-            raise BadRequest(f"containers of the {self.runtime.name} runtime write nothing")
+            raise BadRequest(f"the {self.runtime.name} runtime has no container output")
         document = await self._client.get(Key(PODS, namespace, pod))
         _, ref = running_container(document, container)
         return self.runtime.logs(ref, LogOptions(follow=True, tail_lines=0))

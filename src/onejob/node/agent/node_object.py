@@ -116,7 +116,7 @@ class NodeObject:
         try:
             await self.register()
         except InsufficientStorage as error:
-            log.warning("the node is not registered yet: %s", error)
+            log.warning("cannot register the node yet: %s", error)
             self._registered = False
             self._status_due.set()
 
@@ -192,7 +192,7 @@ class NodeObject:
                     await self.register()
             except CALL_FAILURES as error:
                 self._registered = self._registered and not isinstance(error, NotFound)
-                log.warning("the node's conditions are not written yet: %s", error)
+                log.warning("cannot write the node's conditions yet: %s", error)
                 self._status_due.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -200,7 +200,7 @@ class NodeObject:
         try:
             await self.register()
         except CALL_FAILURES as error:
-            log.warning("the node cannot be registered: %s", error)
+            log.warning("cannot register the node: %s", error)
 
     async def _renew_lease(self) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -358,7 +358,7 @@ class PodDriver:
                 self._carry_out[type(effect)](uid, effect)
         except Exception:
             # Isolate Pods: a bug in handling one must not stop the node.
-            log.exception("%s: cannot go on", uid)
+            log.exception("%s: unexpected error, Pod is stuck", uid)
         finally:
             self._depth -= 1
         if self._due and not self._depth:
@@ -447,7 +447,7 @@ class PodDriver:
                 return
             retry = not isinstance(result, NotFound | Conflict)
             if retry:
-                log.warning("%s: cannot be bound, trying again: %s", pod.key, result)
+                log.warning("%s: cannot bind, retrying: %s", pod.key, result)
             self._dispatch(uid, BindingRefused(retry))
 
         binding = client_base.Bind(pod.key, self._node_name, uid)

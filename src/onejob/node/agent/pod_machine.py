@@ -400,10 +400,12 @@ class PodMachine:
         if event.gone:
             # Deleted, or replaced by a Pod of the same name; the watch will deliver that.
             state.known_revision = _NO_MORE_REVISIONS
-            message = f"{state.pod.key}: there is no Pod for its status: {event.message}"
+            message = (
+                f"{state.pod.key}: cannot write status, the Pod does not exist: {event.message}"
+            )
             effects: Effects = [LogProblem(message)]
             return self._answered(state, effects), effects
-        message = f"{state.pod.key}: the API refused its status, trying again: {event.message}"
+        message = f"{state.pod.key}: the API rejected the status, retrying: {event.message}"
         effects = [LogProblem(message)]
         if state.unwritten is None:
             # Until it is stored, the record of finished containers must not be dropped.
@@ -457,7 +459,7 @@ def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:
     try:
         return observed.read()
     except ValueError as error:
-        effects.append(LogProblem(f"{observed.key}: this Pod cannot be read: {error}"))
+        effects.append(LogProblem(f"{observed.key}: cannot read the Pod: {error}"))
         return None
 
 

@@ -70,7 +70,7 @@ class Writer:
         waiting.append((newest, answer))
 
     def _submit_later(self, op: Delete, answer: Answer) -> None:
-        log.warning("%s: cannot be deleted, trying again", op.key)
+        log.warning("%s: cannot delete, retrying", op.key)
         loop = asyncio.get_running_loop()
         loop.call_later(_LONGEST_RETRY, self._submit, op.uid, lambda: op, answer)
 
@@ -135,7 +135,7 @@ class Writer:
         try:
             return await self._client.write_many(ops)
         except CALL_FAILURES as error:
-            log.warning("the API does not answer, trying again: %s", error)
+            log.warning("the API does not respond, retrying: %s", error)
             return None
 
 

@@ -98,7 +98,7 @@ class KeptLogs:
         except FileNotFoundError:
             return
         except OSError as error:
-            log.warning("logs of pod %s are not kept: %s", metadata.name, error)
+            log.warning("cannot keep logs of pod %s: %s", metadata.name, error)
             return
         self._thread.submit(self._guarded, lambda: self._added(name))
 

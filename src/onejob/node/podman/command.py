@@ -217,7 +217,7 @@ def _volume(mount: Mount) -> str:
     for path in (mount.source, mount.target):
         # The engine would parse the text after a colon as another path, or as options.
         if ":" in path:
-            raise ConfigProblem(f'the engine cannot mount "{path}": its path has a colon')
+            raise ConfigProblem(f'the engine cannot mount "{path}": the path contains a colon')
     return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
 
 

@@ -58,7 +58,7 @@ class EndWatch:
             async with contextlib.aclosing(self._engine.deaths(since)) as deaths:
                 async for name in deaths:
                     self._announced(name)
-            log.warning("the engine's events ended; following them again")
+            log.warning("the event stream of the engine ended; restarting it")
             await asyncio.sleep(_RETRY_SECONDS)
             since = self._clock.now() - timedelta(seconds=2 * _RETRY_SECONDS)
             self.look_at(*self._attempts.refs)

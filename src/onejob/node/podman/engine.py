@@ -96,7 +96,7 @@ class Engine:
         )
         if settled.code:
             raise RuntimeUnavailable(
-                f"{self.command[0]} is still busy with what an earlier server asked of it"
+                f"{self.command[0]} is still processing requests of an earlier server"
             )
         return _abilities(msgspec.json.decode(answer.output))
 
@@ -135,7 +135,9 @@ class Engine:
             try:
                 found.extend(read_containers(answer.output))
             except msgspec.DecodeError as error:
-                raise RuntimeUnavailable(f"{self.command[0]} talks nonsense: {error}") from error
+                raise RuntimeUnavailable(
+                    f"unexpected output of {self.command[0]}: {error}"
+                ) from error
         return found
 
     async def run(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Answer:
@@ -156,7 +158,7 @@ class Engine:
         for some in _portions(list(names)):
             answer = await self._call("rm", "--force", "--volumes", *patience, *some)
             if answer.code and "no such container" not in answer.complaint.lower():
-                log.warning("containers are left behind: %s", answer.problem)
+                log.warning("cannot remove containers: %s", answer.problem)
 
     async def execute(self, name: str, command: Sequence[str]) -> Answer:
         async with self._commands:
@@ -265,8 +267,8 @@ umask 077
 def not_installed(program: str) -> str:
     package = "docker.io" if os.path.basename(program).startswith("docker") else program
     return (
-        f"{program} is not installed: apt install {package}, or use --runtime process, where "
-        "--image-map says what stands in for an image"
+        f"{program} is not installed: apt install {package}, or use --runtime process with "
+        "--image-map"
     )
 
 

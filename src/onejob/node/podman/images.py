@@ -73,7 +73,7 @@ class Images:
         await self._pull(uid, image)
         facts = await self._look(image)
         if facts is None:
-            raise ImageProblem("ErrImagePull", f'image "{image}" was pulled but is not there')
+            raise ImageProblem("ErrImagePull", f'image "{image}" was pulled but does not exist')
         return facts
 
     def forget_image(self, image: str) -> None:

@@ -187,7 +187,7 @@ async def _take_down(command: Sequence[str], target: Path) -> None:
         )  # fmt: skip
     except OSError as error:
         # An incomplete log is better than an unreported end of a Pod.
-        log.warning("%s is incomplete: %s cannot be run: %s", target, command[0], error)
+        log.warning("%s is incomplete: cannot run %s: %s", target, command[0], error)
         lines.close()
         return
     assert process.stdout is not None

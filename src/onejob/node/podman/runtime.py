@@ -181,9 +181,7 @@ class PodmanRuntime(Runtime):
             except (OSError, ValueError) as error:
                 return Finished(-1, str(error))
             failed = code == CLIENT_FAILED
-            return (
-                Finished(-1, f"{self.name} could not run the command") if failed else Finished(code)
-            )
+            return Finished(-1, f"{self.name} cannot run the command") if failed else Finished(code)
 
         return ExecSession.open(execute, stdin=stdin, tty=tty)
 
@@ -366,7 +364,7 @@ class PodmanRuntime(Runtime):
             return
         if found is not None and found.unborn:
             self._removals.add([found.name])
-            self._block(attempt, "CreateContainerError", "a container of its name is in the way")
+            self._block(attempt, "CreateContainerError", "another container has the same name")
             return
         event = Lost(ref, self._clock.now()) if found is None else self._verdict(found)
         if isinstance(event, Started):

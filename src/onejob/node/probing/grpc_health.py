@@ -29,7 +29,7 @@ async def health(host: str, port: int, service: str) -> str:
         )
         status = await _answer(reader, writer)
     except asyncio.IncompleteReadError:
-        raise ValueError("the server hung up without an answer") from None
+        raise ValueError("the server closed the connection without a response") from None
     finally:
         writer.close()
     return _STATUS_NAMES.get(status, str(status))
@@ -41,7 +41,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         head = await reader.readexactly(_FRAME_HEAD_BYTES)
         length, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
         if length > _MAX_FRAME_BYTES:
-            raise ValueError("not an answer in HTTP/2")
+            raise ValueError("not an HTTP/2 response")
         payload = await reader.readexactly(length)
         if kind in (_SETTINGS, _PING) and not flags & _ACK:
             writer.write(_frame(kind, _ACK, 0, payload if kind == _PING else b""))
@@ -51,7 +51,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             if len(message) >= _MESSAGE_HEAD_BYTES + size:
                 return _status(message[_MESSAGE_HEAD_BYTES : _MESSAGE_HEAD_BYTES + size])
         elif kind in (_RST_STREAM, _GOAWAY) or (kind == _HEADERS and flags & _END_STREAM):
-            raise ValueError("the server does not answer questions about its health")
+            raise ValueError("the server does not implement the health service")
 
 
 def _status(message: bytes) -> int:

@@ -96,7 +96,7 @@ class Hooks:
     ) -> Answer:
         if hook.sleep is not None:
             await asyncio.sleep(min(hook.sleep.seconds, seconds))
-            return Answer(hook.sleep.seconds <= seconds, "the grace period is over")
+            return Answer(hook.sleep.seconds <= seconds, "the grace period has expired")
         until = self._clock.monotonic() + seconds
         answer = await ask(self._runtime, pod, container, ref, hook, seconds)
         while answer.unasked and self._clock.monotonic() + _RETRY_SECONDS < until:

@@ -76,10 +76,10 @@ async def ask(
                 writer.close()
                 return Answer(True)
     except TimeoutError:
-        return Answer(False, f"no answer within {seconds:g} s")
+        return Answer(False, f"no response within {seconds:g} s")
     except (OSError, ValueError) as error:
         return _not_answered(error)
-    return Answer(False, "nothing is asked for")
+    return Answer(False, "no probe action")
 
 
 def _not_answered(error: Exception) -> Answer:
@@ -91,7 +91,7 @@ async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
         async with asyncio.timeout(seconds):
             status = await health("127.0.0.1", action.port, action.service)
     except TimeoutError:
-        return Answer(False, f"no answer within {seconds:g} s")
+        return Answer(False, f"no response within {seconds:g} s")
     except (OSError, ValueError) as error:
         return _not_answered(error)
     return Answer(status == "SERVING", f'service unhealthy (responded with "{status}")')
@@ -109,7 +109,7 @@ async def _get(container: Container, action: HttpGetAction) -> Answer:
     status = (await reader.readline()).split()
     writer.close()
     if len(status) < 2 or not status[1].isdigit():
-        return Answer(False, "not an HTTP answer")
+        return Answer(False, "not an HTTP response")
     code = int(status[1])
     return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}", code)
 

@@ -277,7 +277,7 @@ def _make_way(folder: Path, proc: Path) -> None:
     others = {pid for pid in processes if pid != os.getpid() and not _is_below_us(pid, proc)}
     if others:
         raise _Unusable(
-            f"{folder} is shared with other processes (start onejob in a group of its own: "
+            f"{folder} is shared with other processes (start onejob in its own group: "
             "systemd-run --user --scope -p Delegate=yes onejob ...)"
         )
     own = folder / _OWN

@@ -149,8 +149,8 @@ class ContainerSetup:
             self._messages[ref] = container.termination_message_policy
         if aliases and not isolates:
             notes.append(
-                "hostAliases are not honoured: this machine has no mount namespaces, so a Pod "
-                "cannot have an /etc/hosts of its own"
+                "hostAliases are ignored: without mount namespaces, a Pod cannot have its own "
+                "/etc/hosts"
             )
         elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
             mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
@@ -262,7 +262,7 @@ class ContainerSetup:
     ) -> None:
         if self._options.host_read_only:
             raise ConfigProblem(
-                "this machine has no mount namespaces, so its files cannot be made read-only"
+                "without mount namespaces, the files of this machine cannot be made read-only"
             )
         own = f"{self._pods}/{pod.uid}/"
         for volume, mount in zip(container.volume_mounts, mounts, strict=True):
@@ -270,13 +270,13 @@ class ContainerSetup:
                 # The link would belong to root, while the Pod chooses its target: below /etc,
                 # programs of root would trust it.
                 why = (
-                    "this machine has no mount namespaces, and a Pod that runs as another user "
-                    "than the server cannot have links where all see them"
+                    "without mount namespaces, a Pod that runs as another user than the server "
+                    "cannot have links in shared directories"
                 )
                 raise VolumeProblem(volume.name, why)
             # A Pod can harm only itself by writing to its own folders.
             if mount.read_only and not mount.source.startswith(own):
-                why = "this machine has no mount namespaces, so it cannot be made read-only"
+                why = "without mount namespaces, it cannot be made read-only"
                 raise VolumeProblem(volume.name, why)
             try:
                 self._links.take(pod.uid, mount.source, mount.target)
@@ -316,8 +316,8 @@ def _without_account(container: Container, notes: list[str]) -> Container:
     if len(kept) == len(container.volume_mounts):
         return container
     notes.append(
-        f"no token of the service account is at {ACCOUNT_FOLDER}: this machine has no mount "
-        "namespaces"
+        f"the service account token is not available at {ACCOUNT_FOLDER}: this machine does not "
+        "support mount namespaces"
     )
     return msgspec.structs.replace(container, volume_mounts=kept)
 

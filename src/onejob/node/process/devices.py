@@ -61,7 +61,7 @@ class Devices:
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:
-            log.warning("%s: %s: devices may be given twice", self._record, error)
+            log.warning("%s: %s: devices may be assigned twice", self._record, error)
             return
         self._held = [one for one in held if one.uid in left and one.resource in self._capacity]
 
@@ -119,7 +119,7 @@ class Devices:
                 self._held.remove(one)
                 free = self._free(resource)
         if len(free) < amount:
-            raise NoDevice(f"{resource}: {amount} wanted, {len(free)} free")
+            raise NoDevice(f"{resource}: {amount} requested, {len(free)} free")
         return tuple(free[:amount])
 
     def _free(self, resource: str) -> list[int]:

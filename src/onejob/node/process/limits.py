@@ -112,7 +112,7 @@ class LimitEnforcer:
 
 def _message(limits: ContainerLimits, peak_bytes: int) -> str:
     if limits.memory_bytes is None:
-        return "it used more memory than its limit"
+        return "it exceeded its memory limit"
     limit = Quantity(limits.memory_bytes * _NANO, "binary")
-    peak = f" (most at once: {Quantity(peak_bytes * _NANO, 'binary')})" if peak_bytes else ""
-    return f"it used more memory than its limit of {limit}{peak}"
+    peak = f" (peak: {Quantity(peak_bytes * _NANO, 'binary')})" if peak_bytes else ""
+    return f"it exceeded its memory limit of {limit}{peak}"

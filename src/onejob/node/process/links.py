@@ -41,8 +41,8 @@ class Links:
         link = self._links.get(target)
         if link is not None and link.uid != uid:
             raise LinkRefused(
-                f"{target} is in use by another Pod, and this machine has no mount namespaces "
-                "to give each its own"
+                f"{target} is in use by another Pod, and this machine does not support mount "
+                "namespaces"
             )
         if os.path.islink(target) and link is not None:
             if os.readlink(target) == source:
@@ -51,7 +51,7 @@ class Links:
         if os.path.lexists(target):
             raise LinkRefused(
                 f"{target} exists on this host, and without mount namespaces a volume cannot "
-                "take its place for one Pod alone"
+                "replace it for one Pod"
             )
         record = self._pods / uid / "links"
         record.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Links:
             finally:
                 os.close(parent)
         except OSError as error:
-            raise LinkRefused(f"{target} cannot be made: {error.strerror}") from error
+            raise LinkRefused(f"cannot create {target}: {error.strerror}") from error
 
     def give_back(self, uid: str) -> None:
         """Remove the links of a Pod that has ended."""
@@ -85,7 +85,7 @@ def _read(record: Path) -> Iterator[tuple[str, str]]:
         ) as file:
             lines = file.read().splitlines()
     except OSError as error:
-        log.warning("%s cannot be read: %s", record, error)
+        log.warning("cannot read %s: %s", record, error)
         return
     for line in lines:
         if line.startswith("/"):
@@ -95,7 +95,7 @@ def _read(record: Path) -> Iterator[tuple[str, str]]:
         try:
             yield msgspec.json.decode(line, type=tuple[str, str])
         except msgspec.DecodeError:
-            log.warning("%s: passed over: %.100r", record, line)
+            log.warning("%s: skipped invalid entry: %.100r", record, line)
 
 
 def _unlink(target: str, source: str) -> None:

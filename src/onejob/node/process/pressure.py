@@ -36,7 +36,7 @@ def short_of_space(folder: Path) -> str:
     if free < enough:
         return f"No space left on device: {folder} has less than {enough // 1024} KiB"
     if disk.f_files and disk.f_favail < _LOW_INODES:
-        return f"No space left on device: {folder} has room for less than {_LOW_INODES} files"
+        return f"No space left on device: {folder} has fewer than {_LOW_INODES} free inodes"
     return ""
 
 
@@ -83,4 +83,4 @@ class Pressures:
             self.report(DISK, why)
         elif self._conditions is not None:
             del self._timers[pressure]
-            self._conditions.clear(pressure, "nothing was blocked by it for a while")
+            self._conditions.clear(pressure, "no operation was blocked recently")

@@ -148,7 +148,7 @@ class ProcessRequests:
             raise ConfigProblem(rights.message, rights.reason)
         if rights != Rights() and not self._limits_rights():
             raise ConfigProblem(
-                f"the securityContext cannot be enforced now: {OUTDATED_SUPERVISOR_MESSAGE}"
+                f"cannot enforce the securityContext now: {OUTDATED_SUPERVISOR_MESSAGE}"
             )
         if rights.capabilities is not None:
             request["capabilities"] = rights.capabilities

@@ -201,7 +201,7 @@ class ProcessRuntime(Runtime):
         if not self._supervisor.limits_rights:
             await self._supervisor.close(end=False)
             raise RuntimeUnavailable(
-                f"--host-fs ro cannot be kept now: {OUTDATED_SUPERVISOR_MESSAGE}"
+                f"cannot enforce --host-fs ro now: {OUTDATED_SUPERVISOR_MESSAGE}"
             )
         request = self._setup.empty_request()
         rights = rights_of(NodePod(), Container(), host_read_only=True)
@@ -211,7 +211,9 @@ class ProcessRuntime(Runtime):
         problem = await self._ask("try", {"request": request})
         if problem.code:
             await self._supervisor.close(end=False)
-            raise RuntimeUnavailable(f"--host-fs ro cannot be kept here: {problem.output}")
+            raise RuntimeUnavailable(
+                f"cannot enforce --host-fs ro on this machine: {problem.output}"
+            )
 
     async def _ask(self, what: str, request: dict[str, Any]) -> CommandResult:
         """Send a request to the supervisor, and return its answer."""
@@ -232,25 +234,23 @@ class ProcessRuntime(Runtime):
         if problem and must:
             await self._supervisor.close(end=False)
             option = "--host-fs ro" if self._options.host_read_only else "--pid-namespace on"
-            raise RuntimeUnavailable(
-                f"{option}: this machine has no PID namespaces for us: {problem}"
-            )
-        reason, message = "PidNamespaces", "each container has processes of its own"
+            raise RuntimeUnavailable(f"{option}: PID namespaces are not available: {problem}")
+        reason, message = "PidNamespaces", "each container has its own PID namespace"
         if problem:
             reason = "NoPidNamespaces"
             message = (
-                f"no PID namespaces ({problem}): containers see the processes of this host, and "
-                "can signal those of their user, or all of them as root"
+                f"no PID namespaces ({problem}): containers see all processes of this host, and "
+                "can signal those of their user, or all as root"
             )
         if self._conditions is not None:
             self._conditions.set(NodeCondition("SharedProcesses", bool(problem), reason, message))
 
     def _report_mount_namespaces(self) -> None:
         absent = not self._isolates()
-        reason, message = "MountNamespaces", "Pods find the token of their service account"
+        reason, message = "MountNamespaces", "Pods have the token of their service account"
         if absent:
             reason = "NoMountNamespaces"
-            message = "no mount namespaces: Pods do not find the token of their service account"
+            message = "no mount namespaces: Pods do not have the token of their service account"
         if self._conditions is not None:
             self._conditions.set(NodeCondition("TokensUnavailable", absent, reason, message))
 
@@ -635,10 +635,10 @@ class ProcessRuntime(Runtime):
         attempts."""
         for answer in self._commands.values():
             if not answer.done():
-                answer.set_result(CommandResult(-1, "the supervisor is gone"))
+                answer.set_result(CommandResult(-1, "lost the supervisor"))
         if self._closing:
             return
-        log.warning("the supervisor is gone; starting another")
+        log.warning("lost the supervisor; starting another")
         self._reconnecting = True
         self._restarting = asyncio.create_task(self._restart_supervisor())
 

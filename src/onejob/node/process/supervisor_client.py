@@ -48,7 +48,7 @@ class SupervisorRefused(SupervisorGone):
 
 #: A supervisor outlives upgrades, because its Pods do, and then lacks newer features.
 OUTDATED_SUPERVISOR_MESSAGE = (
-    "the supervisor is of an earlier version, and stays until its last Pod has ended"
+    "the supervisor has an earlier version and is replaced after its last Pod has ended"
 )
 
 
@@ -193,7 +193,7 @@ class SupervisorClient:
                 raise
             except SupervisorGone as error:
                 # A supervisor that was just killed keeps its lock and its socket a moment longer.
-                log.info("trying again to reach a supervisor: %s", error)
+                log.info("retrying to reach a supervisor: %s", error)
                 await asyncio.sleep(pause)
         return await self._handshake()
 
@@ -201,7 +201,9 @@ class SupervisorClient:
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
+            raise SupervisorGone(
+                f"cannot reach the supervisor in {self._directory}: {error}"
+            ) from error
 
     async def _find(self) -> tuple[Conversation, _Started | None]:
         self._make_folder()
@@ -217,7 +219,7 @@ class SupervisorClient:
         self.send({"do": "hello", "owner": self._owner, "pid_namespaces": wanted})
         line = await conversation.first
         if not line:
-            raise SupervisorGone("the supervisor hung up before it said anything")
+            raise SupervisorGone("the supervisor closed the connection before its first message")
         handshake = msgspec.json.decode(line, type=Handshake)
         try:
             require_known_protocol(handshake.version, str(self._directory))
@@ -252,7 +254,7 @@ class SupervisorClient:
                 sent = socket.send_fds(sock, [message], streams)
             except OSError as error:
                 sock.close()
-                return Finished(-1, f"the supervisor hung up: {error}")
+                return Finished(-1, f"the supervisor closed the connection: {error}")
         except SupervisorGone as gone:
             return Finished(-1, str(gone))
         finally:
@@ -265,7 +267,7 @@ class SupervisorClient:
         finally:
             writer.close()
         if not line:
-            return Finished(-1, "the supervisor is gone")
+            return Finished(-1, "lost the supervisor")
         _, _, code, problem, *_ = msgspec.json.decode(line)["events"][0]
         return _finished(code, problem)
 
@@ -293,7 +295,7 @@ class SupervisorClient:
             self.send({"do": "end"})
             await asyncio.wait([conversation.ended], timeout=patience_seconds)
             if not conversation.ended.done():
-                log.warning("leaving, though the supervisor has not ended everything")
+                log.warning("stopping, although the supervisor has not ended all Pods")
         self._conversation = None
         conversation.hang_up()
         if self._process is not None and self._process.poll() is None:
@@ -343,7 +345,7 @@ def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
         except NewerVersion as newer:
             raise SupervisorRefused(str(newer)) from newer
         except OSError as error:
-            raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+            raise SupervisorGone(f"cannot start a supervisor in {directory}: {error}") from error
 
 
 def _lock_folder(folder: int) -> None:
@@ -354,7 +356,7 @@ def _lock_folder(folder: int) -> None:
         raise
     except OSError as error:
         # Network file systems may only lock files; the lock file is then sufficient.
-        log.info("the folder of the supervisor cannot be locked: %s", error)
+        log.info("cannot lock the directory of the supervisor: %s", error)
 
 
 def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
@@ -377,10 +379,10 @@ def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
             while not answer.endswith(b"\n"):
                 piece = sock.recv(1 << 16)
                 if not piece:
-                    raise SupervisorGone("the supervisor hung up")
+                    raise SupervisorGone("the supervisor closed the connection")
                 answer += piece
     except OSError as error:
-        raise SupervisorGone(f"the supervisor does not answer: {error}") from error
+        raise SupervisorGone(f"the supervisor does not respond: {error}") from error
     return msgspec.json.decode(answer, type=_Processes).processes
 
 
@@ -419,7 +421,7 @@ def _call_again(directory: Path) -> socket.socket:
     try:
         return _dial(address(folder))
     except OSError as error:
-        raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+        raise SupervisorGone(f"cannot start a supervisor in {directory}: {error}") from error
     finally:
         os.close(folder)
 
@@ -450,7 +452,7 @@ def _output(directory: Path) -> BinaryIO:
         much = path.exists() and path.stat().st_size > _MUCH_OUTPUT_BYTES
         return open(path, "wb" if much else "ab")
     except OSError as error:
-        log.warning("what the supervisor says will be lost: %s", error)
+        log.warning("messages of the supervisor will be lost: %s", error)
         return open(os.devnull, "ab")
 
 

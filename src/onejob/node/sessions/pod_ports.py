@@ -26,7 +26,7 @@ class PodPorts:
 
     async def connect(self, namespace: str, name: str, port: int) -> Connection:
         if not self._runtime.traits.on_host:
-            raise BadRequest(f"the {self._runtime.name} runtime forwards no ports")
+            raise BadRequest(f"the {self._runtime.name} runtime does not support port forwarding")
         pod = read_node_pod(await self._client.get(Key(PODS, namespace, name)))
         try:
             running = await self._runtime.first_processes()

@@ -84,7 +84,7 @@ class PodSessions:
         except Unsupported as problem:
             raise BadRequest(str(problem)) from problem
         if stdin is None:
-            raise BadRequest(f"the stdin of {place} has ended; attach without -i")
+            raise BadRequest(f"the stdin of {place} is closed; attach without -i")
         return stdin
 
     async def _open_terminal(self, ref: AttemptRef, container: Container) -> Sink | None:

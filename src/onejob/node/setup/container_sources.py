@@ -71,7 +71,7 @@ async def fetch_settings(fetch: Fetch, keys: Iterable[Key]) -> FetchedSettings:
             raise ConfigProblem(error.message) from error
         if room < 0:
             raise ConfigProblem(
-                f"the ConfigMaps and Secrets of this container take more than {MAX_BYTES >> 20} MiB"
+                f"the ConfigMaps and Secrets of this container need more than {MAX_BYTES >> 20} MiB"
             )
         if len(found) % _FETCHES_PER_TURN == 0:
             await asyncio.sleep(0)

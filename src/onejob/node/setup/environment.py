@@ -83,7 +83,9 @@ def environment(
         result[name] = value
         room -= len(value)
         if room < 0:
-            raise ConfigProblem(f"variables take more than {_LONGEST_OF_ALL} characters")
+            raise ConfigProblem(
+                f"environment variables need more than {_LONGEST_OF_ALL} characters"
+            )
 
     result["HOSTNAME"] = pod.hostname
     namespace = pod.metadata.namespace
@@ -120,7 +122,7 @@ def _api_server_variables(url: str) -> Mapping[str, str]:
     yet."""
     parts = urlsplit(url)
     if not parts.hostname:
-        raise ConfigProblem("the API server does not listen yet")
+        raise ConfigProblem("the API server is not listening yet")
     return api_server_variables(parts.hostname, parts.port or 443)
 
 
@@ -148,7 +150,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
         length += len(value)
         if length > _LONGEST_TEXT + len(text):
             raise ConfigProblem(
-                f"a text with references to variables takes more than {_LONGEST_TEXT} characters"
+                f"expanded variable references need more than {_LONGEST_TEXT} characters"
             )
         return value
 
@@ -169,7 +171,7 @@ def expand_all(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
         expanded.append(expand(word, values))
         room -= len(expanded[-1])
         if room < 0:
-            raise ConfigProblem(f"the command takes more than {_LONGEST_OF_ALL} characters")
+            raise ConfigProblem(f"the command needs more than {_LONGEST_OF_ALL} characters")
     return expanded
 
 
@@ -188,7 +190,7 @@ def _from_source(
         return _key_value(pod, CONFIG_MAPS, source.config_map_key_ref, settings)
     if source.secret_key_ref is not None:
         return _key_value(pod, SECRETS, source.secret_key_ref, settings)
-    raise ConfigProblem("an environment variable has a source that this node does not know")
+    raise ConfigProblem("an environment variable has an unsupported source")
 
 
 def _key_value(

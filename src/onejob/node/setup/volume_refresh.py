@@ -123,7 +123,7 @@ class VolumeRefresh:
 
     def _done(self, uid: str, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s: its volumes were not refreshed", uid, exc_info=error)
+            log.error("%s: cannot refresh its volumes", uid, exc_info=error)
         if self._tasks.get(uid) is task:
             del self._tasks[uid]
             if uid in self._again:

@@ -268,7 +268,7 @@ def _provide(
             with _own_folder(folder, volume, 0o755) as fd:
                 if problem := _mount_memory(fd, size):
                     what = f'emptyDir "{volume.name}" with medium Memory'
-                    notes.append(f"{what} lies on disk: {problem}")
+                    notes.append(f"{what} is stored on disk: {problem}")
         with _own_folder(folder, volume, 0o755) as fd:
             give_folder(fd, 0o777, _fs_group(pod))
         return Provided(str(path))
@@ -295,7 +295,7 @@ def _mount_memory(folder: int, size: int) -> str:
     if os.fstat(folder).st_dev != os.stat("..", dir_fd=folder).st_dev:
         return ""
     if os.geteuid() != 0:
-        return "only root may mount a tmpfs"
+        return "only root can mount a tmpfs"
     flags = linux.MS_NOSUID | linux.MS_NODEV
     options = f"mode=0777,size={size}"
     try:
@@ -371,7 +371,7 @@ class _PodFiles:
             self._volumes = {each.name: self._found(each) for each in self._pod.spec.volumes}
         if self._room < 0:
             raise ConfigProblem(
-                f"the files of this Pod's volumes take more than {MAX_FILES_BYTES >> 20} MiB"
+                f"the files of this Pod's volumes need more than {MAX_FILES_BYTES >> 20} MiB"
             )
         files = self._volumes[volume.name]
         if isinstance(files, ConfigProblem):
@@ -498,7 +498,9 @@ def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> Pro
     inside = _allowed_folder(path, node.host_paths(namespace))
     if not node.makes_host_paths:
         if not path.exists():
-            raise ConfigProblem(f"{path} does not exist, and --host-fs ro has nothing created")
+            raise ConfigProblem(
+                f"{path} does not exist, and --host-fs ro does not allow creating it"
+            )
     elif kind in ("", "DirectoryOrCreate") and not path.exists():
         os.close(_open_host_folder(volume.path, inside, make=0o755))
     elif kind == "FileOrCreate" and not path.exists():
@@ -535,7 +537,7 @@ def _allowed_folder(path: Path, folders: tuple[str, ...] | None) -> str:
     for folder in map(os.path.realpath, folders):
         if is_within(real, [folder]):
             return folder
-    raise ConfigProblem(f"hostPath {path} leads to {real}, which is not allowed")
+    raise ConfigProblem(f"hostPath {path} resolves to {real}, which is not allowed")
 
 
 def _text(error: OSError) -> str:

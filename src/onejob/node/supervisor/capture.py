@@ -111,7 +111,7 @@ class LogFile:
 
     def _append(self, records: list[bytes]) -> None:
         if self._lost:
-            why = f"[onejob: {self._lost} lines of output are lost: {self._lost_why}]"
+            why = f"[onejob: lost {self._lost} lines of output: {self._lost_why}]"
             note = self._lost_at + b" F " + why.encode() + b"\n"
             if not self._write(note):
                 self._lost += len(records)

@@ -94,12 +94,12 @@ class Connections:
             return
         except OSError as error:
             # Out of descriptors: clients have to wait, and must not keep the loop busy meanwhile.
-            report(f"nobody can be let in: {error}")
+            report(f"cannot accept connections: {error}")
             self._loop.unwatch(self._listener.sock.fileno())
             self._loop.after(_LOOK_SECONDS, self._listen)
             return
         if not _is_of_our_user(sock):
-            report("somebody who is not our user was turned away")
+            report("rejected a connection of another user")
             sock.close()
             return
         sock.setblocking(False)

@@ -40,7 +40,7 @@ def keep_out() -> None:
     machine = os.uname().machine
     calls = _CALLS.get(machine)
     if calls is None:
-        why = f"kernel keyrings of the host cannot be kept out: unknown machine {machine}"
+        why = f"cannot isolate kernel keyrings: unknown machine {machine}"
         raise SetupFailed("ContainerCannotRun", why)
     try:
         linux.system_call(calls[0][1][2], _JOIN_SESSION_KEYRING, None)

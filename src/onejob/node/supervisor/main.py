@@ -134,7 +134,7 @@ class Supervisor:
         """Recover from the journal and start watching. `wake` is readable when a child may have
         ended."""
         if self._journal.damaged:
-            report("the journal was damaged: some claims or ends are lost")
+            report("the journal was damaged: some records are lost")
         self._settle_past()
         self._wake = wake
         self._loop.watch(wake, lambda _: self._reap())
@@ -203,7 +203,7 @@ class Supervisor:
             case "end":
                 self._end_all()
             case unknown:
-                raise AssertionError(f"asked to do {unknown!r}")
+                raise AssertionError(f"unknown request {unknown!r}")
 
     def _answer_hello(self, connection: Connection, message: dict[str, Any]) -> None:
         self._connections.hang_up_predecessors(connection)
@@ -230,7 +230,7 @@ class Supervisor:
         except OSError as error:
             # No process could be forked: the machine's abilities are unknown, and the server has to
             # retry.
-            report(f"a server has to call again: {error}")
+            report(f"closing a connection, the server has to reconnect: {error}")
             self._connections.hang_up(connection)
             return
         connection.subscribed = True
@@ -372,7 +372,7 @@ class Supervisor:
         except OSError as error:
             if init is not None:
                 self._inits.give_back(init)
-            self._hinder(claim, DISK, f"cannot be recorded: {error.strerror}")
+            self._hinder(claim, DISK, f"cannot write the journal: {error.strerror}")
             return
         try:
             if init is not None and inside is not None:

@@ -76,7 +76,7 @@ def join(pid: int, *, sealed: bool) -> None:
         os.fchdir(root)
         os.chroot(".")
     except OSError as error:
-        why = f"the container is gone: {text_of(error)}"
+        why = f"the container has ended: {text_of(error)}"
         raise SetupFailed("ContainerCannotRun", why) from error
 
 

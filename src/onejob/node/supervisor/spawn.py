@@ -397,7 +397,7 @@ def _enter_own(folder: str, expected: os.stat_result) -> None:
     the way may contain a link to a folder that its user may not enter."""
     enter(folder)
     if not os.path.samestat(expected, os.stat(".")):
-        why = f"{folder}: a volume is in the place of the Pod's own folder"
+        why = f"{folder}: a volume replaces the Pod's own directory"
         raise SetupFailed("ContainerCannotRun", why)
 
 

@@ -30,8 +30,8 @@ def require_known_protocol(version: int, folder: str) -> None:
     """Check the version of a running supervisor. Raises NewerVersion."""
     if version > PROTOCOL:
         raise NewerVersion(
-            f"the supervisor in {folder} is of a newer onejob (protocol {version}, this one speaks "
-            f"{PROTOCOL}) and still has Pods; {_WAY_OUT}"
+            f"the supervisor in {folder} belongs to a newer onejob (protocol {version}, this "
+            f"one supports {PROTOCOL}) and still has Pods; {_WAY_OUT}"
         )
 
 
@@ -40,8 +40,8 @@ def require_known_journal(path: str) -> None:
     version = journal_version(path)
     if version > JOURNAL:
         raise NewerVersion(
-            f"{path} was written by a newer onejob (version {version}, this one knows {JOURNAL}); "
-            f"{_WAY_OUT}"
+            f"{path} was written by a newer onejob (version {version}, this one supports "
+            f"{JOURNAL}); {_WAY_OUT}"
         )
 
 
