@@ -118,11 +118,11 @@ def play(subject: Subject, tmp_path: Path) -> Callable[[Play], None]:
     """Return a function that runs a scene on a started runtime."""
 
     def run(scene: Play) -> None:
-        async def main() -> None:
+        async def on_a_trial() -> None:
             async with a_trial(subject, tmp_path) as trial:
                 await scene(trial)
 
-        asyncio.run(main())
+        asyncio.run(on_a_trial())
 
     return run
 
