@@ -34,7 +34,7 @@ from tests.holdings import Holdings, holdings
 DAY_SECONDS = 86400.0
 HISTORY = 3
 #: Days between measurements of the server, which take a while.
-MEASURED_DAYS = 5
+MEASURED_DAYS = 4
 _NODE = "node"
 #: One in this many Jobs is deleted by its TTL, before the history limit applies.
 _WITH_TTL = 5

@@ -47,7 +47,7 @@ async def _run(folder: Path, dies_after: int | None, mode: str) -> int:
         return first.ops
 
 
-@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+@pytest.mark.parametrize("mode", ["Indexed", pytest.param("NonIndexed", marks=pytest.mark.nightly)])
 def test_no_crash_loses_or_double_counts_a_pod(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "whole"
     folder.mkdir()
