@@ -104,7 +104,7 @@ def test_a_job_is_found_suspended_read_and_rerun_with_keys_alone(
     expect(page.get_by_role("row")).to_have_count(2)
     press("j")
     press("r")
-    expect(dialog).to_contain_text("Run job/first once more?")
+    expect(dialog).to_contain_text("Run job/first again?")
     press("Enter")
     expect(page.get_by_role("heading", name="first-rerun-1")).to_be_visible()
     expect(page.get_by_role("button", name="Suspend first-rerun-1")).to_be_visible()
@@ -236,5 +236,5 @@ def _hostile_event(namespace: str, uid: str) -> dict[str, Any]:
 
 def test_an_address_with_hostile_words_is_text(open_dashboard: Open) -> None:
     page = open_dashboard(f"/jobs/default/{HTML.replace('/', '%2F')}")
-    expect(page.get_by_text("There is no such Job")).to_be_visible()
+    expect(page.get_by_text("Job not found")).to_be_visible()
     assert page.locator("main img, main script").count() == 0

@@ -33,7 +33,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     page = context.new_page()
     address = sign_in_address(server.kubeconfig, server)
     page.goto(address + "?open=jobs%2Fdefault%2Fnothing")
-    expect(page.get_by_text("There is no such Job")).to_be_visible()
+    expect(page.get_by_text("Job not found")).to_be_visible()
     assert "sign-in" not in page.url
     page.reload()
     expect(page.get_by_text("onejob-admin")).to_be_visible()
@@ -57,7 +57,7 @@ def test_somebody_elses_link_asks_before_it_signs_in(
     page.goto(sign_in_address(server.kubeconfig, server))
     signed_in = page.locator(".who")
     expect(signed_in).to_contain_text("onejob-admin")
-    question = page.get_by_role("heading", name="Sign in as somebody else?")
+    question = page.get_by_role("heading", name="Sign in as another user?")
 
     page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server))
     expect(question).to_be_visible()
@@ -339,8 +339,8 @@ def test_any_kind_has_a_live_table_and_yaml(
     expect(editor).to_contain_text("cars: 4")
     replace_text(page, "cars: 4", "cars: 5")
     change(namespace, train, {"spec": {"cars": 6}})
-    expect(page.get_by_text("changed by somebody else")).to_be_visible()
-    page.get_by_role("button", name="Take theirs").click()
+    expect(page.get_by_text("Another user has changed it")).to_be_visible()
+    page.get_by_role("button", name="Discard my changes and reload").click()
     expect(editor).to_contain_text("cars: 6")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -439,7 +439,7 @@ def test_whoever_may_only_look_is_told_so(
     page.goto(sign_in_address(target, server))
     page.get_by_role("heading", name="Overview").wait_for()
     expect(page.get_by_role("alert")).to_contain_text("Choose a namespace that you may look at")
-    expect(page.get_by_text("Nothing is wrong")).to_have_count(0)
+    expect(page.get_by_text("No problems")).to_have_count(0)
     expect(page.get_by_text("Nothing is running")).to_have_count(0)
     field = page.get_by_role("textbox", name="Namespace")
     field.fill(namespace.name)
@@ -489,9 +489,9 @@ def _add_viewer(home: Path, namespace: OnejobNamespace, target: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("/jobs/default/nothing", "There is no such Job"),
-        ("/cronjobs/default/nothing", "There is no such CronJob"),
-        ("/nowhere", "There is no such page"),
+        ("/jobs/default/nothing", "Job not found"),
+        ("/cronjobs/default/nothing", "CronJob not found"),
+        ("/nowhere", "Page not found"),
         ("/resources/example.com/v1/things", "This kind is not served"),
     ],
 )

@@ -46,7 +46,7 @@ def test_what_changed_since_it_was_applied_is_shown_with_who_did(
     page = open_dashboard(f"/jobs/{namespace.name}/applied?tab=yaml")
     page.get_by_role("button", name="Compare with last applied").click()
     table = page.get_by_role("table", name="Changes since the last apply")
-    expect(table).to_contain_text("Nothing has changed since")
+    expect(table).to_contain_text("No changes since")
     patch = {"spec": {"parallelism": 3, "activeDeadlineSeconds": 90}}
     change(namespace, made, {**patch, "metadata": {"labels": {"team": "x"}}}, manager="somebody")
     rows = table.locator("tbody tr")

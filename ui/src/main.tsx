@@ -66,9 +66,9 @@ async function goOn(): Promise<void> {
 function Question({ link, why }: { link: Link; why: string }) {
   return (
     <main class="signin">
-      <h1><img src={icon} alt="" />Sign in as somebody else?</h1>
+      <h1><img src={icon} alt="" />Sign in as another user?</h1>
       <p role="alert">{visible(why)}.</p>
-      <p>Do so only if you made the link yourself, with <code>onejob ui</code>: whatever you do then is done in that name.</p>
+      <p>Continue only if you created the link yourself with <code>onejob ui</code>: all further actions are performed as that user.</p>
       <div class="bar">
         <button onClick={() => void follow(link, true)}>Sign in with this link</button>
         <button class="main" autofocus onClick={() => void goOn()}>Stay {visible(lastUser())}</button>
@@ -84,7 +84,7 @@ function SignedOut() {
       {signedOutBecause.value && <p role="alert">{visible(signedOutBecause.value)}</p>}
       <p>In a terminal that has the server's kubeconfig, run:</p>
       <pre tabIndex={0}>onejob ui</pre>
-      <p class="muted">It opens this page signed in, with the permissions of that kubeconfig.</p>
+      <p class="muted">It opens this page and signs in with the permissions of that kubeconfig.</p>
     </main>
   );
 }

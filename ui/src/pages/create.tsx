@@ -97,7 +97,7 @@ export function Create() {
     const parsed = parseYaml(text);
     if (parsed.marks.length || parsed.documents.length === 0) {
       setMarks(parsed.marks);
-      setProblem(parsed.marks[0]?.message ?? "there is nothing to create");
+      setProblem(parsed.marks[0]?.message ?? "nothing to create");
       return;
     }
     let kinds: Kind[];
@@ -176,7 +176,7 @@ export function Create() {
         </form>
         <div>
           <Editor text={text} onChange={(value) => setOwn(value === made ? null : value)} label="YAML to create" marks={marks} />
-          {own !== null && <p class="bar" style={{ marginTop: "8px" }}><span class="muted">Edited by hand: the form is not followed.</span>
+          {own !== null && <p class="bar" style={{ marginTop: "8px" }}><span class="muted">Edited manually: changes of the form are ignored.</span>
             <button class="small" onClick={() => setOwn(null)}>Back to the form's</button></p>}
         </div>
       </div>

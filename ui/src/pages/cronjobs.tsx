@@ -121,7 +121,7 @@ export function CronJobPage({ namespace, name }: { namespace: string; name: stri
     : <span class="nowrap both" title={fullTime(time)}>{fullTime(time)}</span>);
   if (!cronjob) {
     return list.loaded.value
-      ? <div class="card"><Empty title="There is no such CronJob" actions={<a class="button" href={href(["cronjobs"])}>All CronJobs</a>} /></div>
+      ? <div class="card"><Empty title="CronJob not found" actions={<a class="button" href={href(["cronjobs"])}>All CronJobs</a>} /></div>
       : <p class="muted">{list.problem.value ? visible(list.problem.value) : "Loading…"}</p>;
   }
   return (

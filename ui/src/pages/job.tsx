@@ -39,7 +39,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
         <div class="head"><div class="grow"><p class="crumb"><a href={href(["jobs"])}>Jobs</a></p><h1><Foreign text={name} /></h1></div></div>
         {list.problem.value && <Problem text={list.problem.value} />}
         {list.loaded.value || list.problemCode === 400
-          ? <div class="card"><Empty title="There is no such Job" actions={<a class="button" href={href(["jobs"])}>All Jobs</a>}>It may have been deleted, or its time to live is over.</Empty></div>
+          ? <div class="card"><Empty title="Job not found" actions={<a class="button" href={href(["jobs"])}>All Jobs</a>}>It may have been deleted or have expired.</Empty></div>
           : <p class="muted">Loading…</p>}
       </>
     );
@@ -98,7 +98,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
     <>
       <div class="grid cols-wide-left">
         <div class="card pad">{summary ? <Why words={summary} />
-          : refused ? <p class="muted">The server does not say why it is in this state; see above.</p>
+          : refused ? <p class="muted">No explanation is available; see above.</p>
           : <p class="muted" aria-busy="true">Asking the planner…</p>}</div>
         <Timeline job={job} />
       </div>
@@ -140,7 +140,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
 const podsNote = (summary: JobSummary): string =>
   summary.allPodsLookedAt && summary.pods.length >= summary.activePods + summary.endedPodsLookedAt
     ? several(summary.pods.length, "Pod")
-    : `${count(summary.pods.length)} shown: those that are active, failed last and succeeded last`;
+    : `${count(summary.pods.length)} shown: active Pods, and the latest failed and succeeded ones`;
 
 /** The last lines that a Pod wrote. */
 function Tail({ namespace, pod, container }: { namespace: string; pod: string; container: string }) {

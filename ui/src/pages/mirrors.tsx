@@ -45,7 +45,7 @@ export function Mirrors() {
       {targets && (
         <Table label="Targets" columns={columns} rows={targets} keyOf={(t) => `${t.namespace}/${t.name}`} open={(t) => go(placeOf(t))}
           empty={<Empty title="No other cluster is named here" actions={<a class="button" href={href(["jobs"])}>All Jobs</a>}>
-            <p>Name one, and Jobs that ask for it run there while this server shows them:</p>
+            <p>Add one: Jobs that select it run there, and this server shows them:</p>
             <pre tabIndex={0}>onejob mirror add prod --kubeconfig prod.yaml</pre>
           </Empty>} />
       )}

@@ -72,7 +72,7 @@ export function Overview() {
       <Section title="What is wrong right now">
         <div class="card">
           {troubled.length + warnings.length === 0
-            ? <Empty title={list.loaded.value ? "Nothing is wrong" : unread}>{list.loaded.value ? known ? "No Job failed in the last day, none is stuck, and there are no warnings about CronJobs." : "No Job failed in the last day, and none is stuck." : ""}</Empty>
+            ? <Empty title={list.loaded.value ? "No problems" : unread}>{list.loaded.value ? known ? "No Job failed in the last day, none is stuck, and there are no warnings about CronJobs." : "No Job failed in the last day, and none is stuck." : ""}</Empty>
             : (
               <ul class="list">
                 {troubled.slice(0, SHOWN_PROBLEMS).map((job) => <Trouble key={job.metadata.uid} job={job} at={at} />)}
@@ -265,7 +265,7 @@ function Nodes({ namespace }: { namespace: string }) {
             </div>
           );
         })}
-        {nodes.loaded.value && nodes.items.value.size === 0 && <p class="muted">There is no node: Pods are run by others.</p>}
+        {nodes.loaded.value && nodes.items.value.size === 0 && <p class="muted">This server has no node; other components run the Pods.</p>}
       </div>
     </Section>
   );

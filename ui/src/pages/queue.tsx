@@ -53,15 +53,15 @@ export function Queue() {
   return (
     <>
       <div class="head">
-        <div class="grow"><h1>Queue</h1><p class="sub">Jobs that are subject to a limit: those that run, then those that wait, in order.</p></div>
+        <div class="grow"><h1>Queue</h1><p class="sub">Jobs with a concurrency limit: running Jobs, then queued Jobs in order.</p></div>
         <div class="bar"><NamespaceChoice /></div>
       </div>
       {answer.problem && <Problem text={answer.problem} again={answer.again} />}
-      {queue?.problem && <Problem text={`The limits cannot be read; those before them are in force. ${queue.problem}`} />}
+      {queue?.problem && <Problem text={`Cannot read the limits; the previous ones remain in force. ${queue.problem}`} />}
       {!queue && !answer.problem && <p class="muted">Loading…</p>}
       {none && (
         <div class="card">
-          <Empty title={namespace ? "No Job of this namespace is subject to a limit" : "There are no limits: every Job starts at once"}
+          <Empty title={namespace ? "No Job of this namespace is subject to a limit" : "No limits: every Job starts immediately"}
             actions={<a class="button" href={href(["create"], { template: "limits" })}>Create the ConfigMap with limits</a>}>
             <p>Set some with <code>onejob serve --queue '*=8'</code>, or while the server runs:</p>
             <pre tabIndex={0}>kubectl create configmap onejob-queues -n kube-system --from-literal=limits='*=8,gpu=2'</pre>

@@ -50,7 +50,7 @@ function Kinds({ kinds }: { kinds: Kind[] }) {
   ];
   return (
     <>
-      <div class="head"><div class="grow"><h1>Everything that is served</h1><p class="sub">Built-in kinds and custom resources.</p></div></div>
+      <div class="head"><div class="grow"><h1>All resources</h1><p class="sub">Built-in kinds and custom resources.</p></div></div>
       <div class="filters" role="search">
         <input type="search" data-hotkey="/" placeholder="Kind or group ( / )" aria-label="Filter kinds" value={text} onInput={(e) => setQuery({ text: e.currentTarget.value })} />
         <span class="muted">{rows.length} kinds</span>
@@ -113,7 +113,7 @@ function Objects({ kind }: { kind: Kind }) {
           {list.left.value > 0 && `; about ${count(list.left.value)} more are not shown: choose a namespace or labels`}</span>
       </div>
       <Table label={kind.kind} columns={columns} rows={rows} keyOf={idOf} open={(r) => go(rowPath(kind, r))}
-        empty={<Empty title={!list.loaded.value ? (problem ? "Nothing to show" : "Loading…") : filtered ? "Nothing matches" : `There is no ${visible(kind.kind)} here`}
+        empty={<Empty title={!list.loaded.value ? (problem ? "Nothing to show" : "Loading…") : filtered ? "Nothing matches" : `No ${visible(kind.kind)} found`}
           actions={filtered ? <button onClick={clear}>Clear the filters</button> : list.loaded.value && <>
             {kind.verbs.includes("create") && <a class="button main" href={href(["create"])}>Create one from YAML</a>}
             <a class="button" href={href(["resources"])}>Other kinds</a>

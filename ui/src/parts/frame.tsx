@@ -71,7 +71,7 @@ function Page() {
   return (
     <>
       <div class="head"><div class="grow"><h1>Not found</h1></div></div>
-      <div class="card"><Empty title="There is no such page" actions={<a class="button" href="#/">Go to the overview</a>}>Its address may be cut off or old.</Empty></div>
+      <div class="card"><Empty title="Page not found" actions={<a class="button" href="#/">Go to the overview</a>}>The address may be incomplete or outdated.</Empty></div>
     </>
   );
 }

@@ -21,7 +21,7 @@ export function askSuspend(job: Job): void {
   confirmThen(
     `${suspend ? "Suspend" : "Resume"} ${title(job)}?`,
     suspend
-      ? `${active ? `${several(active, "active Pod")} will be deleted. ` : ""}What has succeeded stays counted; resuming goes on from there.`
+      ? `${active ? `${several(active, "active Pod")} will be deleted. ` : ""}Completed work is kept; resuming continues from there.`
       : "Its Pods are started again.",
     suspend ? "Suspend" : "Resume",
     () => setSuspend(JOB, job, suspend),
@@ -33,7 +33,7 @@ export function askRerun(job: Job): void {
   const failedOnly = end?.type === "Failed" && (job.status?.succeeded ?? 0) > 0;
   const left = (job.spec.completions ?? 1) - (job.status?.succeeded ?? 0);
   confirmThen(
-    `Run ${title(job)} once more?`,
+    `Run ${title(job)} again?`,
     failedOnly
       ? `A new Job is created for the ${several(left, "completion")} that did not succeed. This one stays as it is.`
       : "A new Job with the same specification is created. This one stays as it is.",

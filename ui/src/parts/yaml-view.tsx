@@ -79,7 +79,7 @@ export function YamlView({ kind, namespace, name }: { kind: Kind; namespace: str
   if (!base) {
     if (list.problem.value) return <Problem text={list.problem.value} again={() => list.again()} />;
     return list.loaded.value
-      ? <div class="card"><Empty title={`There is no ${visible(kind.kind)} of this name`} actions={<a class="button" href={href(["resources"])}>All kinds</a>}>It may have been deleted.</Empty></div>
+      ? <div class="card"><Empty title={`${visible(kind.kind)} not found`} actions={<a class="button" href={href(["resources"])}>All kinds</a>}>It may have been deleted.</Empty></div>
       : <p class="muted">Loading…</p>;
   }
   const gone = list.loaded.value && !stored;
@@ -90,8 +90,8 @@ export function YamlView({ kind, namespace, name }: { kind: Kind; namespace: str
       {gone && <Problem text={`${kind.kind} ${name} was deleted; this is how it was last.`} />}
       {overtaken && (
         <div class="banner" role="status">
-          <span class="grow">It has been changed by somebody else since you began.</span>
-          <button class="small" onClick={() => take(stored)}>Take theirs, discard mine</button>
+          <span class="grow">Another user has changed it since you started.</span>
+          <button class="small" onClick={() => take(stored)}>Discard my changes and reload</button>
         </div>
       )}
       <div class="bar" style={{ marginBottom: "8px" }}>
@@ -124,7 +124,7 @@ function Difference({ before, object, managed }: { before: string; object: KubeO
           {changes?.map(({ path, was, is, by }) => (
             <tr key={path}><td><Foreign text={path} cut /></td><td><Foreign text={was} cut /></td><td><Foreign text={is} cut /></td><td><Foreign text={by} cut /></td></tr>
           ))}
-          {!changes?.length && <tr><td colSpan={4} class="muted">{changes ? "Nothing has changed since." : "The annotation cannot be read."}</td></tr>}
+          {!changes?.length && <tr><td colSpan={4} class="muted">{changes ? "No changes since." : "The annotation is invalid."}</td></tr>}
         </tbody>
       </table>
     </div>
