@@ -5,15 +5,15 @@ import pytest
 from onejob.benchmarks.operation_counts import per_finished_job, per_pod
 
 #: Maximum per Pod: about 5 % above the count when the bound was set. Each Pod of an Indexed Job has
-#: a body of its own, which has to be validated.
+#: a document of its own.
 BOUNDS = {
     "writes per pod": (3.3, 3.3),
     "commits per pod": (0.12, 0.12),
     "syncs per pod": (0.06, 0.06),
-    "decodes per pod": (8.1, 11.0),
-    "encodes per pod": (5.6, 7.6),
+    "decodes per pod": (7.9, 7.8),
+    "encodes per pod": (3.8, 6.9),
     # Calls of functions, by one thread: shows costs without a counter of their own.
-    "calls per pod": (965, 1200),
+    "calls per pod": (830, 905),
 }
 
 
