@@ -2,7 +2,7 @@
 
 Only the environment of the process is simulated: the disk (`disk.py`), the machine that runs
 containers (`machine.py`), the wall clock, the latency and errors between the API and its clients
-(`api.py`) and the users (`people.py`, `workloads.py`). Everything else is the code that `onejob
+(`api.py`) and the users (`users.py`, `workloads.py`). Everything else is the code that `onejob
 serve` runs. In half of the worlds the machine is a simulated kernel, on which the production
 supervisor runs (`node/`).
 

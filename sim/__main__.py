@@ -63,7 +63,7 @@ def options_for(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--node", choices=("machine", "processes"), help="what Pods run on (default: drawn)"
     )
-    for name, what in (("rare", "people do what is rare"), ("gates", "gates are switched")):
+    for name, what in (("rare", "users do rare things"), ("gates", "gates are switched")):
         parser.add_argument(
             f"--{name}",
             action=argparse.BooleanOptionalAction,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from onejob.api.service import Service
 from onejob.clock import LoopClock
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, RuntimeUnavailable
@@ -24,7 +24,7 @@ from onejob.store.base import CannotOpen, CommitFailed, StoreError, StoreFailed
 from onejob.store.log import LogStore
 from onejob.virtual_time import NOON, Stuck, VirtualTimeLoop
 from sim.api import FaultyClient
-from sim.checks.judge import Judge
+from sim.checks.history_checker import HistoryChecker
 from sim.checks.problems import Problem
 from sim.checks.rest import left_over
 from sim.database_disk import VFS, DatabaseDisk
@@ -35,9 +35,9 @@ from sim.history import History, Version
 from sim.machine import Machine, MachineRuntime
 from sim.node.machine import ProcessMachine
 from sim.node.runtime import WatchedRuntime
-from sim.people import TEAM, People
-from sim.rare_people import people_of
+from sim.rare_users import users_of
 from sim.rights import Rights
+from sim.users import TEAM, Users
 from sim.workloads import QUEUE
 
 T = TypeVar("T")
@@ -92,10 +92,10 @@ def simulate(
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
-        people = partial(people_of, seed, rare=rare)
+        users = partial(users_of, seed, rare=rare)
         switch = Gates(seed, gates)
         node = node or _drawn_node(seed)
-        return _World(seed, folder, often, node, job_limit, people, switch).run()
+        return _World(seed, folder, often, node, job_limit, users, switch).run()
     finally:
         shutil.rmtree(folder)
 
@@ -122,7 +122,7 @@ class _World:
         often: Collection[str],
         node: Node,
         job_limit: int | None,
-        people: Callable[[History, Trace], People],
+        users: Callable[[History, Trace], Users],
         gates: Gates,
     ) -> None:
         self.seed = seed
@@ -134,9 +134,9 @@ class _World:
         self.disk = Disk(self.dice)
         self.database = DatabaseDisk(seed, self.dice, folder, lambda: self.disk.full)
         self.history = History()
-        self.people = people(self.history, self.trace)
+        self.users = users(self.history, self.trace)
         self.gates = gates
-        self.judge = Judge(self.limits, gates_switched=gates.switched)
+        self.checker = HistoryChecker(self.limits, gates_switched=gates.switched)
         self.rights = Rights(self.dice)
         #: Wall-clock time at loop time 0; changes when the clock is set.
         self.epoch = NOON
@@ -170,21 +170,21 @@ class _World:
                 try:
                     at_rest = runner.run(_live(self))
                 except Stuck as error:
-                    self.judge.problems.add("time passes", str(error))
+                    self.checker.problems.add("time passes", str(error))
                     self.broken = True
                 now = runner.get_loop().time()
             now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
-        self.judge.judge(
+        self.checker.check(
             self.history,
             self.machine,
             steady_clock=not self.dice.happened["clock set"],
             set_back_at=self.set_back_at,
-            deleted_by_people=self.people.deleted,
-            stripped_by_people=self.people.stripped,
+            deleted_by_users=self.users.deleted,
+            stripped_by_users=self.users.stripped,
         )
         return Verdict(
             self.seed,
-            tuple(self.judge.problems.found),
+            tuple(self.checker.problems.found),
             self.dice.happened,
             tuple(self.trace.lines),
             tuple(self.history.in_order()),
@@ -267,7 +267,7 @@ class _Life:
             gates=self._gates,
             queue_limits=world.limits or None,
         )
-        outside = World(
+        outside = Dependencies(
             clock=self._clock,
             rng=Random(f"{world.seed} plane {self._loop.time()}"),
             committer=self._committer,
@@ -280,16 +280,16 @@ class _Life:
         try:
             plane = await ControlPlane.open(settings, outside)
         except CannotOpen as error:
-            world.judge.problems.add("starts after every crash", str(error))
+            world.checker.problems.add("starts after every crash", str(error))
             world.broken = True
             return None
         plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
-        world.people.meet(plane)
+        world.users.meet(plane)
         world.history.follow(plane.store)
         if world.begun and world.dice.happens("asked early"):
             # A server responds before the caches of its controllers and its node are filled.
             for _ in range(1 + int(world.dice.up_to("asked early", 4))):
-                await world.people.act()
+                await world.users.act()
         try:
             await plane.begin()
         except RuntimeUnavailable as error:
@@ -297,7 +297,7 @@ class _Life:
             world.trace.note(f"cannot run: {error}")
             world.starts_failed += 1
             if world.starts_failed > _MOST_FAILED_STARTS:
-                world.judge.problems.add("starts after every crash", str(error))
+                world.checker.problems.add("starts after every crash", str(error))
                 world.broken = True
             await self._stop(plane)
             return None
@@ -348,12 +348,12 @@ class _Life:
         world, rng = self._world, self._world.rng
         if not world.begun:
             world.begun = True
-            await world.people.begin()
+            await world.users.begin()
         while self._loop.time() < world.calm_at:
             await asyncio.sleep(rng.random() * 4)
-            match rng.choices(("people", "crash", "restart", "set the clock"), (90, 3, 3, 2))[0]:
-                case "people":
-                    await world.people.act()
+            match rng.choices(("users", "crash", "restart", "set the clock"), (90, 3, 3, 2))[0]:
+                case "users":
+                    await world.users.act()
                 case "crash":
                     self._crash("at any moment")
                 case "restart":
@@ -380,13 +380,13 @@ class _Life:
         world = self._world
         give_up_at = self._loop.time() + _REST_WITHIN_SECONDS
         while True:
-            await world.people.make_room()
+            await world.users.make_room()
             await asyncio.sleep(_LOOK_EVERY_SECONDS)
             left = left_over(plane, world.machine, self._loop.time())
             if not left or self._loop.time() > give_up_at:
                 break
-        for text in (*left, *world.people.idle_schedules):
-            world.judge.problems.add("convergence", text)
+        for text in (*left, *world.users.idle_schedules):
+            world.checker.problems.add("convergence", text)
 
     async def _stop(self, plane: ControlPlane) -> bool:
         # With a full disk the last writes are lost, and `stop` reports it with CommitFailed.
@@ -417,7 +417,7 @@ class _Life:
         if self._died.done():
             return
         if not self._world.database.broke:
-            self._world.judge.problems.add("keeps running", f"the control plane failed: {why}")
+            self._world.checker.problems.add("keeps running", f"the control plane failed: {why}")
         self._crash(why)
 
     async def _or_death(self, part: Coroutine[Any, Any, T]) -> T | None:

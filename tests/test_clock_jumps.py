@@ -17,7 +17,7 @@ import pytest
 
 from onejob.client.base import Create, Delete, Selection
 from onejob.clock_watch import LOOK_EVERY_SECONDS
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.gates import parse_gates
 from onejob.node.agent.node_object import LEASES
 from onejob.node.options import NodeOptions
@@ -52,7 +52,7 @@ class Scene:
                 node=NodeOptions(runtime="simulated", name="node"),
                 gates=parse_gates(gates),
             ),
-            World(self.clock, Random(int(self.clock.monotonic())), LoopCommitter()),
+            Dependencies(self.clock, Random(int(self.clock.monotonic())), LoopCommitter()),
         )
         try:
             yield

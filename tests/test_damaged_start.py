@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.queue.limits import Limits
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual_time
 
 async def _plane(folder: Path) -> ControlPlane:
     node = NodeOptions("simulated", "node", {"cpu": "4", "pods": "10"})
-    world = World(clock=virtual_clock(), committer=LoopCommitter())
+    world = Dependencies(clock=virtual_clock(), committer=LoopCommitter())
     settings = Settings(folder, node, queue_limits=Limits({"*": 3}), with_access=True)
     plane = await ControlPlane.start(settings, world)
     # Let the controllers finish their start; in virtual time that takes none.

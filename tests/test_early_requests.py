@@ -20,7 +20,7 @@ from onejob.benchmarks.plane import a_job
 from onejob.client.base import Delete, Patch, Selection
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.node.logs.keeping import kept_attempts, kept_pods
 from onejob.node.options import LogRetention, NodeOptions
@@ -38,7 +38,7 @@ JOB = Key(JOBS, "default", "j")
 async def open_plane(folder: Path) -> ControlPlane:
     return await ControlPlane.open(
         Settings(folder, NodeOptions(runtime="simulated")),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
+        Dependencies(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Settings, Dependencies
 from onejob.controllers import job as job_controller
 from onejob.informers.workqueue import WorkQueue
 from onejob.node.options import NodeOptions
@@ -258,7 +258,7 @@ def followed(trace: Trace, kind: str) -> Callable[[Sequence[Any]], None]:
 async def run_traced(folder: Path) -> list[str]:
     trace = Trace()
     clock = virtual_clock()
-    world = World(
+    world = Dependencies(
         clock=clock,
         rng=Random(1),
         committer=TracedCommitter(trace),

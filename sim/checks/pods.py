@@ -38,7 +38,7 @@ class PodCheck:
         self._compare_containers(before, pod)
 
     def compare(self, machine: Machinery) -> None:
-        self._judge_launches(machine.launches)
+        self._check_launches(machine.launches)
         for text in machine.problems:
             self.problems.add(TRUTH, text)
         for pod in self._last.values():
@@ -58,7 +58,7 @@ class PodCheck:
             if status.name in ended and status.state.terminated is None:
                 self._complain(TERMINAL, pod, f"its container {status.name} ended and came back")
 
-    def _judge_launches(self, launches: Sequence[Launch]) -> None:
+    def _check_launches(self, launches: Sequence[Launch]) -> None:
         for launch in launches:
             uid, name = launch.ref.uid, launch.key.name
             if self._bound_at.get(uid, launch.revision + 1) > launch.revision:

@@ -41,15 +41,15 @@ class VerdictCheck:
     """Check of one Job.
 
     `steady_clock`: the clock was never set; conditions that depend on time are only checked then.
-    `deleted_by_people` holds the keys that users tried to delete.
+    `deleted_by_users` holds the keys that users tried to delete.
     """
 
     problems: Problems
     job: Job
     steady_clock: bool
-    deleted_by_people: Set[Key]
+    deleted_by_users: Set[Key]
     #: UIDs of Pods whose tracking finalizer users removed.
-    stripped_by_people: Set[str]
+    stripped_by_users: Set[str]
     gone: bool = False
     _pods: dict[str, Pod] = field(default_factory=dict)
     #: UIDs of Pods that left the Job at some time.
@@ -191,7 +191,7 @@ class VerdictCheck:
     def _see_deleted(self, job: Job, at: datetime) -> None:
         """Check that users, its owner, its namespace or its TTL deleted a finished Job."""
         metadata, finished = job.metadata, job.finished_condition
-        others = job.key in self.deleted_by_people or metadata.owner_references
+        others = job.key in self.deleted_by_users or metadata.owner_references
         if finished is None or others or metadata.namespace != "default" or not self.steady_clock:
             return
         seconds, since = policies.time_to_live(job), finished.last_transition_time
@@ -210,7 +210,7 @@ class VerdictCheck:
         owner = pod.metadata.controller_ref
         if owner is None or owner.uid != self.job.metadata.uid:
             self._strayed.add(uid)
-        if adopted or not selects(self.job, pod) or uid in self.stripped_by_people:
+        if adopted or not selects(self.job, pod) or uid in self.stripped_by_users:
             self._strayed.add(uid)
         if before is None:
             if not adopted:

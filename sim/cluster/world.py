@@ -18,7 +18,7 @@ from onejob.planning.leadership import Timing
 from onejob.virtual_time import virtual_clock
 from sim import workloads
 from sim.api import FaultyClient
-from sim.checks.judge import Judge
+from sim.checks.history_checker import HistoryChecker
 from sim.checks.rest import left_over
 from sim.cluster.leases import LeaseCheck
 from sim.cluster.replicas import Replica
@@ -26,8 +26,8 @@ from sim.history import History, Version
 from sim.machine import Machine, MachineRuntime
 from sim.network.server import front
 from sim.network.stage import Stage
-from sim.people import People
 from sim.rights import Rights
+from sim.users import Users
 from sim.world import Verdict
 
 _HOST = "api.example.com"
@@ -40,7 +40,7 @@ _MACHINE_FAULTS = (
 _TIMINGS = (Timing(), Timing(6, 5, 0.5), Timing(4, 3, 0.3), Timing(3, 2, 0.2))
 
 
-class ClusterPeople(People):
+class ClusterUsers(Users):
     """Users whose Jobs are run by the replicas."""
 
     manager = DEFAULT_MANAGER
@@ -84,7 +84,7 @@ class _World:
         self._rng = Random(f"{stage.seed} cluster")
         self.machine = Machine(stage.seed, stage.dice)
         self.history = History()
-        self.people = ClusterPeople(stage.seed, self.history, stage.trace)
+        self.users = ClusterUsers(stage.seed, self.history, stage.trace)
         self.leases = LeaseCheck(stage.problems)
         self._client: FaultyClient
         self._plane: ControlPlane
@@ -109,7 +109,7 @@ class _World:
         self._plane = plane = await stage.open_plane(
             "server", clock, client=self._make_client, runtime=make_runtime
         )
-        self.people.meet(plane)
+        self.users.meet(plane)
         self.history.follow(plane.store)
         following = asyncio.create_task(self.leases.follow(plane.store))
         await plane.begin()
@@ -134,7 +134,7 @@ class _World:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await plane.stop()
-        self._judge()
+        self._check_history()
 
     def _draw_skew(self) -> float:
         return self._rng.uniform(-self._skew, self._skew)
@@ -151,13 +151,13 @@ class _World:
     async def _disturb(self, replicas: list[Replica]) -> None:
         rng, loop = self._rng, asyncio.get_running_loop()
         until = rng.uniform(0.3, 1.0) * _LONGEST_SECONDS
-        await self.people.begin()
+        await self.users.begin()
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 4)
             replica = rng.choice(replicas)
-            match rng.choices(("people", "kill", "stop", "start"), (80, 4, 4, 12))[0]:
-                case "people":
-                    await self.people.act()
+            match rng.choices(("users", "kill", "stop", "start"), (80, 4, 4, 12))[0]:
+                case "users":
+                    await self.users.act()
                 case "kill" if replica.runs:
                     await replica.kill()
                 case "stop" if replica.runs:
@@ -169,7 +169,7 @@ class _World:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + _REST_WITHIN_SECONDS
         while True:
-            await self.people.make_room()
+            await self.users.make_room()
             await asyncio.sleep(_LOOK_EVERY_SECONDS)
             left = left_over(plane, self.machine, loop.time())
             if not left or loop.time() > give_up_at:
@@ -177,16 +177,16 @@ class _World:
         for text in left:
             self._stage.problems.add("convergence", text)
 
-    def _judge(self) -> None:
-        judge = Judge(problems=self._stage.problems)
+    def _check_history(self) -> None:
+        checker = HistoryChecker(problems=self._stage.problems)
         # The checks leave Jobs of other managers alone; here the manager is under test.
         self.history.versions = [_as_own(version) for version in self.history.versions]
-        judge.judge(
+        checker.check(
             self.history,
             self.machine,
             steady_clock=not self._skew,
-            deleted_by_people=self.people.deleted,
-            stripped_by_people=self.people.stripped,
+            deleted_by_users=self.users.deleted,
+            stripped_by_users=self.users.stripped,
         )
 
 

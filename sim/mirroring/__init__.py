@@ -1,5 +1,5 @@
 """World of two control planes: Jobs of `here` run on `there`, over a faulty network.
 
-`here` is restarted at arbitrary points. `people.py` simulates the users of both sides; `copies.py`
+`here` is restarted at arbitrary points. `users.py` simulates the users of both sides; `copies.py`
 checks that no Job ever runs twice and that no copy is left behind.
 """

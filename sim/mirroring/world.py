@@ -14,12 +14,12 @@ from onejob.node.runtime import NodeContext
 from onejob.objects.meta import JOBS, PODS
 from onejob.virtual_time import NOON, virtual_clock
 from onejob.wire.requests import User, WriteOptions
-from sim.checks.judge import Judge
+from sim.checks.history_checker import HistoryChecker
 from sim.clients.log import ServerLog
 from sim.history import History
 from sim.machine import Machine, MachineRuntime
 from sim.mirroring.copies import CopyCheck
-from sim.mirroring.people import HOST, MirrorPeople
+from sim.mirroring.users import HOST, MirrorUsers
 from sim.mutants.planting import replace
 from sim.network.links import ORIGIN
 from sim.network.server import front
@@ -54,7 +54,7 @@ class _World:
         self.history = History()
         self._log = ServerLog()
         self._check = CopyCheck(stage.problems, self._log, ServerLog(), stage.network)
-        self.people = MirrorPeople(stage.seed, stage.trace, self._check)
+        self.users = MirrorUsers(stage.seed, stage.trace, self._check)
         self._epoch = NOON
         self._clock: LoopClock
         self._here: ControlPlane
@@ -64,23 +64,23 @@ class _World:
         stage = self._stage
         there = await self._start_there()
         await self._start_here()
-        await self.people.begin()
+        await self.users.begin()
         stage.disturb()
         await self._disturb()
         stage.calm()
         await self._come_to_rest()
         await self._here.stop()
         await there.stop()
-        self._judge()
+        self._check_history()
 
-    def _judge(self) -> None:
+    def _check_history(self) -> None:
         """Check that the remote side ran its Jobs like any others.
 
         Its final state is not checked here: copies that never ran stay suspended.
         """
-        judge, deleted = Judge(), self._check.deleted_there
-        judge.judge(self.history, self.machine, steady_clock=False, deleted_by_people=deleted)
-        for problem in judge.problems.found:
+        checker, deleted = HistoryChecker(), self._check.deleted_there
+        checker.check(self.history, self.machine, steady_clock=False, deleted_by_users=deleted)
+        for problem in checker.problems.found:
             if problem.check != "convergence":
                 self._stage.problems.add(problem.check, problem.text)
 
@@ -97,7 +97,7 @@ class _World:
             )
 
         plane = await stage.open_plane("there", clock, runtime=make_runtime)
-        self.people.there = LocalClient(plane.service, WriteOptions(User("somebody")))
+        self.users.there = LocalClient(plane.service, WriteOptions(User("somebody")))
         self.history.follow(plane.store)
         self._check.there.follow(plane.store, JOBS, PODS)
         await plane.begin()
@@ -113,7 +113,7 @@ class _World:
         try:
             plane = await self._stage.open_plane("here", self._clock)
             self._log.follow(plane.store, JOBS, PODS)
-            self.people.here = LocalClient(plane.service, WriteOptions(User("somebody")))
+            self.users.here = LocalClient(plane.service, WriteOptions(User("somebody")))
             await plane.begin()
         finally:
             ORIGIN.reset(token)
@@ -133,9 +133,9 @@ class _World:
         until = rng.uniform(0.3, 1.0) * _LONGEST_SECONDS
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 4)
-            match rng.choices(("people", "restart", "cut off", "set the clock"), (85, 6, 5, 4))[0]:
-                case "people":
-                    await self.people.act()
+            match rng.choices(("users", "restart", "cut off", "set the clock"), (85, 6, 5, 4))[0]:
+                case "users":
+                    await self.users.act()
                 case "restart":
                     await self._stop_here()
                     await asyncio.sleep(rng.random() * _LONGEST_OUTAGE_SECONDS)
@@ -155,7 +155,7 @@ class _World:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + _REST_WITHIN_SECONDS
         while True:
-            await self.people.make_room()
+            await self.users.make_room()
             await asyncio.sleep(_LOOK_EVERY_SECONDS)
             left = self._check.left_over()
             if not left or loop.time() > give_up_at:

@@ -49,24 +49,24 @@ def _lose_the_verdict(undo: ExitStack) -> None:
 def _overlook(undo: ExitStack, action: str) -> None:
     """Rules with this action are ignored."""
 
-    def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
+    def check(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
         ruling = match_failure_policy(policy, pod)
         return NO_RULING if ruling.action == action else ruling
 
     for module in _JUDGING:
-        replace(undo, module, "match_failure_policy", judge)
+        replace(undo, module, "match_failure_policy", check)
 
 
 def _take_the_last_rule(undo: ExitStack) -> None:
     """The last matching rule of a failure policy decides instead of the first."""
 
-    def judge(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
+    def check(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMatch:
         if policy is not None:
             policy = PodFailurePolicy(rules=tuple(reversed(policy.rules)))
         return match_failure_policy(policy, pod)
 
     for module in _JUDGING:
-        replace(undo, module, "match_failure_policy", judge)
+        replace(undo, module, "match_failure_policy", check)
 
 
 def _overlook_success(undo: ExitStack) -> None:

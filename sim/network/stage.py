@@ -12,7 +12,7 @@ from typing import Any
 from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import Clock
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.controllers.selection import ALL
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, Runtime
@@ -89,7 +89,7 @@ class Stage:
             with_node=runtime is not None,
             queue_limits=limits,
         )
-        outside = World(
+        outside = Dependencies(
             clock=clock,
             rng=Random(f"{self.seed} {name} {asyncio.get_running_loop().time()}"),
             committer=committer,

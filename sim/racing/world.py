@@ -14,7 +14,7 @@ from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.queue.limits import Limits
 from onejob.virtual_time import NOON
 from onejob.wire.requests import User, WriteOptions
-from sim.checks.judge import Judge
+from sim.checks.history_checker import HistoryChecker
 from sim.checks.rest import left_over
 from sim.clients.log import ServerLog
 from sim.history import History
@@ -22,7 +22,7 @@ from sim.machine import Machine, MachineRuntime
 from sim.network.stage import Stage
 from sim.racing.client import SlowClient
 from sim.racing.deletions import DeletionCheck
-from sim.racing.people import CONFIG_MAPS, RacingPeople, priority_of
+from sim.racing.users import CONFIG_MAPS, RacingUsers, priority_of
 from sim.rights import Rights
 from sim.world import Verdict
 
@@ -55,7 +55,7 @@ class _World:
         self._client: SlowClient
         self._plane: ControlPlane
         self._set_back_at: list[float] = []
-        self._people = RacingPeople(stage.seed, stage.trace, self._check)
+        self._users = RacingUsers(stage.seed, stage.trace, self._check)
 
     async def live(self) -> None:
         stage, loop = self._stage, asyncio.get_running_loop()
@@ -77,21 +77,21 @@ class _World:
             clock,
             client=self._make_client,
             runtime=make_runtime,
-            limits=self._people.limits,
+            limits=self._users.limits,
         )
-        self._people.clock = clock
-        self._people.client = LocalClient(plane.service, WriteOptions(User("somebody")))
+        self._users.clock = clock
+        self._users.client = LocalClient(plane.service, WriteOptions(User("somebody")))
         self.history.follow(plane.store)
         self._log.follow(plane.store, JOBS, PODS, CONFIG_MAPS, CRONJOBS)
         await plane.begin()
-        await self._people.begin()
+        await self._users.begin()
         stage.disturb()
         self._client.reliable = False
         await self._disturb(clock)
         stage.calm()
         await self._come_to_rest(plane)
         await plane.stop()
-        self._judge()
+        self._check_history()
 
     def _make_client(self, service: Service) -> SlowClient:
         dice, note = self._stage.dice, self.history.acknowledge
@@ -103,10 +103,10 @@ class _World:
         until = rng.uniform(0.4, 1.0) * _LONGEST_SECONDS
         # Slots come again only if the clock is set back a little, and TTLs are checked only if it
         # is not.
-        sets_clock = self._people.uses_cron and rng.random() < 0.5
+        sets_clock = self._users.uses_cron and rng.random() < 0.5
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 3)
-            await self._people.act()
+            await self._users.act()
             if sets_clock and rng.random() < 0.06:
                 seconds = rng.choice((20, 30, 45, 70))
                 self._stage.trace.note(f"the clock is set back by {seconds} s")
@@ -117,7 +117,7 @@ class _World:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + _REST_WITHIN_SECONDS
         while True:
-            await self._people.make_room()
+            await self._users.make_room()
             await asyncio.sleep(_LOOK_EVERY_SECONDS)
             left = [*left_over(plane, self.machine, loop.time()), *self._check.left_over()]
             if not left or loop.time() > give_up_at:
@@ -125,18 +125,18 @@ class _World:
         for text in left:
             self._stage.problems.add("convergence", text)
 
-    def _judge(self) -> None:
-        limits = Limits() if self._people.requeues else self._people.limits
-        judge = Judge(
+    def _check_history(self) -> None:
+        limits = Limits() if self._users.requeues else self._users.limits
+        checker = HistoryChecker(
             limits,
             problems=self._stage.problems,
             priority_of=priority_of,
             last_slot_counts=True,
         )
-        judge.judge(
+        checker.check(
             self.history,
             self.machine,
             steady_clock=not self._set_back_at,
             set_back_at=self._set_back_at,
-            deleted_by_people=self._people.deleted,
+            deleted_by_users=self._users.deleted,
         )

@@ -16,7 +16,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.kept_runs import Run, RunFolder, RunJob, claim_run, create_folder, new_run_id
 from onejob.cli.run.resuming import manifests_of_run
 from onejob.client.base import Create
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext
 from onejob.objects.job import Job
@@ -97,7 +97,7 @@ class _World:
     ) -> None:
         loop = asyncio.get_running_loop()
         committer = DiskCommitter(Disk(self._dice), lambda when: None, lambda: None)
-        outside = World(
+        outside = Dependencies(
             clock=virtual_clock(),
             rng=Random(f"{self._seed} {folder.name}"),
             committer=committer,

@@ -119,7 +119,7 @@ class Settings(Struct, frozen=True):
     with_access: bool = False
 
 
-class World(Struct, frozen=True):
+class Dependencies(Struct, frozen=True):
     """External dependencies of a control plane: replaced by tests and the simulator."""
 
     clock: Clock = field(default_factory=SystemClock)
@@ -172,7 +172,7 @@ class ControlPlane:
     def __init__(
         self,
         settings: Settings,
-        world: World,
+        dependencies: Dependencies,
         store: LogStore,
         front: Front,
         judge: Judge,
@@ -181,21 +181,21 @@ class ControlPlane:
         self._judge = judge
         #: URL under which Pods on this machine reach the API server; "" while it does not listen.
         self.api_url = front.api_url
-        self.clock = world.clock
+        self.clock = dependencies.clock
         self.store = store
         self.metrics = Metrics()
         traits = runtime_kind(settings.node.runtime).traits
         self.service = Service(
             store,
-            clock=world.clock,
-            rng=world.rng,
+            clock=dependencies.clock,
+            rng=dependencies.rng,
             gates=settings.gates,
             tracking=settings.tracking_finalizer,
             means=Means(engine=traits.uses_images, root=os.geteuid() == 0),
         )
         self.service.admission.host_paths = settings.host_paths
         #: The trusted in-process client.
-        self.client = world.client(self.service)
+        self.client = dependencies.client(self.service)
         #: Client with strict validation of documents, for manifests written by users.
         self.checked_client = LocalClient(
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
@@ -214,7 +214,7 @@ class ControlPlane:
         #: Completes, with the reason as its result, when this control plane can no longer be
         #: trusted: the process should end, and restart from the state on disk.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._clock_watch = ClockWatch(world.clock)
+        self._clock_watch = ClockWatch(dependencies.clock)
         self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
         self._recorders: list[Coroutine[Any, Any, None]] = []
         self._controller_tasks: list[asyncio.Task[None]] = []
@@ -223,13 +223,13 @@ class ControlPlane:
         self._stopping = False
         self.accounts = self._make_accounts() if settings.with_access else None
         self._add_controllers(front.root_ca)
-        self._add_mirror(world.rng)
+        self._add_mirror(dependencies.rng)
         self._add_notifications()
         if self.access is not None:
             self._add_access(self.access)
         self._export_store()
         self._kept_logs: KeptLogs | None = None
-        self._node = self._make_node(world) if settings.with_node else None
+        self._node = self._make_node(dependencies) if settings.with_node else None
 
     def _make_identities(self, auditor: "Auditor | None") -> "Identities":
         from onejob.controllers.identities import Identities
@@ -252,7 +252,7 @@ class ControlPlane:
             raise LookupError("this control plane has no node")
         return self._node
 
-    def _make_node(self, world: World) -> NodeAgent:
+    def _make_node(self, dependencies: Dependencies) -> NodeAgent:
         settings = self.settings
         options, kind = settings.node, runtime_kind(settings.node.runtime)
         node_name = options.name or socket.gethostname().lower()
@@ -268,19 +268,19 @@ class ControlPlane:
             api_server=lambda: self.api_url,
             host_paths=self.service.admission.host_paths_of,
         )
-        make = partial(kind.make, options, settings.data_dir, world.clock)
+        make = partial(kind.make, options, settings.data_dir, dependencies.clock)
         if options.kept_logs is not None and kind.traits.runs_programs:
-            self._kept_logs = KeptLogs(settings.data_dir, world.clock, options.kept_logs)
+            self._kept_logs = KeptLogs(settings.data_dir, dependencies.clock, options.kept_logs)
             # Before the node agent receives the change, and removes the Pod's files.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
         identities = self._identities
         node = NodeAgent(
             self.client if identities is None else identities.node(node_name),
             self.informers.pods,
-            (world.runtime or make)(context),
+            (dependencies.runtime or make)(context),
             node_name=node_name,
-            clock=world.clock,
-            rng=world.rng,
+            clock=dependencies.clock,
+            rng=dependencies.rng,
             capacity=capacity,
             sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
             issue_token=None if self.accounts is None else self.accounts.issue_for_pod,
@@ -445,14 +445,14 @@ class ControlPlane:
     async def start(
         cls,
         settings: Settings,
-        world: World | None = None,
+        dependencies: Dependencies | None = None,
         front: Front = _NO_FRONT,
     ) -> Self:
         """Start a control plane and return once everything is running.
 
         Raises CannotOpen, NotTrusted, BadKeys or RuntimeUnavailable, with a one-line message.
         """
-        plane = await cls.open(settings, world, front)
+        plane = await cls.open(settings, dependencies, front)
         try:
             await plane.begin()
         except BaseException:
@@ -464,7 +464,7 @@ class ControlPlane:
     async def open(
         cls,
         settings: Settings,
-        world: World | None = None,
+        dependencies: Dependencies | None = None,
         front: Front = _NO_FRONT,
     ) -> Self:
         """Open a control plane whose API is usable when this returns; `begin` starts the rest.
@@ -476,19 +476,19 @@ class ControlPlane:
         Raises:
             CannotOpen, NotTrusted, BadKeys: with a one-line message.
         """
-        world = world or World()
+        dependencies = dependencies or Dependencies()
         prepare_data_dir(settings.data_dir)
         judge = Judge()
         store = await LogStore.open(
             settings.data_dir / "onejob.db",
-            clock=world.clock,
-            committer=world.committer,
-            vfs=world.vfs,
+            clock=dependencies.clock,
+            committer=dependencies.committer,
+            vfs=dependencies.vfs,
             is_readable=judge.is_readable,
             cipher=_cipher(settings),
         )
         try:
-            plane = cls(settings, world, store, front, judge)
+            plane = cls(settings, dependencies, store, front, judge)
         except BaseException:
             await store.close()
             raise

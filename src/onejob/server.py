@@ -31,7 +31,7 @@ from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.api.sessions.port_forwarding import Connection
 from onejob.api.usage import Measurement
-from onejob.control_plane import ControlPlane, Front, Settings, World, prepare_data_dir
+from onejob.control_plane import ControlPlane, Dependencies, Front, Settings, prepare_data_dir
 from onejob.controllers.mirror.pod_sources import PodLogs, Ports
 from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
 from onejob.dashboard.on_demand import DashboardOnDemand
@@ -75,7 +75,7 @@ class HttpsServer:
         host: str,
         port: int,
         kubeconfig: Path,
-        world: World | None = None,
+        dependencies: Dependencies | None = None,
         tls_files: TlsFiles | None = None,
         pki: Path | None = None,
     ) -> "HttpsServer":
@@ -89,20 +89,22 @@ class HttpsServer:
             CannotOpen, NotTrusted, BadAuthority, BadTlsFile, BadKeys, CannotAudit,
             RuntimeUnavailable, CannotListen: with a one-line message.
         """
-        world = world or World()
-        auditor = _auditor(settings, world)
+        dependencies = dependencies or Dependencies()
+        auditor = _auditor(settings, dependencies)
         prepare_data_dir(settings.data_dir)
         own_pki = settings.data_dir / "pki"
         # The keys of service accounts are there in any case.
         own_pki.mkdir(mode=0o700, exist_ok=True)
-        certificates = ensure_certificates(pki or own_pki, server_names(host), world.clock.now())
+        certificates = ensure_certificates(
+            pki or own_pki, server_names(host), dependencies.clock.now()
+        )
         tls_files = tls_files or TlsFiles()
         tls = tls_files.server_context(certificates)
         authority = tls_files.trusted_by_clients(certificates)
         settings = replace(settings, with_access=True)
         plane = await ControlPlane.open(
             settings,
-            world,
+            dependencies,
             Front(authority.decode(), local_url(host, port) if port else "", auditor),
         )
         assert plane.access is not None
@@ -118,14 +120,14 @@ class HttpsServer:
             token = admin_token(token_file)
             authenticator = AuthenticatorChain(
                 [
-                    CertificateAuthenticator(world.clock),
+                    CertificateAuthenticator(dependencies.clock),
                     AdminTokenAuthenticator(token_file),
-                    UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
+                    UserTokenAuthenticator(settings.data_dir / USERS_FILE, dependencies.clock),
                     plane.accounts.authenticator,
                 ]
             )
             pods = _pod_sources(plane)
-            sessions = Sessions(world.clock)
+            sessions = Sessions(dependencies.clock)
             app = ApiApp(
                 plane.service,
                 access=Access(authenticator, authorizer, plane.accounts.requests),
@@ -143,7 +145,7 @@ class HttpsServer:
                     lambda: _dashboard(plane, sessions, authorizer, pods), plane.begun
                 ),
             )
-            listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
+            listener = ApiServer(app, host=host, port=port, tls=tls, clock=dependencies.clock)
             await listener.start()
             plane.api_url = listener.url
             _export_process(plane)
@@ -179,7 +181,7 @@ class HttpsServer:
             self._auditor.log.stop()
 
 
-def _auditor(settings: Settings, world: World) -> "Auditor | None":
+def _auditor(settings: Settings, dependencies: Dependencies) -> "Auditor | None":
     """Return the auditor, or None without an audit policy, in which case nothing is imported.
 
     Raises CannotAudit.
@@ -191,8 +193,8 @@ def _auditor(settings: Settings, world: World) -> "Auditor | None":
     from onejob.api.audit.recorder import Auditor, load_policy
 
     policy = load_policy(chosen.policy_file)
-    log = AuditLog(chosen.log_path, chosen.rotation, world.clock.now)
-    return Auditor(policy, log, world.clock.now, SystemRandom())
+    log = AuditLog(chosen.log_path, chosen.rotation, dependencies.clock.now)
+    return Auditor(policy, log, dependencies.clock.now, SystemRandom())
 
 
 def _export_process(plane: ControlPlane) -> None:

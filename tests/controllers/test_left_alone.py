@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Client, Create, Delete
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key
@@ -111,7 +111,7 @@ def grown(before: Holdings, after: Holdings) -> dict[str, tuple[int, int]]:
 async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime="simulated", name="node")),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001)),
+        Dependencies(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001)),
     )
     try:
         yield plane

@@ -11,7 +11,7 @@ import pytest
 from onejob.benchmarks.plane import a_job
 from onejob.cli.main import run_command
 from onejob.client.base import Selection
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.controllers.selection import (
     ALL,
     CRONJOB,
@@ -64,7 +64,7 @@ async def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[
     """Return the objects of a kind, a minute after a Job was created."""
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime="simulated"), **settings),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
+        Dependencies(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
     )
     try:
         await plane.client.write(a_job("j", completions=1, parallelism=1))

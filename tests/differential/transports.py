@@ -26,7 +26,7 @@ from onejob.api.http.server_pages import ServerPages
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import Clock, SystemClock
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 
@@ -188,7 +188,7 @@ async def in_virtual_time(folder: Path) -> AsyncIterator[AppTransport]:
     """Start a control plane of its own, like `onejob serve --no-node`."""
     clock = virtual_clock()
     plane = await ControlPlane.start(
-        Settings(folder, with_node=False), World(clock, Random(1), LoopCommitter())
+        Settings(folder, with_node=False), Dependencies(clock, Random(1), LoopCommitter())
     )
     try:
         app = ApiApp(

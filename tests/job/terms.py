@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create, Selection
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.gates import parse_gates
 from onejob.node.options import NodeOptions
 from onejob.objects.meta import EVENTS, JOBS, Key
@@ -74,7 +74,7 @@ async def a_plane(folder: Path, gates: str = "", **settings: Any) -> AsyncIterat
             gates=parse_gates(gates),
             **settings,
         ),
-        World(virtual_clock(), Random(_seed()), LoopCommitter()),
+        Dependencies(virtual_clock(), Random(_seed()), LoopCommitter()),
     )
     try:
         yield plane

@@ -21,7 +21,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
 from sim.api import FaultyClient
-from sim.checks.judge import Judge
+from sim.checks.history_checker import HistoryChecker
 from sim.history import History
 from sim.rights import Rights
 from tests.scripted_cluster import Cluster, RunningController, Script, a_cluster
@@ -156,7 +156,7 @@ def script(codes: Sequence[int]) -> Script:
 
 async def live(
     folder: Path, spec: dict[str, Any], codes: Sequence[int], steps: Sequence[Step]
-) -> Judge:
+) -> HistoryChecker:
     async with a_cluster(folder) as cluster:
         history = History()
         following = history.follow(cluster.store)
@@ -168,8 +168,8 @@ async def live(
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
-        judge = Judge()
-        judge.judge(history)
+        checker = HistoryChecker()
+        checker.check(history)
         return judge
 
 
@@ -190,4 +190,4 @@ def test_no_history_breaks_a_promise(
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="onejob-history-", dir=place) as folder:
         judge = run_virtual(live(Path(folder), spec, codes, steps))
-    assert not judge.problems.found
+    assert not checker.problems.found

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create, Selection
-from onejob.control_plane import ControlPlane, Front, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Front, Settings
 from onejob.node.images import Images
 from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
@@ -42,7 +42,7 @@ async def a_plane(
         )
         return ProcessRuntime(folder, world.clock, settings)
 
-    world = World(runtime=runtime)
+    world = Dependencies(runtime=runtime)
     settings = Settings(folder, options, with_access=True)
     plane = await ControlPlane.start(settings, world, Front(root_ca=ROOT_CA, api_url=api_url))
     try:

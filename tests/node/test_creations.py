@@ -17,7 +17,7 @@ from onejob.api.writing.writes import Writes
 from onejob.benchmarks.plane import a_job
 from onejob.client.base import Bind, Create, Patch
 from onejob.client.local import LocalClient
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
@@ -37,7 +37,7 @@ async def a_plane(
 ) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime="simulated", name="node", **options)),
-        World(clock=virtual_clock(), rng=Random(1), committer=committer),
+        Dependencies(clock=virtual_clock(), rng=Random(1), committer=committer),
     )
     try:
         yield plane
@@ -139,7 +139,7 @@ def test_a_pod_that_is_there_runs_whatever_the_answer_to_its_creation_says(tmp_p
     async def live(folder: Path, lost: int) -> None:
         plane = await ControlPlane.start(
             Settings(folder, NodeOptions(runtime="simulated", name="node")),
-            World(virtual_clock(), Random(1), LoopCommitter(0.001), client=LosesAnswers),
+            Dependencies(virtual_clock(), Random(1), LoopCommitter(0.001), client=LosesAnswers),
         )
         assert isinstance(plane.client, LosesAnswers)
         await plane.client.write(a_job("j", completions=3, parallelism=2))

@@ -12,7 +12,7 @@ import msgspec
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.client.local import LocalClient
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.controllers.queueing.config import LIMITS
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION
@@ -40,7 +40,9 @@ async def a_plane(
             queue_limits=parse_limits(limits) if limits else None,
             **settings,
         ),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001), client=client),
+        Dependencies(
+            clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001), client=client
+        ),
     )
     try:
         yield plane

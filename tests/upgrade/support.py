@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.supervisor.journal import Claim, Identity, Outcome
 from onejob.objects.meta import JOBS, Key
@@ -45,7 +45,7 @@ def unpack(fixture: Path, target: Path) -> None:
 async def a_plane(folder: Path) -> ControlPlane:
     """Start a control plane in virtual time, with simulated Pods."""
     node = NodeOptions("simulated", "node", {"cpu": "4", "pods": "10"})
-    world = World(clock=virtual_clock(), committer=LoopCommitter())
+    world = Dependencies(clock=virtual_clock(), committer=LoopCommitter())
     return await ControlPlane.start(Settings(folder, node), world)
 
 

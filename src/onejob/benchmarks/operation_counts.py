@@ -11,7 +11,7 @@ from onejob.benchmarks.counting import CountingCommitter, counting_calls, operat
 from onejob.benchmarks.plane import MeasuredPlane, a_job, completions
 from onejob.benchmarks.results import Measurement
 from onejob.benchmarks.used_nodes import record_node
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
@@ -60,7 +60,7 @@ async def _a_plane(folder: Path) -> AsyncIterator[MeasuredPlane]:
     committer = CountingCommitter(LoopCommitter(_COMMIT_SECONDS))
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime=record_node("simulated"), name="node")),
-        World(clock=virtual_clock(), rng=Random(1), committer=committer),
+        Dependencies(clock=virtual_clock(), rng=Random(1), committer=committer),
     )
     committer.revision = lambda: plane.store.revision
     try:

@@ -17,7 +17,7 @@ from onejob.benchmarks.counting import CountingCommitter, operations
 from onejob.benchmarks.used_nodes import record_node
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
-from onejob.control_plane import ControlPlane, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import JOBS
@@ -54,7 +54,7 @@ async def a_plane(
         committer = CountingCommitter(ThreadCommitter())
         plane = await ControlPlane.start(
             Settings(folder or Path(scratch), node),
-            World(clock=clock or SystemClock(), committer=committer),
+            Dependencies(clock=clock or SystemClock(), committer=committer),
         )
         committer.revision = lambda: plane.store.revision
         own_process.settle()

@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.client.base import Create
 from onejob.clock import SystemClock
-from onejob.control_plane import ControlPlane, Front, Settings, World
+from onejob.control_plane import ControlPlane, Dependencies, Front, Settings
 from onejob.node.options import NodeOptions
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.runtime import PodmanRuntime
@@ -41,7 +41,7 @@ async def test_a_container_finds_its_token_and_cannot_change_it(place: Path) -> 
     settings = Settings(place, options, with_access=True)
     plane = await ControlPlane.start(
         settings,
-        World(runtime=runtime),
+        Dependencies(runtime=runtime),
         Front(root_ca=CERTIFICATE, api_url="https://127.0.0.1:1"),
     )
     try:

@@ -82,7 +82,7 @@ def _problems_of(folder: Path, run: Run) -> Iterator[None]:
 
 async def _settle(folder: Path, run: Run) -> ExitCodes:
     from onejob.client.base import Selection
-    from onejob.control_plane import ControlPlane, Settings, World
+    from onejob.control_plane import ControlPlane, Dependencies, Settings
     from onejob.node.options import NodeOptions
     from onejob.objects.meta import PODS
 
@@ -93,7 +93,7 @@ async def _settle(folder: Path, run: Run) -> ExitCodes:
         return cast("Runtime", settling[0])
 
     settings = Settings(folder, NodeOptions(runtime=run.runtime), controllers=frozenset())
-    plane = await ControlPlane.start(settings, World(runtime=make))
+    plane = await ControlPlane.start(settings, Dependencies(runtime=make))
     (runtime,) = settling
     try:
         pods = map(msgspec.json.decode, (await plane.client.list(Selection(PODS))).documents)

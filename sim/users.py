@@ -22,7 +22,7 @@ _SELECTED_BY = "batch.kubernetes.io/controller-uid"
 TEAM = "team"
 
 
-class People:
+class Users:
     """Users of one world. They outlive the control plane and see only its responses."""
 
     #: The `managedBy` of their Jobs; Jobs with any other value are not run.
@@ -175,9 +175,9 @@ class People:
         try:
             written = await self._client.write(op)
         except ApiError as error:
-            self._trace.note(f"people: {what}: {error}")
+            self._trace.note(f"users: {what}: {error}")
             return
-        self._trace.note(f"people: {what}: revision {written.revision}")
+        self._trace.note(f"users: {what}: revision {written.revision}")
         resource = op.resource if isinstance(op, Create) else op.key.resource
         self._history.acknowledge(resource, written.revision)
 

@@ -27,7 +27,7 @@ _NAMESPACES = ("default", "other")
 _SECRET = Key("secrets", "default", TARGET)
 
 
-class MirrorPeople:
+class MirrorUsers:
     """Users of both sides. `here` is replaced with each process of that side."""
 
     here: LocalClient

@@ -28,7 +28,7 @@ _JOBS = 6
 _ARTIFACTS = 6
 
 
-class RacingPeople:
+class RacingUsers:
     """Users of a world of races."""
 
     client: LocalClient
@@ -240,9 +240,9 @@ class RacingPeople:
         try:
             written = await self.client.write(op)
         except ApiError as error:
-            self._trace.note(f"people: {what}: {error}")
+            self._trace.note(f"users: {what}: {error}")
         else:
-            self._trace.note(f"people: {what}: revision {written.revision}")
+            self._trace.note(f"users: {what}: revision {written.revision}")
 
     def _one_of(self, candidates: list[Any]) -> Any:
         return self._rng.choice(candidates) if candidates else None

@@ -17,7 +17,7 @@ from onejob.objects.pod import Pod
 from sim import workloads
 from sim.faults import Trace
 from sim.history import History
-from sim.people import People
+from sim.users import Users
 
 #: Fraction of worlds with these users.
 _SHARE = 0.3
@@ -26,19 +26,19 @@ _MORE_THAN_A_MINUTE_SECONDS = 62.0
 _TRACKING = "batch.kubernetes.io/job-tracking"
 
 
-def people_of(seed: int, history: History, trace: Trace, *, rare: bool | None = None) -> People:
-    """Return the users of this world. `rare` overrides the drawn choice of `RarePeople`."""
+def users_of(seed: int, history: History, trace: Trace, *, rare: bool | None = None) -> Users:
+    """Return the users of this world. `rare` overrides the drawn choice of `RareUsers`."""
     if rare if rare is not None else Random(f"{seed} rare").random() < _SHARE:
-        return RarePeople(seed, history, trace)
-    return People(seed, history, trace)
+        return RareUsers(seed, history, trace)
+    return Users(seed, history, trace)
 
 
-class RarePeople(People):
-    """Users with rare actions in addition to those of `People`."""
+class RareUsers(Users):
+    """Users with rare actions in addition to those of `Users`."""
 
     def __init__(self, seed: int, history: History, trace: Trace) -> None:
         super().__init__(seed, history, trace)
-        # A separate sequence keeps the actions of `People` unchanged.
+        # A separate sequence keeps the actions of `Users` unchanged.
         self._dice = Random(f"{seed} rare people")
         self._schedules_watched = False
         self._rare: Sequence[Callable[[], Awaitable[None]]] = (

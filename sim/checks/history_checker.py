@@ -24,7 +24,7 @@ SURVIVAL = "acknowledged writes survive"
 
 
 @dataclass
-class Judge:
+class HistoryChecker:
     """All checks of one history; `problems` holds the violations."""
 
     #: Number of Jobs that may run at once.
@@ -44,20 +44,20 @@ class Judge:
         self._jobs: dict[str, JobCheck] = {}
         self._verdicts: dict[str, VerdictCheck] = {}
         self._steady_clock = True
-        self._deleted_by_people: Set[Key] = frozenset()
-        self._stripped_by_people: Set[str] = frozenset()
+        self._deleted_by_users: Set[Key] = frozenset()
+        self._stripped_by_users: Set[str] = frozenset()
         #: UIDs of the Jobs that own or owned a Pod, in order, by the Pod's UID.
         self._jobs_of: dict[str, list[str]] = {}
 
-    def judge(
+    def check(
         self,
         history: History,
         machine: Machinery | None = None,
         *,
         steady_clock: bool = True,
         set_back_at: Sequence[float] = (),
-        deleted_by_people: Set[Key] = frozenset(),
-        stripped_by_people: Set[str] = frozenset(),
+        deleted_by_users: Set[Key] = frozenset(),
+        stripped_by_users: Set[str] = frozenset(),
     ) -> None:
         """Check a history and add the violations to `problems`.
 
@@ -66,8 +66,8 @@ class Judge:
         """
         self._steady_clock = steady_clock
         self._cronjobs.set_back_at = set_back_at
-        self._deleted_by_people = deleted_by_people
-        self._stripped_by_people = stripped_by_people
+        self._deleted_by_users = deleted_by_users
+        self._stripped_by_users = stripped_by_users
         for version in history.in_order():
             self._see(version)
         for job in self._jobs.values():
@@ -85,15 +85,15 @@ class Judge:
                 uid = job.metadata.uid
                 if uid not in self._jobs:
                     self._jobs[uid] = JobCheck(
-                        self.problems, job, self._stripped_by_people, self.gates_switched
+                        self.problems, job, self._stripped_by_users, self.gates_switched
                     )
                     if not self.gates_switched:
                         self._verdicts[uid] = VerdictCheck(
                             self.problems,
                             job,
                             self._steady_clock,
-                            self._deleted_by_people,
-                            self._stripped_by_people,
+                            self._deleted_by_users,
+                            self._stripped_by_users,
                         )
                 self._jobs[uid].see_job(job, gone=version.gone)
                 at = NOON + timedelta(seconds=version.at)
