@@ -170,7 +170,7 @@ async def live(
         await asyncio.gather(*following, return_exceptions=True)
         checker = HistoryChecker()
         checker.check(history)
-        return judge
+        return checker
 
 
 @settings(
@@ -189,5 +189,5 @@ def test_no_history_breaks_a_promise(
     # In memory, if possible: syncing would take most of the time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="onejob-history-", dir=place) as folder:
-        judge = run_virtual(live(Path(folder), spec, codes, steps))
+        checker = run_virtual(live(Path(folder), spec, codes, steps))
     assert not checker.problems.found
