@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import random
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from _pytest.mark import ParameterSet
 
 from onejob.clock import SystemClock
 from onejob.objects.meta import Key
@@ -189,9 +191,20 @@ class _FailsOnce:
             raise self._error("injected")
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-@pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError])
+def _sweeps() -> list[ParameterSet]:
+    """Return all combinations; half of them, with every pair of values, run in `make test`."""
+    found = []
+    for error, for_ever, when in itertools.product(
+        (apsw.IOError, apsw.FullError), (False, True), ("before", "after")
+    ):
+        sample = (error is apsw.FullError) + for_ever + (when == "after")
+        marks = pytest.mark.nightly if sample % 2 else ()
+        name = f"{error.__name__}-{'for ever' if for_ever else 'once'}-{when}"
+        found.append(pytest.param(error, for_ever, when, marks=marks, id=name))
+    return found
+
+
+@pytest.mark.parametrize(("error", "for_ever", "when"), _sweeps())
 def test_no_failing_write_or_sync_loses_what_was_acknowledged(
     tmp_path: Path, error: type[apsw.Error], for_ever: bool, when: str
 ) -> None:
