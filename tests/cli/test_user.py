@@ -269,7 +269,7 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
         api.close()
     again = served.run("user", "revoke", "temp")
     assert again.returncode == 2
-    assert "there is no user temp" in again.stderr
+    assert "user temp not found" in again.stderr
 
 
 def test_what_a_new_user_may_do_is_said(served: CommandLine) -> None:
@@ -326,7 +326,7 @@ def test_roles_that_a_user_of_this_name_had_before_are_named(served: CommandLine
         (("x", "--expires", "0s"), "--expires must be positive"),
         (
             ("twice",),
-            "there is a user twice already (to replace the token, run onejob user",
+            "user twice already exists (to replace the token, run onejob user",
         ),
     ],
 )
@@ -356,7 +356,7 @@ def test_tokens_end_and_are_not_kept(tmp_path: Path) -> None:
     assert bob is not None
     assert (bob.name, bob.groups) == ("bob", ("system:authenticated",))
     assert authenticator.authenticate(Credentials(lasting[:-1])) is None
-    with pytest.raises(BadUsers, match="there is a user bob already"):
+    with pytest.raises(BadUsers, match="user bob already exists"):
         add_user(file, "bob", (), NOW, None)
     assert [user.name for user in read_users(file)] == ["alice", "bob"]
 

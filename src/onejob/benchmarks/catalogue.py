@@ -275,7 +275,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "idle",
-        "What does `onejob serve` use while nobody asks anything?",
+        "What does an idle `onejob serve` use?",
         Probe(
             "serving:idle",
             {"settle_seconds": 5, "seconds": 20},
@@ -343,7 +343,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "fan-out",
-        "What do 50 watchers of 20,000 Pods cost, and does one who hardly reads hold up others?",
+        "What do 50 watchers of 20,000 Pods cost, and does a slow one delay the others?",
         _followed(watchers=50, slow=0),
         beside=(
             Beside("and one who hardly reads", _followed(watchers=50, slow=1)),

@@ -101,7 +101,7 @@ def renew_server_certificate(directory: Path, now: datetime) -> None:
     paths = _paths(directory)
     authority = _usable_authority(paths, now)
     if authority is None:
-        raise BadAuthority(f"there is no usable authority in {directory}: start the server once")
+        raise BadAuthority(f"no usable certificate authority in {directory}: start the server once")
     old = _load(paths.certificate).extensions
     names = old.get_extension_for_class(x509.SubjectAlternativeName).value
     _make_server_certificate(paths, authority, [str(name.value) for name in names], now)
@@ -145,7 +145,8 @@ def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
         found = _Authority(_load(paths.authority), _load_key(paths.authority_key))
     except (ValueError, TypeError) as error:
         raise BadAuthority(
-            f"the authority in {paths.authority.parent} cannot be read ({error}); {way_out}"
+            f"cannot read the certificate authority in {paths.authority.parent} ({error}); "
+            f"{way_out}"
         ) from error
     if found.certificate.public_key() != found.key.public_key():
         raise BadAuthority(
@@ -251,7 +252,7 @@ def _load_key(path: Path) -> "EllipticCurvePrivateKey":
 
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, EllipticCurvePrivateKey):
-        raise ValueError(f"{path} is no ECDSA key")
+        raise ValueError(f"{path} is not an ECDSA key")
     return key
 
 

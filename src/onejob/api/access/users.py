@@ -81,7 +81,7 @@ def add_user(
     with locked(path):
         users = read_users(path)
         if any(user.name == name for user in users):
-            raise UserExists(f"there is a user {name} already")
+            raise UserExists(f"user {name} already exists")
         user = UserRecord(name, _hash(token), now, groups, expires_at)
         _write(path, (*users, user))
     return token
@@ -93,7 +93,7 @@ def revoke_user(path: Path, name: str) -> None:
         users = read_users(path)
         kept = tuple(user for user in users if user.name != name)
         if len(kept) == len(users):
-            raise BadUsers(f"there is no user {name}")
+            raise BadUsers(f"user {name} not found")
         _write(path, kept)
 
 

@@ -41,7 +41,7 @@ def load_policy(path: str) -> AuditPolicy:
     except OSError as error:
         raise CannotAudit(f"cannot read the audit policy {path}: {error.strerror}") from None
     except ApiError as error:
-        raise CannotAudit(f"the audit policy {path} is no YAML: {error.message}") from None
+        raise CannotAudit(f"the audit policy {path} is not valid YAML: {error.message}") from None
     except BadPolicy as error:
         raise CannotAudit(f"the audit policy {path} is wrong: {error}") from None
 

@@ -165,7 +165,7 @@ def require_form(representation: Representation, kind: Kind, *, is_list: bool) -
     """
     form = representation.form
     if representation.media == "protobuf" and not has_message(kind):
-        raise NotAcceptable(f"there is no protobuf of {kind.plural}, only JSON and YAML")
+        raise NotAcceptable(f"{kind.plural} are not available as protobuf, only as JSON and YAML")
     if is_list and form == "PartialObjectMetadata":
         raise NotAcceptable(
             f"you requested PartialObjectMetadata, but the requested object is a list "

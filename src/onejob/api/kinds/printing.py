@@ -214,7 +214,7 @@ def config_map_cells(doc: Document, now: datetime) -> list[Any]:
 
 SECRET_COLUMNS: Final = [
     NAME,
-    column("Type", "What kind of secret it is."),
+    column("Type", "Type of the secret."),
     column("Data", "How many keys there are."),
     AGE,
 ]
@@ -285,7 +285,7 @@ NODE_COLUMNS: Final = [
     column("External-IP", "Address outside the cluster.", wide=True),
     column("OS-Image", "The operating system.", wide=True),
     column("Kernel-Version", "The kernel.", wide=True),
-    column("Container-Runtime", "What runs the containers.", wide=True),
+    column("Container-Runtime", "Container runtime.", wide=True),
 ]
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
@@ -330,7 +330,7 @@ EVENT_COLUMNS: Final = [
     column("Last Seen", "When the event happened last."),
     column("Type", "Normal or Warning."),
     column("Reason", "A short, machine readable reason."),
-    column("Object", "What the event is about."),
+    column("Object", "Object that the event is about."),
     column("Subobject", "Which part of the object.", wide=True),
     column("Source", "Who reported the event.", wide=True),
     column("Message", "What happened."),

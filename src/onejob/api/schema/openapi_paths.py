@@ -32,12 +32,12 @@ _OPTIONS: Final = {
     "fieldManager": ("string", "Who makes the changes; owner of the changed fields."),
     "fieldValidation": (
         "string",
-        "What to do with unknown and duplicate fields: Ignore drops them silently, Warn (the "
-        "default) drops them with a warning, Strict refuses the request.",
+        "How to handle unknown and duplicate fields: Ignore drops them silently, Warn (the "
+        "default) drops them with a warning, Strict rejects the request.",
     ),
     "force": ("boolean", "Whether an apply takes over fields that others own."),
     "gracePeriodSeconds": ("integer", "How long the object may take to end."),
-    "propagationPolicy": ("string", "What becomes of dependents: Orphan, Background, Foreground."),
+    "propagationPolicy": ("string", "How to handle dependents: Orphan, Background, Foreground."),
     "labelSelector": ("string", "Only objects whose labels match."),
     "fieldSelector": ("string", "Only objects whose fields match."),
     "limit": ("integer", "At most so many objects; `continue` in the answer leads on."),
@@ -54,13 +54,13 @@ _OPTIONS: Final = {
     "stdout": ("boolean", "Whether the caller wants the output."),
     "stderr": ("boolean", "Whether the caller wants the errors."),
     "tty": ("boolean", "Whether the session has a terminal."),
-    "follow": ("boolean", "Go on with what is written from now on."),
+    "follow": ("boolean", "Follow the log."),
     "previous": ("boolean", "The log of the instance before the last restart."),
     "timestamps": ("boolean", "Begin each line with the time it was written."),
     "tailLines": ("integer", "At most so many lines from the end."),
     "limitBytes": ("integer", "At most so many bytes."),
-    "sinceSeconds": ("integer", "Only what was written in the last so many seconds."),
-    "sinceTime": ("string", "Only what was written since this time."),
+    "sinceSeconds": ("integer", "Only lines of the last so many seconds."),
+    "sinceTime": ("string", "Only lines since this time."),
     "ports": ("integer", "The port to forward to; clients of the WebSocket protocol name it here."),
 }
 _WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")

@@ -58,4 +58,4 @@ class Channels:
         try:
             yield data[0] - ord("0"), b64decode(data[1:], validate=True)
         except binascii.Error:
-            log.debug("a session sent what is no base64: %r", data[:100])
+            log.debug("a session sent invalid base64: %r", data[:100])

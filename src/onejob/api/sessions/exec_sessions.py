@@ -195,7 +195,7 @@ class _Streams:
             size = msgspec.json.decode(data, type=dict[str, int])
             self._size = TerminalSize(size["Width"], size["Height"])
         except (msgspec.DecodeError, KeyError):
-            log.debug("a session sent a terminal size that is none: %r", data[:100])
+            log.debug("a session sent an invalid terminal size: %r", data[:100])
             return
         self._resized.set()
 

@@ -100,4 +100,4 @@ def _compile(tree: Tree) -> None:
         check=False,
     ).stdout.strip()
     if not Path(found).is_relative_to(package):
-        raise NoSuchTree(f"{tree.name}: {sys.executable} does not run what is in {package}")
+        raise NoSuchTree(f"{tree.name}: {sys.executable} does not run the code in {package}")

@@ -139,12 +139,12 @@ def _load(path: Path) -> tuple["EllipticCurvePrivateKey", ...]:
         try:
             key = serialization.load_pem_private_key(kept.key.encode(), None)
         except (ValueError, TypeError) as error:
-            raise BadKeys(f"{path}: a key cannot be read ({error}); {_WAY_OUT}") from None
+            raise BadKeys(f"{path}: cannot read a key ({error}); {_WAY_OUT}") from None
         if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
             raise BadKeys(f"{path}: a key is not of the curve P-256; {_WAY_OUT}")
         keys.append(key)
     if not keys:
-        raise BadKeys(f"{path}: there is no key in it; {_WAY_OUT}")
+        raise BadKeys(f"{path} contains no key; {_WAY_OUT}")
     return tuple(keys)
 
 
