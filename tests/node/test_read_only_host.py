@@ -232,7 +232,11 @@ async def test_a_message_file_and_a_terminal_work(data: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "context", "why"),
     [
-        ({}, {"privileged": True}, "--host-fs ro allows no privileged containers (container: c)"),
+        (
+            {},
+            {"privileged": True},
+            "--host-fs ro does not allow privileged containers (container: c)",
+        ),
         ({"hostPID": True}, {}, "--host-fs ro allows no Pods with hostPID (container: c)"),
         (
             {},

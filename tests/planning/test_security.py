@@ -9,10 +9,10 @@ from onejob.objects.pod_spec import NodePod, read_node_pod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
 from onejob.planning.pod.security import (
     Means,
+    Privileges,
     Refused,
-    Rights,
     not_enforced,
-    rights_of,
+    privileges_of,
     root_refusal,
 )
 
@@ -28,14 +28,14 @@ def a_pod(context: dict[str, Any] | None = None, **spec: Any) -> NodePod:
     return read_node_pod(msgspec.json.encode(document))
 
 
-def rights(context: dict[str, Any], *, read_only: bool = False) -> Rights | Refused:
+def rights(context: dict[str, Any], *, read_only: bool = False) -> Privileges | Refused:
     pod = a_pod(context)
-    return rights_of(pod, pod.spec.containers[0], host_read_only=read_only)
+    return privileges_of(pod, pod.spec.containers[0], host_read_only=read_only)
 
 
 def capabilities(context: dict[str, Any], *, read_only: bool = False) -> int:
     found = rights(context, read_only=read_only)
-    assert isinstance(found, Rights)
+    assert isinstance(found, Privileges)
     assert found.capabilities is not None
     return found.capabilities
 
@@ -74,13 +74,13 @@ def test_another_user_who_places_files_gains_nothing_by_set_uid_programs(
         }
     }
     pod = read_node_pod(msgspec.json.encode(document))
-    found = rights_of(pod, pod.spec.containers[0], host_read_only=False)
-    assert found == Rights(no_new_privileges=kept)
+    found = privileges_of(pod, pod.spec.containers[0], host_read_only=False)
+    assert found == Privileges(no_new_privileges=kept)
 
 
 def test_who_asks_for_nothing_has_the_rights_of_the_server() -> None:
-    assert rights({}) == Rights()
-    assert rights({"privileged": True}) == Rights()
+    assert rights({}) == Privileges()
+    assert rights({"privileged": True}) == Privileges()
 
 
 @pytest.mark.parametrize(

@@ -413,7 +413,7 @@ class Service:
         """Return the size of `body` in bytes including the defaults that its kind adds."""
         if not kind.custom or size > INLINE_BYTES:
             return size
-        return size + self.strategies[kind.strategy].expansion(body)
+        return size + self.strategies[kind.strategy].bytes_added_by_defaults(body)
 
     async def _write(
         self,

@@ -56,7 +56,7 @@ class Strategy(Protocol):
         have their defaults.
         """
 
-    def expansion(self, body: Any) -> int:
+    def bytes_added_by_defaults(self, body: Any) -> int:
         """Return the number of bytes that `default` may add to a body or patch.
 
         Writes that become large through defaults run in the worker thread, like other large writes.

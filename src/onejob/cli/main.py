@@ -45,7 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "cron": ("onejob.cli.commands.cron", "Show the times of a schedule, or run a CronJob now"),
     "controller": (
         "onejob.cli.commands.controller",
-        "Run the Jobs of a Kubernetes cluster that select onejob",
+        "Manage the Jobs of a Kubernetes cluster that select onejob",
     ),
     "manifests": (
         "onejob.cli.commands.manifests",

@@ -39,7 +39,7 @@ class DeferredEvents:
         if not self.waiting:
             self.waiting = True
             loop = asyncio.get_running_loop()
-            self._wait(loop, loop.time() + _LONGEST_SECONDS)
+            self._start_timer(loop, loop.time() + _LONGEST_SECONDS)
 
     def supersede(self, key: Key) -> None:
         """Drop the deferred event of this object.
@@ -59,13 +59,13 @@ class DeferredEvents:
             del self._events[event.key]
         return taken
 
-    def _wait(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
+    def _start_timer(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
         self._busy = False
         loop.call_later(_IDLE_SECONDS, self._on_timer, loop, latest)
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
         if self._busy and loop.time() < latest:
-            self._wait(loop, latest)
+            self._start_timer(loop, latest)
         else:
             self._deliver_in_turns(loop)
 

@@ -59,16 +59,18 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
         for revision, previous, resource, namespace, name, deleted, size, cold, crc in rows:
             if revision <= last:
                 # Such a row could be listed, but not looked up.
-                raise CorruptStore(_damaged(revision, f"comes after revision {last}"))
+                raise CorruptStore(_damage_message(revision, f"comes after revision {last}"))
             last = revision
             if type(name) is not str or type(namespace) is not str:
-                raise CorruptStore(_damaged(revision, "has no name"))
+                raise CorruptStore(_damage_message(revision, "has no name"))
             if type(resource) is not str:
                 resource = str(resource)
             if deleted and not is_intact(revision, resource, None, crc):
                 # A document misread as a deletion would take the object with it.
                 key = Key(resource, namespace, name)
-                raise CorruptStore(_damaged(revision, f"of {key} is not what was written"))
+                raise CorruptStore(
+                    _damage_message(revision, f"of {key} does not match its checksum")
+                )
             versions = live.get((resource, namespace))
             if versions is None:
                 versions = live[intern(resource), intern(namespace)] = {}
@@ -81,7 +83,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
             if not follows:
                 key = Key(resource, namespace, name)
                 raise CorruptStore(
-                    _damaged(revision, f"of {key} cannot follow revision {replaced}")
+                    _damage_message(revision, f"of {key} cannot follow revision {replaced}")
                 )
             if revision > compacted and (replaced or deleted):
                 history.record(revision, (1 if replaced else 0) + deleted, dead_bytes, now)
@@ -101,20 +103,20 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
         # Objects created since the last superseding change are part of the history, too.
         history.record(last, 0, 0, now)
     contents = Contents()
-    _fill(contents, live, sealed, reader)
+    _load_contents(contents, live, sealed, reader)
     damage = Damage(is_readable)
     damage.check_all(contents, newest)
     return Recovered(contents, history, newest, compacted, damage, erasing, unchecked)
 
 
-def _damaged(revision: int, what: str) -> str:
+def _damage_message(revision: int, what: str) -> str:
     return (
         f"the log is damaged: revision {revision} {what}; onejob doctor lists lost objects, "
         "saves intact ones and repairs; or restore a backup"
     )
 
 
-def _fill(
+def _load_contents(
     contents: Contents,
     live: "dict[_Place, dict[str, _Version]]",
     sealed: dict[int, Key],

@@ -12,13 +12,13 @@ import msgspec
 
 from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
 from onejob.api.admission.pod_security import (
+    images_changed,
     label_errors,
     namespace_warnings,
     pod_audit,
     pod_refusal,
     pod_warning,
     policy_of,
-    runs_something_else,
 )
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.quotas import RESOURCE_QUOTAS, Quotas
@@ -186,7 +186,7 @@ class Admission:
         if resource != PODS and resource not in TEMPLATE_RESOURCES:
             return []
         rules = self._rules_of(target.namespace)
-        if rules is None or (resource == PODS and not runs_something_else(new, old)):
+        if rules is None or (resource == PODS and not images_changed(new, old)):
             return []
         return self._review_pods(rules, kind, new)
 

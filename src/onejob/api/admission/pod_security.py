@@ -57,7 +57,7 @@ def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:
     return tuple(item for item in annotations.items() if item[0].startswith(READ_ANNOTATIONS))
 
 
-def runs_something_else(new: Document, old: Document) -> bool:
+def images_changed(new: Document, old: Document) -> bool:
     """Return whether an update changes a Pod's images, the only mutable fields that Pod Security
     checks."""
     before, after = _images(old), _images(new)
@@ -103,7 +103,7 @@ def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[s
     name = new["metadata"]["name"]
     total = store.count(PODS, name)
     page = store.list(PODS, name, limit=MAX_PODS_CHECKED)
-    pods = [msgspec.json.decode(stored.value, type=_Pod) for stored in page.items]
+    pods = [msgspec.json.decode(stored.value, type=_PodSubset) for stored in page.items]
     return existing_warnings(
         name,
         policy.enforce,
@@ -116,11 +116,11 @@ def _labels(document: Document) -> Mapping[str, str]:
     return document["metadata"].get("labels") or {}
 
 
-class _Metadata(msgspec.Struct):
+class _MetadataSubset(msgspec.Struct):
     name: str
     annotations: dict[str, str] = {}
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
+class _PodSubset(msgspec.Struct):
+    metadata: _MetadataSubset
     spec: dict[str, Any]

@@ -68,14 +68,14 @@ class CustomStrategy(BaseStrategy):
             )
         apply_defaults(doc, self.node)
 
-    def expansion(self, body: Any) -> int:
+    def bytes_added_by_defaults(self, body: Any) -> int:
         if isinstance(body, dict):
             # An object, or a patch with the structure of one.
             return added_bytes(body, self.node)
-        return _count_objects(body) * self._most_added
+        return _count_objects(body) * self._max_default_bytes_per_object
 
     @cached_property
-    def _most_added(self) -> int:
+    def _max_default_bytes_per_object(self) -> int:
         return most_added_to_an_object(self.node)
 
     def prepare_create(self, doc: Document) -> None:
@@ -104,7 +104,7 @@ class CustomStrategy(BaseStrategy):
 
     def prepare_update(self, new: Document, old: Document) -> None:
         super().prepare_update(new, old)
-        changed = _but_metadata(new) != _but_metadata(old)
+        changed = _without_metadata(new) != _without_metadata(old)
         keep_generation(new, old, changed=changed)
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
@@ -205,7 +205,7 @@ def _count_objects(value: Any) -> int:
     return sum(map(_count_objects, value)) if isinstance(value, list) else 0
 
 
-def _but_metadata(doc: Document) -> Document:
+def _without_metadata(doc: Document) -> Document:
     return {name: value for name, value in doc.items() if name != "metadata"}
 
 

@@ -35,7 +35,7 @@ class BaseStrategy:
     def default(self, doc: Document, old: Document | None = None) -> None:
         pass
 
-    def expansion(self, body: Any) -> int:
+    def bytes_added_by_defaults(self, body: Any) -> int:
         """Return 0: defaults of built-in kinds are a few bytes."""
         return 0
 

@@ -163,11 +163,11 @@ class _Streams:
             except ClientLeft:
                 return
             while self._typed_bytes > limit:
-                if not await self._room_within(_STALLED_SECONDS):
+                if not await self._wait_for_buffer_space(_STALLED_SECONDS):
                     limit = self._typed_bytes + _DELIVERED_AT_ONCE
             message = await socket.receive()
 
-    async def _room_within(self, seconds: float) -> bool:
+    async def _wait_for_buffer_space(self, seconds: float) -> bool:
         self._room.clear()
         try:
             async with asyncio.timeout(seconds):

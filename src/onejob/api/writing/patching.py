@@ -67,11 +67,11 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
                 _require_bounded(copied_bytes)
             root = _operate(root, operation)
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep_error() from None
     if not isinstance(root, dict):
         raise PatchFailed("the patched value is not an object")
     if is_too_deep(root):
-        raise _too_deep()
+        raise _too_deep_error()
     return root
 
 
@@ -112,7 +112,7 @@ def _require_bounded(copied_bytes: int) -> None:
         )
 
 
-def _too_deep() -> PatchFailed:
+def _too_deep_error() -> PatchFailed:
     return PatchFailed("the patched value exceeds the maximum depth")
 
 
@@ -143,7 +143,7 @@ def _get(root: Any, path: list[str], verb: str) -> Any:
         elif isinstance(value, list):
             value = value[_index(part, len(value) - 1, path)]
         else:
-            raise _missing(verb, path[: position + 1])
+            raise _missing_error(verb, path[: position + 1])
     return value
 
 
@@ -158,7 +158,7 @@ def _add(root: Any, path: list[str], value: Any) -> Any:
         position = len(holder) if last == "-" else _index(last, len(holder), path)
         holder.insert(position, value)
     else:
-        raise _missing("add", path)
+        raise _missing_error("add", path)
     return root
 
 
@@ -171,7 +171,7 @@ def _remove(root: Any, path: list[str]) -> tuple[Any, Any]:
         return root, holder.pop(last)
     if isinstance(holder, list):
         return root, holder.pop(_index(last, len(holder) - 1, path))
-    raise _missing("remove", path)
+    raise _missing_error("remove", path)
 
 
 def _test(root: Any, path: list[str], expected: Any) -> None:
@@ -209,7 +209,7 @@ def _index(part: str, largest: int, path: list[str]) -> int:
     return index
 
 
-def _missing(verb: str, path: list[str]) -> PatchFailed:
+def _missing_error(verb: str, path: list[str]) -> PatchFailed:
     return PatchFailed(f"{verb} operation does not apply: doc is missing path: {_text(path)}")
 
 

@@ -1,4 +1,4 @@
-"""String functions, by code points."""
+"""CEL string functions; indexes count code points."""
 
 import string
 from typing import Any

@@ -125,7 +125,7 @@ def command(
     verbose: int,
     log_format: str,
 ) -> int:
-    """Run the Jobs of a Kubernetes cluster that select onejob with managedBy.
+    """Manage the Jobs of a Kubernetes cluster whose spec.managedBy names onejob.
 
     It replaces the Job controller of kube-controller-manager for these Jobs, with the same
     behaviour. Pods run on the nodes of the cluster.
@@ -166,10 +166,10 @@ def _run(settings: "Settings", connection: "Connection", listen: tuple[str, int]
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_control(settings, connection, listen))
+        return runner.run(_run_manager(settings, connection, listen))
 
 
-async def _control(
+async def _run_manager(
     settings: "Settings", connection: "Connection", listen: tuple[str, int] | None
 ) -> int:
     import asyncio

@@ -62,7 +62,7 @@ class Rows(msgspec.Struct):
     keys: list[tuple[int, Any]] = msgspec.field(default_factory=list)
 
     @property
-    def named_by(self) -> int:
+    def identifying_columns(self) -> int:
         """Number of columns that identify a row."""
         return 2 if self.show_namespace else 1
 
@@ -108,7 +108,7 @@ class Rows(msgspec.Struct):
 
 def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> list[Rows]:
     """Return one table for each kind. Raises NotFound or CommandError."""
-    server = _listed_server(where, args)
+    server = _server_if_listing(where, args)
     found = []
     for kind, group in groupby(args, key=lambda arg: arg.kind):
         show_namespace = query.all_namespaces and kind.namespaced
@@ -117,10 +117,10 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
             if arg.name:
                 api, namespace = where.holding(arg)
                 path = path_of(kind, namespace, arg.name)
-                ask = Ask("GET", path, _included(api, query), TABLE)
+                ask = Ask("GET", path, _include_object_parameter(api, query), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
             elif server is not None:
-                _add_pages(table, server, _place(where, server, kind, query), query)
+                _add_pages(table, server, _namespace_to_list(where, server, kind, query), query)
             else:
                 for run in where.runs():
                     _add_pages(table, run, where.namespace, query, run.run.id)
@@ -133,7 +133,7 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
 def find_documents(
     where: Sources, args: Sequence[ResourceArg], query: Query
 ) -> list[dict[str, Any]]:
-    server = _listed_server(where, args)
+    server = _server_if_listing(where, args)
     found: list[dict[str, Any]] = []
     for arg in args:
         kind = arg.kind
@@ -143,7 +143,7 @@ def find_documents(
             continue
         places: Iterator[Api] = iter((server,)) if server is not None else iter(where.runs())
         for api in places:
-            namespace = _place(where, api, kind, query)
+            namespace = _namespace_to_list(where, api, kind, query)
             named = {"apiVersion": kind.api_version, "kind": kind.kind}
             items = list_all(api, kind, namespace, **query.parameters())
             found.extend({**named, **item} for item in items)
@@ -169,7 +169,9 @@ def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
             names, rows = table.layout(wide=wide, prefix=prefix, short_runs=True)
         if not fits([names, *rows], width):
             names, rows = without_empty_columns(names, rows)
-        for line in render_table(names if headers else (), rows, width, whole=table.named_by):
+        for line in render_table(
+            names if headers else (), rows, width, whole=table.identifying_columns
+        ):
             print(line)
 
 
@@ -180,7 +182,7 @@ def watch_table(
     api = where.server()
     if api is None:
         raise CommandError("--watch requires a server", "start one with onejob serve")
-    place = _place(where, api, arg.kind, query)
+    place = _namespace_to_list(where, api, arg.kind, query)
     path = path_of(arg.kind, place)
     fields = ",".join(filter(None, [query.fields, f"metadata.name={arg.name}" * bool(arg.name)]))
     parameters = {"labelSelector": query.labels, "fieldSelector": fields}
@@ -189,7 +191,7 @@ def watch_table(
     table.add(listing)
     names, rows = table.layout(wide=wide, prefix=False)
     widths = column_widths([names, *rows])
-    whole = table.named_by
+    whole = table.identifying_columns
     for line in render_table(names if headers else (), rows, terminal_of().width, whole=whole):
         print(line)
     sys.stdout.flush()
@@ -209,7 +211,9 @@ def watch_table(
 def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "") -> None:
     token = ""
     while True:
-        asked = query.parameters(limit="500", **{"continue": token}, **_included(api, query))
+        asked = query.parameters(
+            limit="500", **{"continue": token}, **_include_object_parameter(api, query)
+        )
         page = api.send(Ask("GET", path_of(table.kind, namespace), asked, TABLE)).document
         table.add(page, run, api.ended)
         token = page["metadata"].get("continue", "")
@@ -217,18 +221,18 @@ def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "
             return
 
 
-def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
+def _namespace_to_list(where: Sources, api: Api, kind: Kind, query: Query) -> str:
     if query.all_namespaces or not kind.namespaced:
         return ""
     return where.namespace_in(api)
 
 
-def _listed_server(where: Sources, args: Sequence[ResourceArg]) -> Api | None:
+def _server_if_listing(where: Sources, args: Sequence[ResourceArg]) -> Api | None:
     """Return the server if there is anything to list; named objects are looked up one by one."""
     return None if all(arg.name for arg in args) else where.listed_server()
 
 
-def _included(api: Api, query: Query) -> dict[str, str]:
+def _include_object_parameter(api: Api, query: Query) -> dict[str, str]:
     """Return the query for rows with whole objects if needed; the default is metadata only."""
     return {"includeObject": "Object"} if api.ended is not None or query.sort_by else {}
 

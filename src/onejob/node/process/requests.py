@@ -19,10 +19,10 @@ from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
 from onejob.planning.pod.security import (
     Means,
+    Privileges,
     Refused,
-    Rights,
     not_enforced,
-    rights_of,
+    privileges_of,
     root_refusal,
 )
 
@@ -143,10 +143,10 @@ class ProcessRequests:
         """Add the securityContext's privileges to the request. Raises ConfigProblem."""
         refused = root_refusal(pod, container, default_user=os.geteuid())
         read_only = self._options.host_read_only
-        rights = refused or rights_of(pod, container, host_read_only=read_only)
+        rights = refused or privileges_of(pod, container, host_read_only=read_only)
         if isinstance(rights, Refused):
             raise ConfigProblem(rights.message, rights.reason)
-        if rights != Rights() and not self._limits_rights():
+        if rights != Privileges() and not self._limits_rights():
             raise ConfigProblem(
                 f"cannot enforce the securityContext now: {OUTDATED_SUPERVISOR_MESSAGE}"
             )

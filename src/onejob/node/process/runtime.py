@@ -61,7 +61,7 @@ from onejob.node.setup.volumes import VolumeProblem, mounts_files, settings_in_v
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
-from onejob.planning.pod.security import Rights, rights_of
+from onejob.planning.pod.security import Privileges, privileges_of
 from onejob.wire.requests import LogOptions
 from onejob.worker_threads import WorkerThreads
 
@@ -204,8 +204,8 @@ class ProcessRuntime(Runtime):
                 f"cannot enforce --host-fs ro now: {OUTDATED_SUPERVISOR_MESSAGE}"
             )
         request = self._setup.empty_request()
-        rights = rights_of(NodePod(), Container(), host_read_only=True)
-        assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
+        rights = privileges_of(NodePod(), Container(), host_read_only=True)
+        assert isinstance(rights, Privileges), "a container that asks for nothing is not refused"
         request["capabilities"], request["no_new_privileges"] = rights.capabilities, True
         request["writable"] = self._options.writable
         problem = await self._ask("try", {"request": request})

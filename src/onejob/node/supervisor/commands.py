@@ -15,19 +15,21 @@ _OUTPUT_BYTES = 10 * 1024
 
 
 class Command:
-    """A running command. Its result is sent to the connection `asker`, with the request's
+    """A running command. Its result is sent to the connection `requester`, with the request's
     `number`."""
 
-    __slots__ = ("asker", "beside", "number", "output", "pid", "pids", "pipe", "timed_out")
+    __slots__ = ("beside", "number", "output", "pid", "pids", "pipe", "requester", "timed_out")
 
-    def __init__(self, pid: int, beside: int, asker: Connection, number: int, pipe: int) -> None:
+    def __init__(
+        self, pid: int, beside: int, requester: Connection, number: int, pipe: int
+    ) -> None:
         self.pid = pid
         #: Owner of its PID namespace, as for the container: "container", "pod", or "" for the
         #: host's.
         self.pids = ""
         #: First process of the container, at whose end the command is killed.
         self.beside = beside
-        self.asker = asker
+        self.requester = requester
         self.number = number
         #: Read end of its output, or of the report of a failed start.
         self.pipe = pipe
@@ -65,7 +67,7 @@ class Commands:
         except OSError as error:
             for fd in streams:
                 os.close(fd)
-            self._refuse_for(connection, request["id"], error)
+            self._refuse_os_error(connection, request["id"], error)
             return None
         stdin, output, errors = streams or (self._null, write, write)
         try:
@@ -77,7 +79,7 @@ class Commands:
             )
         except OSError as error:
             os.close(read)
-            self._refuse_for(connection, request["id"], error)
+            self._refuse_os_error(connection, request["id"], error)
             return None
         finally:
             for fd in (write, *streams):
@@ -86,7 +88,7 @@ class Commands:
         command = Command(pid, beside, connection, request["id"], read)
         command.pids = pids
         self._running.add(command)
-        self._loop.watch(read, lambda _: self._collect(command))
+        self._loop.watch(read, lambda _: self._read_output(command))
         if "timeout" in request:
             self._loop.after(float(request["timeout"]), lambda: self._time_out(command))
         return command
@@ -94,7 +96,7 @@ class Commands:
     def refuse(self, connection: Connection, number: int, why: str) -> None:
         self._answer(connection, number, -1, why)
 
-    def _refuse_for(self, connection: Connection, number: int, error: OSError) -> None:
+    def _refuse_os_error(self, connection: Connection, number: int, error: OSError) -> None:
         why = f"cannot start a process: {error.strerror}"
         self._answer(connection, number, -1, why, pressure_of(error))
 
@@ -112,14 +114,14 @@ class Commands:
             code, output = -1, "command timed out"
         elif code == spawn.NOT_BEGUN:
             pressure = spawn.reported_pressure(output)
-        self._answer(command.asker, command.number, code, output, pressure)
+        self._answer(command.requester, command.number, code, output, pressure)
 
     def end_beside(self, pid: int) -> bool:
         """Kill the commands of a container that has ended; return whether there were any."""
         return self._end(lambda command: command.beside == pid)
 
     def end_asked_by(self, connection: Connection) -> None:
-        self._end(lambda command: command.asker is connection)
+        self._end(lambda command: command.requester is connection)
 
     def _end(self, concerned: Callable[[Command], bool]) -> bool:
         ended = [command for command in self._running if concerned(command)]
@@ -127,7 +129,7 @@ class Commands:
             kill_session(command.pid)
         return bool(ended)
 
-    def _collect(self, command: Command) -> None:
+    def _read_output(self, command: Command) -> None:
         try:
             chunk = os.read(command.pipe, 65536)
         except BlockingIOError:

@@ -54,7 +54,7 @@ class Connections:
         self._on_hang_up = on_hang_up
         self._connections: dict[int, Connection] = {}
         self._listen()
-        loop.after(_LOOK_SECONDS, self._look_for_name)
+        loop.after(_LOOK_SECONDS, self._ensure_socket_path)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -75,10 +75,10 @@ class Connections:
         if not self._loop.watches(sock.fileno()):
             self._loop.watch(sock.fileno(), lambda _: self._accept())
 
-    def _look_for_name(self) -> None:
+    def _ensure_socket_path(self) -> None:
         """Restore the socket if its name was removed: without it, a new server could neither find
         this supervisor nor start another one."""
-        self._loop.after(_LOOK_SECONDS, self._look_for_name)
+        self._loop.after(_LOOK_SECONDS, self._ensure_socket_path)
         old = self._listener.sock.fileno()
         if not self._listener.is_found():
             self._loop.unwatch(old)
@@ -98,8 +98,8 @@ class Connections:
             self._loop.unwatch(self._listener.sock.fileno())
             self._loop.after(_LOOK_SECONDS, self._listen)
             return
-        if not _is_of_our_user(sock):
-            report("rejected a connection of another user")
+        if not _has_same_uid(sock):
+            report("rejected a connection from another user")
             sock.close()
             return
         sock.setblocking(False)
@@ -167,7 +167,7 @@ class Connections:
         self._on_hang_up(connection)
 
 
-def _is_of_our_user(sock: socket.socket) -> bool:
+def _has_same_uid(sock: socket.socket) -> bool:
     """Return whether the peer runs as our user. Peers can run programs as us, so access control
     must not rely on the folder's mode alone."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

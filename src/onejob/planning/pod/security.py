@@ -31,7 +31,7 @@ _BITS: Final = {name: 1 << number for number, name in enumerate(_NAMES)}
 _ALL: Final = (1 << len(_NAMES)) - 1
 
 
-def _bits(*names: str) -> int:
+def _capability_mask(*names: str) -> int:
     return sum(_BITS[name] for name in names)
 
 
@@ -39,15 +39,19 @@ def _bits(*names: str) -> int:
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 
 #: Capabilities granted by container engines by default.
-_DEFAULT: Final = _bits(
+_DEFAULT: Final = _capability_mask(
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
     "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP",
 )  # fmt: skip
 #: Capabilities that do not allow changing the files of a host that is mounted read-only.
-_HARMLESS: Final = (_DEFAULT & ~_bits("MKNOD", "AUDIT_WRITE")) | _bits("SYS_NICE", "IPC_LOCK")
+_HARMLESS: Final = (_DEFAULT & ~_capability_mask("MKNOD", "AUDIT_WRITE")) | _capability_mask(
+    "SYS_NICE", "IPC_LOCK"
+)
 
 
-class Rights(Struct, frozen=True):
+class Privileges(Struct, frozen=True):
+    """Privileges of a container's process; its user and groups are chosen elsewhere."""
+
     #: Bounding set of the container; None to inherit the server's capabilities.
     capabilities: int | None = None
     no_new_privileges: bool = False
@@ -55,12 +59,16 @@ class Rights(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
+    """Reason why a container cannot run with its securityContext."""
+
     message: str
     reason: str = "CreateContainerConfigError"
 
 
-def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Rights | Refused:
-    """Return the rights of a process that stands in for the container, or the refusal.
+def privileges_of(
+    pod: NodePod, container: Container, *, host_read_only: bool
+) -> Privileges | Refused:
+    """Return the privileges of the process that runs as the container, or the refusal.
 
     `host_read_only`: the process must have no right that lets it change files of the host.
     """
@@ -68,13 +76,13 @@ def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Ri
     if host_read_only and (own.privileged or pod.spec.host_pid):
         what = "privileged containers" if own.privileged else "Pods with hostPID"
         return Refused(f"--host-fs ro allows no {what} (container: {container.name})")
-    places_files = _runs_as_other_user(pod, container) and _places_files(pod, container)
+    places_files = _runs_as_other_user(pod, container) and _can_shadow_host_files(pod, container)
     if own.privileged:
-        return Rights(None, places_files, own.read_only_root_filesystem)
+        return Privileges(None, places_files, own.read_only_root_filesystem)
     capabilities = _capabilities(own, host_read_only=host_read_only)
     if isinstance(capabilities, Refused):
         return capabilities
-    return Rights(
+    return Privileges(
         capabilities,
         places_files or host_read_only or own.allow_privilege_escalation is False,
         own.read_only_root_filesystem,
@@ -90,7 +98,7 @@ def _runs_as_other_user(pod: NodePod, container: Container) -> bool:
     return bool(shared if own is None else own)
 
 
-def _places_files(pod: NodePod, container: Container) -> bool:
+def _can_shadow_host_files(pod: NodePod, container: Container) -> bool:
     """Return whether the Pod can replace files of the host in the container's view.
 
     Set-uid programs of the host trust the files below /etc and /lib: with a volume mounted there,
@@ -110,7 +118,7 @@ def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refuse
         # Containers that operate on the host keep the server's capabilities.
         return None
     asked = asked or Capabilities()
-    added, dropped = _named(asked.add), _named(asked.drop)
+    added, dropped = _normalized_names(asked.add), _normalized_names(asked.drop)
     for names in (added, dropped):
         for name in names:
             if name != "ALL" and name not in _BITS:
@@ -130,7 +138,7 @@ def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refuse
     return base
 
 
-def _named(names: Sequence[str]) -> list[str]:
+def _normalized_names(names: Sequence[str]) -> list[str]:
     return [name.upper().removeprefix("CAP_") for name in names]
 
 
@@ -204,7 +212,7 @@ def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
         yield "sysctls"
     if means.root:
         return
-    yield from _identities(context)
+    yield from _user_and_group_fields(context)
     if context.fs_group is not None:
         yield "fsGroup"
     if context.supplemental_groups:
@@ -218,14 +226,14 @@ def _ignored_in_container(context: SecurityContext, means: Means) -> Iterator[st
         yield "readOnlyRootFilesystem"
     if means.root:
         return
-    yield from _identities(context)
+    yield from _user_and_group_fields(context)
     if context.privileged:
         yield "privileged"
     if context.capabilities is not None and context.capabilities.add:
         yield "capabilities.add"
 
 
-def _identities(context: SecurityContext | PodSecurityContext) -> Iterator[str]:
+def _user_and_group_fields(context: SecurityContext | PodSecurityContext) -> Iterator[str]:
     if context.run_as_user is not None:
         yield "runAsUser"
     if context.run_as_group is not None:
