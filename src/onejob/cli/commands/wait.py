@@ -39,8 +39,8 @@ Examples:
 def command(
     what: tuple[str, ...], condition: str, selector: str, timeout: float | None, where: "Sources"
 ) -> int:
-    """Wait until each object meets a condition; without --for, until each Job has finished. The exit
-    code is 0 if all are Complete and 1 if one Failed."""
+    """Wait until each object meets a condition; without --for, until each Job has finished. The
+    exit code is 0 if all are Complete and 1 if one Failed."""
     from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.awaiting import Condition, await_object
     from onejob.clock import SystemClock
