@@ -19,6 +19,7 @@ LARGE_FOLDERS = {
     "benchmarks": "one module per scenario or peer; catalogue.py is the index",
     "cli/commands": "one module per command",
     "controllers": "one module per controller; those of Jobs begin with job",
+    "node/supervisor": "one program that imports nothing else of onejob; main.py is the entry",
     "planning/job": "one module per question of a Job sync; planner.py is the entry point",
 }
 
