@@ -165,17 +165,8 @@ async def test_a_clock_set_back_while_the_server_was_down_does_not_prolong_a_job
 
 
 async def a_pod(scene: Scene, **spec: Any) -> Key:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "pod", "annotations": {DURATION: FOR_EVER}},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "x"}],
-            **spec,
-        },
-    }
-    return await scene.create(PODS, document)
+    metadata = {"annotations": {DURATION: FOR_EVER}}
+    return await scene.create(PODS, build.a_pod("pod", metadata=metadata, **spec))
 
 
 @pytest.mark.parametrize("jump", [DAY, -HOUR])

@@ -19,6 +19,7 @@ from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
 from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError
 from onejob.wire.requests import Outcome
+from tests import build
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 pytestmark = pytest.mark.virtual_time
@@ -28,13 +29,7 @@ NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
 
 async def a_cronjob(house: House, name: str = "tick", **spec: Any) -> Key:
     template = {"metadata": {"labels": {"from": name}}, "spec": {"template": TEMPLATE}}
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": {"schedule": "*/1 * * * *", "jobTemplate": template, **spec},
-    }
-    return await house.create(CRONJOBS, document)
+    return await house.create(CRONJOBS, build.a_cronjob(name, **{"jobTemplate": template, **spec}))
 
 
 def job(minute: int, name: str = "tick") -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ from onejob.client.base import Delete, Op, Result, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, PODS
 from onejob.objects.pod import Pod
-from tests.controllers.housekeeping import TEMPLATE, House, a_house
+from tests.build import a_cronjob
+from tests.controllers.housekeeping import House, a_house
 
 pytestmark = pytest.mark.virtual_time
 
@@ -110,18 +112,8 @@ async def finish_pods(house: House) -> None:
     await asyncio.sleep(60)
 
 
-async def run_cronjob(house: House, name: str, **spec: object) -> None:
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": {
-            "schedule": "* * * * *",
-            "jobTemplate": {"spec": {"template": TEMPLATE}},
-            **spec,
-        },
-    }
-    cronjob = await house.create(CRONJOBS, document)
+async def run_cronjob(house: House, name: str, **spec: Any) -> None:
+    cronjob = await house.create(CRONJOBS, a_cronjob(name, **spec))
     await asyncio.sleep(121)
     await house.patch(cronjob, {"spec": {"suspend": True}})
 

@@ -12,6 +12,7 @@ from onejob.client.base import Delete, Op, Patch, Propagation, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.wire.errors import TooManyRequests
+from tests.build import a_cronjob
 from tests.controllers.housekeeping import TEMPLATE, ForgetfulWatch, House, LateWatch, a_house
 
 pytestmark = pytest.mark.virtual_time
@@ -264,14 +265,7 @@ async def test_deleting_a_running_job(
 async def test_a_deleted_cronjob_takes_its_jobs_and_their_pods_along(tmp_path: Path) -> None:
     everything = ("garbage", "jobs", "cronjobs")
     async with a_house(tmp_path, *everything, script=lambda pod: None) as house:
-        template = {"spec": {"template": TEMPLATE}}
-        document = {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": "tick"},
-            "spec": {"schedule": "* * * * *", "jobTemplate": template},
-        }
-        key = await house.create(CRONJOBS, document)
+        key = await house.create(CRONJOBS, a_cronjob("tick"))
         await asyncio.sleep(130)
         assert len(await house.names(PODS)) == 2
         await house.delete(key)

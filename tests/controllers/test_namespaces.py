@@ -10,6 +10,7 @@ from onejob.client.base import Delete, Op, Result
 from onejob.client.local import LocalClient
 from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.wire.errors import Forbidden
+from tests.build import a_job
 from tests.controllers.housekeeping import ROOT_CA, TEMPLATE, House, a_house
 
 pytestmark = pytest.mark.virtual_time
@@ -53,13 +54,7 @@ async def test_a_deleted_namespace_is_emptied_and_vanishes(tmp_path: Path) -> No
     everything = ("namespaces", "garbage", "jobs", "cronjobs")
     async with a_house(tmp_path, *everything, script=lambda pod: None) as house:
         namespace = await a_namespace(house)
-        job = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "job"},
-            "spec": {"template": TEMPLATE, "completions": 3, "parallelism": 3},
-        }
-        await house.create(JOBS, job, "team")
+        await house.create(JOBS, a_job("job", completions=3, parallelism=3), "team")
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret"}}
         await house.create("secrets", secret, "team")
         await asyncio.sleep(10)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.client.base import Bind, Create, Delete, Patch, Selection, WatchEvent
+from onejob.client.base import Bind, Delete, Patch, Selection, WatchEvent
 from onejob.client.local import LocalClient
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
@@ -18,6 +18,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import ApiError, Expired, InternalError
+from tests.build import a_pod, creation
 from tests.node.support import an_api
 
 pytestmark = pytest.mark.virtual_time
@@ -37,13 +38,7 @@ class Listener:
         ]
 
     async def create(self, name: str) -> None:
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"containers": [{"name": "main", "image": "none"}]},
-        }
-        await self.client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+        await self.client.write(creation(a_pod(name)))
 
     async def bind(self, name: str) -> None:
         await self.client.write(Bind(_key(name), "node"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.client.base import Create, Delete, Listing, Patch, Selection, WatchEvent
+from onejob.client.base import Delete, Listing, Patch, Selection, WatchEvent
 from onejob.client.local import LocalClient
 from onejob.informers import informer as informer_module
 from onejob.informers.cache import Delta
@@ -17,6 +17,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Expired, InternalError
+from tests.build import a_pod, creation
 from tests.node.support import an_api
 
 pytestmark = pytest.mark.virtual_time
@@ -72,13 +73,7 @@ class Scene:
         return "".join(sorted(pod.metadata.name for pod in self.informer.cache))
 
     async def create(self, name: str) -> None:
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"containers": [{"name": "main", "image": "none"}]},
-        }
-        await self.client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+        await self.client.write(creation(a_pod(name)))
 
     async def label(self, names: Sequence[str], value: str) -> None:
         body = msgspec.json.encode({"metadata": {"labels": {"as": value}}})

@@ -13,6 +13,7 @@ from onejob.metrics import CompletionMode, Metrics, SyncAction
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job import claiming
+from tests.build import a_pod, creation
 from tests.job.terms import Term, a_term, settled, template
 from tests.scripted_cluster import CountingClient, a_cluster
 
@@ -105,14 +106,8 @@ async def test_a_sync_asks_only_of_pods_that_changed_whose_they_are(
 
     async with a_term(tmp_path) as term:
         for number in range(50):
-            stranger = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": f"stranger-{number}", "labels": {"app": "x"}},
-                "spec": template()["spec"],
-            }
-            body = msgspec.json.encode(stranger)
-            await term.cluster.client.write(Create(PODS, "default", body))
+            stranger = a_pod(f"stranger-{number}", metadata={"labels": {"app": "x"}})
+            await term.cluster.client.write(creation(stranger))
         await term.cluster.create_job(completions=100, parallelism=50)
         await settled()
         monkeypatch.setattr(claiming, "claim_of", asking)
@@ -131,12 +126,7 @@ async def test_a_stranger_that_matches_is_found_whatever_the_selector_names(
     async with a_term(tmp_path) as term:
         labelled = template()
         labelled["metadata"]["labels"] = {"app": "x", "tier": "y"}
-        stranger = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "stranger", "labels": {"app": "x", "tier": "y"}},
-            "spec": template()["spec"],
-        }
+        stranger = a_pod("stranger", metadata={"labels": {"app": "x", "tier": "y"}})
         expressions = [{"key": "tier", "operator": "In", "values": ["y"]}]
         await term.cluster.create_job(
             template=labelled,
@@ -145,8 +135,7 @@ async def test_a_stranger_that_matches_is_found_whatever_the_selector_names(
             parallelism=0,
         )
         await settled()
-        body = msgspec.json.encode(stranger)
-        await term.cluster.client.write(Create(PODS, "default", body))
+        await term.cluster.client.write(creation(stranger))
         await asyncio.sleep(0.5)
         pods = await term.cluster.pods()
         assert not pods or pods[0].metadata.controller_ref is not None

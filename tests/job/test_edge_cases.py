@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from onejob.api.kinds.printing import job_cells
-from onejob.client.base import Create, Delete, Patch, Selection
+from onejob.client.base import Delete, Patch, Selection
 from onejob.control_plane import ControlPlane
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule
 from onejob.virtual_time import NOON
+from tests import build
 from tests.job.clients import Interceptor
 from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template
 
@@ -39,20 +40,8 @@ async def patch(plane: ControlPlane, key: Key, body: dict[str, Any], subresource
 async def create_cronjob(
     plane: ControlPlane, schedule: str, pods: dict[str, Any] | None = None, **spec: Any
 ) -> Key:
-    return await create(
-        plane,
-        CRONJOBS,
-        {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": "cron"},
-            "spec": {
-                "schedule": schedule,
-                "jobTemplate": {"spec": {"template": pods or template()}},
-                **spec,
-            },
-        },
-    )
+    job = {"template": pods or template()}
+    return await create(plane, CRONJOBS, build.a_cronjob("cron", schedule, job=job, **spec))
 
 
 async def reasons(plane: ControlPlane) -> set[str]:
@@ -134,14 +123,9 @@ async def test_edge_53_an_object_goes_with_its_last_finalizer_but_a_running_pod_
     async with a_term(tmp_path / "pods") as term:
         client = term.cluster.client
         term.cluster.tasks.pop().cancel()
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "pod", "finalizers": ["example.com/a"]},
-            "spec": {**template()["spec"], "nodeName": "node"},
-        }
+        metadata = {"finalizers": ["example.com/a"]}
         key = Key(PODS, "default", "pod")
-        await client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+        await client.write(build.creation(build.a_pod("pod", metadata=metadata, nodeName="node")))
         running = msgspec.json.encode({"status": {"phase": "Running"}})
         await client.write(Patch(key, running, "merge", "status"))
         await client.write(Delete(key, grace_seconds=30))
@@ -234,13 +218,8 @@ async def test_edge_58_a_job_of_the_slots_name_is_active_only_if_it_is_ours(
             "controller": True,
         }  # fmt: skip
         name = slot_name(NOON + timedelta(hours=1))
-        document: dict[str, Any] = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name, "ownerReferences": [owner] if ours else []},
-            "spec": {"template": LONG},
-        }
-        await create(plane, JOBS, document)
+        metadata = {"ownerReferences": [owner] if ours else []}
+        await create(plane, JOBS, build.a_job(name, metadata=metadata, template=LONG))
         await asyncio.sleep(3660)
         status = (await get(plane, cronjob))["status"]
         assert [ref["name"] for ref in status.get("active", [])] == ([name] if ours else [])

@@ -14,6 +14,7 @@ from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import completion_index
 from onejob.wire.errors import Forbidden
+from tests import build
 from tests.job.clients import Interceptor
 from tests.job.terms import a_plane, a_term, create, create_job, settled, template
 
@@ -254,14 +255,8 @@ async def test_a_failed_claim_is_measured_as_a_failed_reconciling(tmp_path: Path
             adopts = isinstance(op, Patch) and op.key.resource == PODS
             return refusals.pop() if adopts and refusals else None
 
-        stray = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "stray", "labels": {"app": "x"}},
-            "spec": template()["spec"],
-        }
-        body = msgspec.json.encode(stray)
-        await term.cluster.client.write(Create(PODS, "default", body))
+        stray = build.a_pod("stray", metadata={"labels": {"app": "x"}})
+        await term.cluster.client.write(build.creation(stray))
         labelled = template()
         labelled["metadata"]["labels"] = {"app": "x"}
         await term.cluster.create_job(
@@ -315,28 +310,9 @@ async def test_the_other_controllers_and_the_queues_are_measured(tmp_path: Path)
     async with a_plane(tmp_path) as plane:
         await create_job(plane, "brief", ttlSecondsAfterFinished=5)
         await create_job(plane, "theirs", managedBy="example.com/other")
-        await create(
-            plane,
-            CRONJOBS,
-            {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "metadata": {"name": "cron"},
-                "spec": {
-                    "schedule": "* * * * *",
-                    "jobTemplate": {
-                        "spec": {"template": template(**{"onejob.dev/simulated-duration": "3600"})}
-                    },
-                },
-            },
-        )
-        lost = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "lost"},
-            "spec": {**template()["spec"], "nodeName": "vanished"},
-        }
-        await create(plane, PODS, lost)
+        an_hour = template(**{"onejob.dev/simulated-duration": "3600"})
+        await create(plane, CRONJOBS, build.a_cronjob("cron", job={"template": an_hour}))
+        await create(plane, PODS, build.a_pod("lost", nodeName="vanished"))
         await asyncio.sleep(130)
         read = figures(plane.metrics.exposition())
     assert figure(read, "ttl_after_finished_controller_job_deletion_duration_seconds_count") == 1

@@ -122,13 +122,7 @@ async def test_strays_are_adopted_and_orphans_freed(tmp_path: Path) -> None:
     async def test(plane: HttpPlane, controller: JobController) -> None:
         labelled = template()
         labelled["metadata"]["labels"] = {"app": "x"}
-        stray = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "stray", "labels": {"app": "x"}},
-            "spec": template()["spec"],
-        }
-        await create(plane, PODS, stray)
+        await create(plane, PODS, build.a_pod("stray", metadata={"labels": {"app": "x"}}))
         key = await create(
             plane,
             JOBS,

@@ -13,9 +13,9 @@ from onejob.client.base import Patch
 from onejob.gates import FeatureGates
 from onejob.objects.meta import PODS, Key
 from tests.api.http.wire import Wire, serving
-from tests.build import a_cronjob, a_job
+from tests.build import a_cronjob, a_job, a_pod
 from tests.harness import running
-from tests.job.terms import a_plane, a_term, create, create_job, names, settled, template
+from tests.job.terms import a_plane, a_term, create, create_job, names, settled
 
 JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
 START = "2026-01-01T12:00:00Z"
@@ -88,12 +88,7 @@ async def test_a_pods_ttl_may_be_a_field_or_an_annotation(tmp_path: Path) -> Non
             ("annotation", {"onejob.dev/ttl-seconds-after-finished": "10"}, {}),
             ("neither", {}, {}),
         ):
-            document = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "annotations": annotations},
-                "spec": {**template()["spec"], **spec},
-            }
+            document = a_pod(name, metadata={"annotations": annotations}, **spec)
             await create(plane, PODS, document)
         await asyncio.sleep(60)
         assert await names(plane, PODS) == ["neither"]
@@ -189,12 +184,7 @@ async def test_a_job_lists_its_own_pods(tmp_path: Path) -> None:
                     "uid": uids[owner], "controller": True,
                 }
             ] if owner else []  # fmt: skip
-            pod = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "ownerReferences": owners},
-                "spec": template()["spec"],
-            }
+            pod = a_pod(name, metadata={"ownerReferences": owners})
             await called(wire, "POST", "/api/v1/namespaces/default/pods", pod, 201)
         listed = await called(wire, "GET", f"{JOBS_PATH}/job/pods")
         assert (listed["kind"], listed["apiVersion"]) == ("PodList", "v1")
