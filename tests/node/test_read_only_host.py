@@ -237,7 +237,7 @@ async def test_a_message_file_and_a_terminal_work(data: Path) -> None:
             {"privileged": True},
             "--host-fs ro does not allow privileged containers (container: c)",
         ),
-        ({"hostPID": True}, {}, "--host-fs ro allows no Pods with hostPID (container: c)"),
+        ({"hostPID": True}, {}, "--host-fs ro does not allow Pods with hostPID (container: c)"),
         (
             {},
             {"capabilities": {"add": ["SYS_ADMIN", "NET_RAW"]}},

@@ -75,7 +75,7 @@ def privileges_of(
     own = container.security_context
     if host_read_only and (own.privileged or pod.spec.host_pid):
         what = "privileged containers" if own.privileged else "Pods with hostPID"
-        return Refused(f"--host-fs ro allows no {what} (container: {container.name})")
+        return Refused(f"--host-fs ro does not allow {what} (container: {container.name})")
     places_files = _runs_as_other_user(pod, container) and _can_shadow_host_files(pod, container)
     if own.privileged:
         return Privileges(None, places_files, own.read_only_root_filesystem)
