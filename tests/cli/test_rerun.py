@@ -87,7 +87,7 @@ def test_a_container_without_words_takes_no_parameters() -> None:
     job = indexed(2)
     container = {"name": "c", "command": [], "env": []}
     job["spec"]["template"]["spec"]["containers"] = [container]
-    with pytest.raises(BadInput, match="parameters"):
+    with pytest.raises(BadInput, match="parameter rows"):
         rerun(job, {"metadata": {"name": "p"}, "data": {"rows-0": "export a=b"}})
 
 
