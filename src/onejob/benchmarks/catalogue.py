@@ -147,6 +147,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
+        "million",
+        "How long do 1,000,000 completions take at parallelism 1000, and how much memory?",
+        _one_job(1_000_000, 1_000),
+        {"peak RSS, MB": _at_most(500)},
+        (Beside("onejob, 100,000 completions", _one_job(100_000, 1_000)),),
+    ),
+    Scenario(
         "scaling",
         "Does a Pod cost the same in a Job of 100,000 as in one of 100?",
         Probe(
