@@ -19,7 +19,7 @@ from onejob.controllers.access import ControllerRights, NodeRights, default_poli
 from onejob.controllers.identities import ACCOUNTS
 from onejob.controllers.selection import ALL
 from onejob.metrics import Metrics
-from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.planning.audit import AuditPolicy, Rule
 from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
@@ -30,7 +30,7 @@ from tests.client.write_series_support import FailingCommitter
 from tests.harness import running
 from tests.scripted_cluster import a_cluster
 
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "p"},
@@ -227,10 +227,34 @@ async def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: 
     assert await _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
 
 
+@pytest.mark.virtual_time
+async def test_audited_pods_of_one_template_have_annotations_of_their_own(tmp_path: Path) -> None:
+    async def series(client: AuditedClient, committer: FailingCommitter) -> None:
+        levels = {"pod-security.kubernetes.io/audit": "baseline"}
+        labelled = msgspec.json.encode({"metadata": {"labels": levels}})
+        await client._client.write(Patch(Key(NAMESPACES, "", "default"), labelled, "merge"))
+        pod = {**POD, "metadata": {"generateName": "p-"}, "spec": {**POD["spec"], "hostPID": True}}
+        creation = Create(PODS, "default", msgspec.json.encode(pod))
+        writes = StagedWrites(client)
+        await writes.write_many([creation, creation])
+        await writes.durable()
+
+    events = await _audit_events(tmp_path, series)
+    name = "pod-security.kubernetes.io/audit-violations"
+    assert [name in event.get("annotations", ()) for event in events] == [True, True]
+
+
 async def _recorded(
     tmp_path: Path, series: Callable[[AuditedClient, FailingCommitter], Awaitable[None]]
 ) -> list[tuple[str, int]]:
     """Return verb and code of all audit events of these writes."""
+    events = await _audit_events(tmp_path, series)
+    return [(event["verb"], event["responseStatus"]["code"]) for event in events]
+
+
+async def _audit_events(
+    tmp_path: Path, series: Callable[[AuditedClient, FailingCommitter], Awaitable[None]]
+) -> list[dict[str, Any]]:
     recorded: list[dict[str, Any]] = []
 
     class Lines:
@@ -245,7 +269,7 @@ async def _recorded(
         kinds = cluster.service.kinds
         client = AuditedClient(cluster.client, user, rights, kinds, Metrics(), auditor)
         await series(client, committer)
-    return [(event["verb"], event["responseStatus"]["code"]) for event in recorded]
+    return recorded
 
 
 def test_every_controller_has_a_name_and_a_role() -> None:

@@ -99,9 +99,12 @@ class AuditedClient(AuthorizedClient):
         return results
 
     def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
-        begun = [self._begin_write(op) for op in ops]
-        outcomes = super().stage_many(ops)
-        for audited, outcome in zip(begun, outcomes, strict=True):
+        outcomes: list[Outcome | ApiError] = []
+        for op in ops:
+            # One by one, so that the annotations of each are in its own record.
+            audited = self._begin_write(op)
+            (outcome,) = super().stage_many((op,))
+            outcomes.append(outcome)
             if isinstance(outcome, ApiError):
                 _fail(audited, outcome)
             else:
