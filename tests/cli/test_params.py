@@ -117,7 +117,7 @@ def test_bad_tables_are_refused(
 @pytest.mark.parametrize(
     ("row", "word", "problem"),
     [
-        ({"a": "1\n2"}, "x", "row 1: a has a line break"),
+        ({"a": "1\n2"}, "x", "row 1: a contains a line break"),
         ({"a": "1"}, "{b}", r"{b}: unknown parameter$"),
         ({"a": "x" * 100_000}, "x", "row 1 is too long"),
     ],

@@ -496,7 +496,7 @@ async def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
     [
         ({"emptyDir": {}}, {"mountPath": "/usr"}, "/usr exists on this host"),
         ({"hostPath": {"path": "/usr"}}, {"readOnly": True}, "cannot be made read-only"),
-        ({"emptyDir": {}}, {"mountPath": "/no/such/place"}, "/no/such/place cannot be made"),
+        ({"emptyDir": {}}, {"mountPath": "/no/such/place"}, "cannot create /no/such/place"),
     ],
 )
 async def test_without_mount_namespaces_what_only_they_can_do_is_refused(
@@ -536,7 +536,7 @@ async def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: 
         waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
         state = the_container(waiting)["state"]["waiting"]
         assert state["reason"] == "CreateContainerConfigError"
-        assert "this machine has no mount namespaces" in state["message"]
+        assert "without mount namespaces" in state["message"]
         assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
 
 

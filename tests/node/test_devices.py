@@ -28,7 +28,7 @@ def test_no_device_is_given_twice_and_what_is_free_is_given_again(tmp_path: Path
     devices = Devices(tmp_path / "devices.json", {GPU: 3, "cpu": 4000})
     assert devices.assign("a", a_container(2))["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert devices.assign("b", a_container(1))["NVIDIA_VISIBLE_DEVICES"] == "2"
-    with pytest.raises(NoDevice, match=r"nvidia\.com/gpu: 1 wanted, 0 free"):
+    with pytest.raises(NoDevice, match=r"nvidia\.com/gpu: 1 requested, 0 free"):
         devices.assign("c", a_container(1))
     devices.release("a")
     assert devices.assign("c", a_container(1))["CUDA_VISIBLE_DEVICES"] == "0"

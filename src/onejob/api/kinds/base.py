@@ -143,6 +143,11 @@ def same_spec(new: Document, old: Document | None) -> bool:
     return old is not None and "spec" in old and new.get("spec") == old["spec"]
 
 
+def untouched_spec(new: Document, old: Document) -> bool:
+    """Return whether the spec is the stored one, which was validated when it was stored."""
+    return new.get("spec") is old.get("spec")
+
+
 def keep_status(new: Document, old: Document) -> None:
     """Copy status from `old`: writes to the main endpoint do not change it."""
     keep_section(new, old, "status")

@@ -10,6 +10,7 @@ from onejob.api.kinds.base import (
     keep_generation,
     keep_status,
     same_spec,
+    untouched_spec,
 )
 from onejob.api.kinds.job.defaults import default_cronjob
 from onejob.api.kinds.job.strategy import disabled_job_fields, drop_disabled
@@ -38,6 +39,8 @@ _zone_part: Final = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII).fullmatch
 
 
 class CronJobStrategy(BaseStrategy):
+    shares_sections = True
+
     def __init__(self, kind: Kind, gates: FeatureGates) -> None:
         super().__init__(kind)
         self._disabled = disabled_job_fields(gates)
@@ -70,11 +73,12 @@ class CronJobStrategy(BaseStrategy):
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = validate_metadata_update(new, old)
-        if same_spec(new, old):
+        if untouched_spec(new, old):
             return errors
         return errors + newly_invalid(
             validate_cronjob_spec(new["spec"], old["spec"], "spec"),
             lambda: validate_cronjob_spec(old["spec"], old["spec"], "spec"),
+            "spec.jobTemplate.spec.template.spec",
         )
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:

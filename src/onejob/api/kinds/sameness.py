@@ -49,14 +49,21 @@ def _same_field(key: str, a: Any, b: Any) -> bool:
 
 
 def newly_invalid(
-    errors: list[FieldError], stored_errors: Callable[[], list[FieldError]]
+    errors: list[FieldError], stored_errors: Callable[[], list[FieldError]], pod_spec: str
 ) -> list[FieldError]:
-    """Return the errors that the stored object does not have.
+    """Return the errors without those of a Pod spec that the stored object has as well.
 
-    An object stored under less strict rules must remain updatable: its invalid fields may be
-    immutable.
+    The validation of Pod specs became stricter, and an object stored before must remain updatable:
+    its invalid fields may be immutable. `restartPolicy` has always been validated. `pod_spec` is
+    the path of the Pod spec.
     """
-    if not errors:
+    always_validated = f"{pod_spec}.restartPolicy"
+    older = [
+        error
+        for error in errors
+        if error.field.startswith(f"{pod_spec}.") and error.field != always_validated
+    ]
+    if not older:
         return errors
     known = stored_errors()
-    return [error for error in errors if error not in known]
+    return [error for error in errors if error not in older or error not in known]

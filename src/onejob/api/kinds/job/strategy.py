@@ -9,6 +9,7 @@ from onejob.api.kinds.base import (
     keep_generation,
     keep_status,
     same_spec,
+    untouched_spec,
 )
 from onejob.api.kinds.job.defaults import default_job_metadata, default_job_spec
 from onejob.api.kinds.job.original_status import with_original_status_fields
@@ -112,7 +113,7 @@ class JobStrategy(BaseStrategy):
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
-        if same_spec(new, old):
+        if untouched_spec(new, old):
             errors = validate_metadata_update(new, old)
         else:
             options = update_options(

@@ -42,6 +42,7 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
     errors += newly_invalid(
         validate_job_spec(spec, "spec", options),
         lambda: validate_job_spec(old_spec, "spec", options),
+        "spec.template.spec",
     )
     errors += validate_template_annotations(spec, old_spec, "spec")
     errors += validate_memory_annotations(new, old)

@@ -119,7 +119,9 @@ class PodStrategy(SelectableStrategy):
         # Most updates change only metadata.
         if same_spec(new, old):
             return errors
-        errors += newly_invalid(_validate_spec(new["spec"]), lambda: _validate_spec(old["spec"]))
+        errors += newly_invalid(
+            _validate_spec(new["spec"]), lambda: _validate_spec(old["spec"]), "spec"
+        )
         return errors + validate_pod_change(new["spec"], old["spec"])
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
