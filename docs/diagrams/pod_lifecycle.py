@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create
-from onejob.control_plane import ControlPlane, Settings, Dependencies
+from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.controllers import job as job_controller
 from onejob.informers.workqueue import WorkQueue
 from onejob.node.options import NodeOptions
