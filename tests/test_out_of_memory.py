@@ -15,7 +15,7 @@ from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEven
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
 from onejob.informers.informer import Informer
-from onejob.memory_reserve import memory_reserve
+from onejob.memory_reserve import MemoryReserve
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.store.base import CommitFailed
@@ -185,15 +185,13 @@ def test_reserve_is_held_again_after_it_was_spent() -> None:
         return int(Path("/proc/self/statm").read_text().split()[0])
 
     before = mapped()
-    memory_reserve.restore()
-    assert memory_reserve._held is None
-    memory_reserve.hold()
-    try:
-        assert mapped() > before
-        memory_reserve.spend()
-        assert memory_reserve._held is None
-        memory_reserve.restore()
-        assert memory_reserve._held is not None
-    finally:
-        memory_reserve.spend()
-        memory_reserve._wanted = False
+    reserve = MemoryReserve()
+    reserve.restore()
+    assert reserve._held is None, "not wanted yet"
+    reserve.hold()
+    assert mapped() > before
+    reserve.spend()
+    assert reserve._held is None
+    reserve.restore()
+    assert reserve._held is not None
+    reserve.spend()

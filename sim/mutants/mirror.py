@@ -37,7 +37,7 @@ MUTANTS: Mapping[str, Plant] = {
     ),
     "Job released while its copy is deleted": edit(
         planner._leaving,
-        ('return Wait("Leaving", f"{_place(record)} is being deleted")', "return Release()"),
+        ('return Wait("Leaving", f"deleting {_place(record)}")', "return Release()"),
     ),
     "Job moved before its copy is gone": edit(
         planner._moving, ("return RemoveCopy(found.uid)", 'return Relocate(after, "moved")')

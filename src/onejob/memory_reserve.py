@@ -15,7 +15,7 @@ from typing import Final
 _BYTES: Final = 16 * 1024 * 1024
 
 
-class _Reserve:
+class MemoryReserve:
     def __init__(self) -> None:
         self._wanted = False
         self._held: mmap.mmap | None = None
@@ -41,4 +41,4 @@ class _Reserve:
 
 
 #: The address space is the process's, and so is its reserve.
-memory_reserve: Final = _Reserve()
+memory_reserve: Final = MemoryReserve()
