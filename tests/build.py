@@ -53,7 +53,8 @@ def a_job(
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, **(metadata or {})},
-        "spec": {"template": template(*containers), **spec},
+        # A template in `spec` replaces this one; short fields come first, as in most manifests.
+        "spec": {**spec, "template": spec.get("template", template(*containers))},
     }
 
 

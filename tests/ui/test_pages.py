@@ -412,7 +412,7 @@ def test_a_schedule_in_the_form_makes_a_cronjob(
     page.get_by_label("Namespace").fill(namespace.name)
     page.get_by_label("Schedule, for a CronJob").fill("7 * * * *")
     page.get_by_role("button", name="Create", exact=True).click()
-    expect(page.get_by_text("cronjob/hourly waits")).to_be_visible()
+    expect(page.get_by_text("cronjob/hourly is waiting")).to_be_visible()
 
 
 def test_what_the_server_refuses_is_said_at_its_line(
