@@ -97,7 +97,7 @@ def all_figures(records: dict[str, dict[str, Any]]) -> str:
         peers = "; ".join(
             f"{peer['name'].removeprefix('limit: ')}: {listed(peer['measured']['figures'])}"
             for peer in record.get("peers", ())
-            if not peer.get("elsewhere")
+            if not peer.get("elsewhere") and "figures" in peer["measured"]
         )
         lines.append(f"| `{name}` | {own} | {peers} | {source(record)}, {machine(record)} |")
     return "\n".join(["### Figures", "", *lines, ""])
