@@ -5,6 +5,7 @@ mypy rejects a wrong label. No client library is used: importing one costs more 
 the rest of an idle server's API (docs/decisions/0002-own-metrics.md).
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
@@ -33,7 +34,7 @@ P = ParamSpec("P")
 L = TypeVar("L", bound=Labels)
 
 
-class Metric(Generic[P, L]):
+class Metric(ABC, Generic[P, L]):
     """Metric with the label set `L`, whose fields are the keyword arguments `P`."""
 
     type: ClassVar[str]
@@ -72,8 +73,9 @@ class Metric(Generic[P, L]):
             yield f"# TYPE {name} {self.type}"
             yield from self._samples(name)
 
+    @abstractmethod
     def _samples(self, name: str) -> Iterator[str]:
-        raise NotImplementedError
+        """Yield the lines of all series under this name."""
 
     def _label_values(self, key: Key) -> tuple[str, ...]:
         return (key,) if isinstance(key, str) else key

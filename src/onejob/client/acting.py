@@ -149,14 +149,7 @@ class AuthorizedClient:
         return await self._requests(op).timed(self._client.write(op), code_of(op))
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        refused: dict[int, ApiError] = {}
-        asked: list[_Requests] = []
-        for place, op in enumerate(ops):
-            try:
-                asked.append(self._requests(op))
-            except Forbidden as error:
-                refused[place] = error
-        allowed = [op for place, op in enumerate(ops) if place not in refused] if refused else ops
+        allowed, asked, refused = self._authorize(ops)
         results = await self._client.write_many(allowed)
         for op, requests, result in zip(allowed, asked, results, strict=True):
             requests.add(result.code if isinstance(result, ApiError) else code_of(op))
@@ -164,6 +157,19 @@ class AuthorizedClient:
 
     def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
         """Validate writes and stage them; return one outcome each, in order."""
+        allowed, asked, refused = self._authorize(ops)
+        outcomes = self._client.stage_many(allowed)
+        for requests, outcome in zip(asked, outcomes, strict=True):
+            requests.add(outcome.code)
+        return _merged(refused, outcomes, len(ops)) if refused else outcomes
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _authorize(
+        self, ops: Sequence[Op]
+    ) -> tuple[Sequence[Op], Sequence[_Requests], Mapping[int, ApiError]]:
+        """Return the allowed writes, their metrics, and the refusals of the others by position."""
         refused: dict[int, ApiError] = {}
         asked: list[_Requests] = []
         for place, op in enumerate(ops):
@@ -172,13 +178,7 @@ class AuthorizedClient:
             except Forbidden as error:
                 refused[place] = error
         allowed = [op for place, op in enumerate(ops) if place not in refused] if refused else ops
-        outcomes = self._client.stage_many(allowed)
-        for requests, outcome in zip(asked, outcomes, strict=True):
-            requests.add(outcome.code)
-        return _merged(refused, outcomes, len(ops)) if refused else outcomes
-
-    async def close(self) -> None:
-        await self._client.close()
+        return allowed, asked, refused
 
     def _requests(self, op: Op) -> _Requests:
         """Return the metrics of a write. Raises Forbidden if the user may not perform it."""

@@ -149,3 +149,14 @@ def test_pod_template_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.Monk
         assert all(pod == pods[0] for pod in pods)
 
     with_client(tmp_path, test)
+
+
+def test_large_pod_template_is_not_cached(tmp_path: Path) -> None:
+    async def test(client: LocalClient) -> None:
+        templates = client._writes.templates
+        client.stage(a_pod())
+        assert len(templates) == 1
+        client.stage(a_pod(containers=[{"name": "c", "image": "i", "args": ["x" * 20_000]}]))
+        assert len(templates) == 1
+
+    with_client(tmp_path, test)

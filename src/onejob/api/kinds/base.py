@@ -54,16 +54,7 @@ class BaseStrategy:
             any_finalizer=self.any_finalizer,
         )
 
-    def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        return []
-
     def warnings_on_create(self, doc: Document) -> list[str]:
-        return []
-
-    def name_warnings(self, name: str) -> list[str]:
-        return []
-
-    def spec_warnings(self, spec: Document) -> list[str]:
         return []
 
     def prepare_update(self, new: Document, old: Document) -> None:

@@ -31,8 +31,6 @@ from onejob.wire.requests import Outcome, Target, WriteOptions
 #: Maximum size of one object; the same as etcd's request limit.
 MAX_OBJECT_BYTES: Final = 1536 * 1024
 
-NOTHING: Final[frozenset[str]] = frozenset()
-
 _encode = msgspec.json.encode
 
 

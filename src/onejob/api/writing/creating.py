@@ -23,7 +23,7 @@ from onejob.api.writing.metadata import (
     prepare_created,
     timestamp,
 )
-from onejob.api.writing.templates import Creation, Template, template_of
+from onejob.api.writing.templates import Creation, Template, evaluated_template
 from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
 from onejob.store.base import DamagedDocument
 from onejob.wire.errors import (
@@ -39,8 +39,9 @@ from onejob.wire.requests import Outcome, Variation, WriteOptions
 #: Attempts to generate a name that is not in use.
 _NAME_TRIES: Final = 8
 _PODS: Final = BY_RESOURCE[PODS]
-#: Maximum number of cached templates; one Job mostly has one.
+#: Maximum number of cached templates, and bytes of the document of one; one Job mostly has one.
 _CACHED_TEMPLATES: Final = 64
+_MAX_CACHED_BYTES: Final = 16 * 1024
 
 _encode = msgspec.json.encode
 
@@ -126,10 +127,11 @@ class Creates(WriteContext, frozen=True):
             alone = replace(self, rng=Random(0))
             rehearsal = replace(options, dry_run=True)
             outcome = alone.create(_PODS, namespace, body, rehearsal)
-            template = template_of(outcome, creation.variation, self.admission.generation)
-            if len(self.templates) >= _CACHED_TEMPLATES:
-                del self.templates[next(iter(self.templates))]
-            self.templates[place] = template
+            template = evaluated_template(outcome, creation.variation, self.admission.generation)
+            if len(creation.document) <= _MAX_CACHED_BYTES:
+                if len(self.templates) >= _CACHED_TEMPLATES:
+                    del self.templates[next(iter(self.templates))]
+                self.templates[place] = template
         return template
 
     def _create_pod(

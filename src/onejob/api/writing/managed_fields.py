@@ -106,11 +106,6 @@ class Entry(Struct, frozen=True):
         return doc
 
 
-def creation_entry(fields: FieldsV1, manager: str, now: datetime, api_version: str) -> Document:
-    """Return the managedFields entry by which `manager`, the creator, owns `fields`."""
-    return Entry(manager, "Update", api_version, "", timestamp(now), fields).document()
-
-
 def track_update(
     old: Document | None,
     new: Document,

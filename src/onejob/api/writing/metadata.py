@@ -119,16 +119,6 @@ def prepare_created(
 ) -> None:
     """Check and complete the metadata of a new object in place; its name may be generated later."""
     metadata = metadata_of(doc)
-    prepare_brought(kind, namespace, metadata, dry_run=dry_run)
-    metadata["uid"] = new_uid(rng)
-    metadata["creationTimestamp"] = timestamp(now)
-
-
-def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry_run: bool) -> None:
-    """Check and clean the client-supplied metadata of a new object in place.
-
-    Depends on the request only.
-    """
     check_namespace(kind, namespace, metadata)
     if metadata.get("resourceVersion") and not dry_run:
         raise InternalError("resourceVersion should not be set on objects to be created")
@@ -139,6 +129,8 @@ def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry
         metadata["namespace"] = namespace
     # The server maintains managedFields from here on.
     metadata.pop("managedFields", None)
+    metadata["uid"] = new_uid(rng)
+    metadata["creationTimestamp"] = timestamp(now)
 
 
 def drop_empty(metadata: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ class Template(msgspec.Struct, frozen=True):
         )
 
 
-def template_of(outcome: Outcome, variation: Variation | None, generation: int) -> Template:
+def evaluated_template(outcome: Outcome, variation: Variation | None, generation: int) -> Template:
     """Return the template with the result of a create request."""
     document = decode(outcome.document)
     metadata, spec = document["metadata"], document["spec"]

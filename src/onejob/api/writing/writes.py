@@ -21,7 +21,6 @@ from onejob.api.strategy import Document
 from onejob.api.unreadable import placeholder
 from onejob.api.writing.context import (
     MAX_OBJECT_BYTES,
-    NOTHING,
     bounded,
     judge_problems,
     largest_size,
@@ -283,7 +282,7 @@ class Writes(Creates, frozen=True):
         reports = trusted and subresource == "status" and touched <= _STATUS
         errors: list[FieldError] = []
         stored_metadata = old["metadata"]
-        changed: Set[str] = NOTHING
+        changed: Set[str] = frozenset()
         if "metadata" in touched:
             metadata = metadata_of(new)
             changed = changed_members(metadata, stored_metadata)

@@ -18,8 +18,9 @@ from onejob.wire.quantity import InvalidQuantity
 
 #: Pods with another `schedulerName` belong to other schedulers.
 OUR_SCHEDULER: Final = "default-scheduler"
-#: Number of distinct specs whose demand is cached: all Pods of a Job share one.
+#: Number of distinct specs whose demand is cached, and bytes of one: all Pods of a Job share one.
 _CACHED_SPECS: Final = 256
+_MAX_CACHED_BYTES: Final = 16 * 1024
 
 
 class NodeRoom:
@@ -64,7 +65,8 @@ class NodeRoom:
         """
         if not self._is_open or self._queue:
             return None
-        candidate = self._candidates(spec)
+        read = self._candidates if len(spec) <= _MAX_CACHED_BYTES else _read_candidate
+        candidate = read(spec)
         if candidate is None or not self._suits(candidate):
             return None
         allocatable, used = self.node.allocatable, self._used

@@ -78,10 +78,8 @@ class PodStrategy(SelectableStrategy):
         doc["status"] = status
 
     def validate_create(self, doc: Document) -> list[FieldError]:
-        return self.validate_new_metadata(doc) + self.validate_new_spec(doc["spec"])
-
-    def validate_new_spec(self, spec: Document) -> list[FieldError]:
-        errors = _validate_spec(spec)
+        spec = doc["spec"]
+        errors = self.validate_new_metadata(doc) + _validate_spec(spec)
         if spec.get("schedulingGates") and spec.get("nodeName"):
             errors.append(
                 forbidden(
@@ -94,13 +92,7 @@ class PodStrategy(SelectableStrategy):
 
     def warnings_on_create(self, doc: Document) -> list[str]:
         name = doc["metadata"].get("name", "")
-        return [*self.name_warnings(name), *self.spec_warnings(doc["spec"])]
-
-    def name_warnings(self, name: str) -> list[str]:
-        return pod_name_warnings(name)
-
-    def spec_warnings(self, spec: Document) -> list[str]:
-        return pod_spec_warnings(spec, "spec")
+        return [*pod_name_warnings(name), *pod_spec_warnings(doc["spec"], "spec")]
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
