@@ -11,15 +11,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
 
 from msgspec import Struct, field
 
+from onejob.api.admission.dynamic.attributes import CONFIGURATIONS
 from onejob.api.service import Service
-from onejob.api.unreadable import Judge
+from onejob.api.unreadable import ReadabilityChecker
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
-from onejob.client.write_series import StagedWrites
+from onejob.client.write_series import DurableWrites, StagedWrites, WriteSeries
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
@@ -73,6 +74,7 @@ from onejob.planning.queue.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
+from onejob.wire.kinds import Kind
 from onejob.wire.requests import WriteOptions
 from onejob.worker_threads import prepare_threads
 
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from onejob.controllers.identities import Identities
     from onejob.controllers.notify.config import NotifyConfig
     from onejob.store.encryption import Cipher
+    from onejob.webhooks.calling import WebhookCaller
 
 
 class Settings(Struct, frozen=True):
@@ -117,6 +120,8 @@ class Settings(Struct, frozen=True):
     #: Whether to enable RBAC and service account tokens, for a server that several users and Pods
     #: can reach.
     with_access: bool = False
+    #: Host of webhooks behind Services that have no address of their own; "" for none.
+    webhook_host: str = ""
 
 
 class Dependencies(Struct, frozen=True):
@@ -175,7 +180,7 @@ class ControlPlane:
         dependencies: Dependencies,
         store: LogStore,
         front: Front,
-        judge: Judge,
+        judge: ReadabilityChecker,
     ) -> None:
         self.settings = settings
         self._judge = judge
@@ -191,9 +196,19 @@ class ControlPlane:
             rng=dependencies.rng,
             gates=settings.gates,
             tracking=settings.tracking_finalizer,
-            means=Means(engine=traits.uses_images, root=os.geteuid() == 0),
+            means=Means(
+                engine=traits.uses_images,
+                root=os.geteuid() == 0,
+                runtime=_reported_runtime(settings.node.runtime),
+            ),
         )
         self.service.admission.host_paths = settings.host_paths
+        self._webhooks: WebhookCaller | None = None
+        self.service.converter = self._convert
+        self._rng = dependencies.rng
+        self.service.admission.dynamic.provide(self._install_dynamic_admission)
+        if any(store.count(resource, "") for resource in CONFIGURATIONS):
+            self.service.admission.dynamic.install_now()
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         #: Client with strict validation of documents, for manifests written by users.
@@ -230,6 +245,32 @@ class ControlPlane:
         self._export_store()
         self._kept_logs: KeptLogs | None = None
         self._node = self._make_node(dependencies) if settings.with_node else None
+
+    def _webhook_caller(self) -> "WebhookCaller":
+        if self._webhooks is None:
+            from onejob.webhooks.calling import WebhookCaller
+
+            self._webhooks = WebhookCaller(self.store, self.settings.webhook_host)
+        return self._webhooks
+
+    async def _convert(
+        self, documents: Sequence[dict[str, Any]], kind: Kind
+    ) -> Sequence[dict[str, Any]]:
+        from onejob.webhooks.conversion import WebhookConverter
+
+        configuration = self.service.definitions.conversion
+        converter = WebhookConverter(self._webhook_caller(), configuration, self._rng)
+        return await converter.convert(documents, kind)
+
+    def _install_dynamic_admission(self) -> None:
+        from onejob.webhooks.plugins import MutatingWebhooks, ValidatingWebhooks
+
+        caller = self._webhook_caller()
+        service = self.service
+        shared = (self.store, service.kinds, caller, self._rng, self.metrics, service.converted)
+        self.service.admission.dynamic.install(
+            (MutatingWebhooks(*shared),), (ValidatingWebhooks(*shared),)
+        )
 
     def _make_identities(self, auditor: "Auditor | None") -> "Identities":
         from onejob.controllers.identities import Identities
@@ -309,7 +350,7 @@ class ControlPlane:
             JOB: lambda: JobController(
                 self._controller_context(JOB),
                 settings=job_settings,
-                new_series=lambda: StagedWrites(acting(JOB)),
+                new_series=lambda: self._new_series(JOB),
                 gate=queue,
             ),
             CRONJOB: self._make_cronjob_controller,
@@ -356,6 +397,13 @@ class ControlPlane:
 
     # Imported on use: a run has none of these controllers.
 
+    def _new_series(self, controller: str) -> WriteSeries:
+        client = self._acting_client(controller)
+        # A write that waits for a policy or webhook cannot be staged with others.
+        if self.service.admission.dynamic.active:
+            return DurableWrites(client)
+        return StagedWrites(client)
+
     def _make_cronjob_controller(self) -> _Controller:
         from onejob.controllers.cronjob import CronJobController
 
@@ -363,7 +411,7 @@ class ControlPlane:
         return CronJobController(
             context,
             local_zone=self.settings.local_zone,
-            new_series=lambda: StagedWrites(self._acting_client(CRONJOB)),
+            new_series=lambda: self._new_series(CRONJOB),
         )
 
     def _make_quota_controller(self) -> _Controller:
@@ -478,7 +526,7 @@ class ControlPlane:
         """
         dependencies = dependencies or Dependencies()
         prepare_data_dir(settings.data_dir)
-        judge = Judge()
+        judge = ReadabilityChecker()
         store = await LogStore.open(
             settings.data_dir / "onejob.db",
             clock=dependencies.clock,
@@ -586,7 +634,18 @@ class ControlPlane:
         await self.informers.stop()
         if self._kept_logs is not None:
             await self._kept_logs.close()
+        if self._webhooks is not None:
+            await self._webhooks.close()
         await self.store.close()
+
+
+def _reported_runtime(name: str) -> Literal["process", "podman", ""]:
+    """Return the runtime whose missing effects clients are warned of; simulated Pods have none."""
+    match name:
+        case "process" | "podman":
+            return name
+        case _:
+            return ""
 
 
 def _is_of_transport(handle: object) -> bool:

@@ -122,6 +122,37 @@ class PodPhase(Labels, frozen=True, kw_only=True):
     phase: str
 
 
+class WebhookCall(Labels, frozen=True, kw_only=True):
+    name: str
+    type: Literal["admit", "validating"]
+    operation: str
+    rejected: Literal["true", "false"]
+
+
+class WebhookCallLabels(TypedDict):
+    name: str
+    type: Literal["admit", "validating"]
+    operation: str
+    rejected: Literal["true", "false"]
+
+
+class WebhookResponse(WebhookCall, frozen=True, kw_only=True):
+    code: str
+
+
+class WebhookRejection(Labels, frozen=True, kw_only=True):
+    name: str
+    type: Literal["admit", "validating"]
+    operation: str
+    error_type: Literal["calling_webhook_error", "no_error"]
+    rejection_code: str
+
+
+class WebhookFailOpen(Labels, frozen=True, kw_only=True):
+    name: str
+    type: Literal["admit", "validating"]
+
+
 class Delivery(Labels, frozen=True, kw_only=True):
     target: str
     result: Literal["sent", "failed", "dropped"]
@@ -353,6 +384,27 @@ class Metrics:
         )
         self.admission_denied = Counter(
             "onejob_admission_denied_total", "The number of objects that were refused", Plugin
+        )
+        self.webhook_duration = Histogram(
+            "apiserver_admission_webhook_admission_duration_seconds",
+            "The time calls of admission webhooks took",
+            WebhookCall,
+            doubling(0.005, 12),
+        )
+        self.webhook_requests = Counter(
+            "apiserver_admission_webhook_request_total",
+            "The number of calls of admission webhooks",
+            WebhookResponse,
+        )
+        self.webhook_rejections = Counter(
+            "apiserver_admission_webhook_rejection_count",
+            "The number of requests that were rejected by admission webhooks or their failures",
+            WebhookRejection,
+        )
+        self.webhook_fail_open = Counter(
+            "apiserver_admission_webhook_fail_open_count",
+            "The number of failed calls of admission webhooks that were ignored",
+            WebhookFailOpen,
         )
         self.queue_depth = Gauge("workqueue_depth", "The number of keys that are due", Queue)
         self.queue_adds = Counter(

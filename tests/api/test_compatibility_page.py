@@ -17,6 +17,7 @@ FOLDERS = (
     "tests/api/admission",
     "tests/api/crd",
     "tests/api/kinds",
+    "tests/webhooks",
     "tests/cli",
     "tests/e2e",
     "tests/controllers",

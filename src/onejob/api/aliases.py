@@ -7,7 +7,7 @@ the service for the stored kind, converting in both directions.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +16,9 @@ from onejob.api.kinds.events import from_core, patch_to_core, to_core, validate_
 from onejob.api.reading import Reading
 from onejob.api.strategy import Document
 from onejob.api.writing.metadata import check_type, metadata_of
+from onejob.api.writing.patching import json_patch, merge_patch
 from onejob.api.yielding import INLINE_BYTES
-from onejob.wire.errors import ConversionFailed, Invalid
+from onejob.wire.errors import BadRequest, Conflict, ConversionFailed, Invalid, not_found
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import (
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from onejob.api.service import Service
 
 T = TypeVar("T")
+
+#: Attempts to patch an object that others change; the same as upstream's.
+_TRIES: Final = 5
 
 
 class ConvertedKinds:
@@ -59,9 +63,9 @@ class ConvertedKinds:
                 raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
             return names.inward(body)
 
-        stored = await self._beside_the_loop(size, translate)
+        stored = await names.finish(await self._beside_the_loop(size, translate))
         outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
-        return _with_warnings(names.outcome(outcome), warnings)
+        return _with_warnings(await names.outcome(outcome), warnings)
 
     async def update(
         self,
@@ -78,12 +82,12 @@ class ConvertedKinds:
             names.stored,
             target.namespace,
             target.name,
-            await self._beside_the_loop(size, lambda: names.inward(body)),
+            await names.finish(await self._beside_the_loop(size, lambda: names.inward(body))),
             options,
             subresource=target.subresource,
             size=size,
         )
-        return _with_warnings(names.outcome(outcome), warnings)
+        return _with_warnings(await names.outcome(outcome), warnings)
 
     async def patch(
         self,
@@ -95,7 +99,9 @@ class ConvertedKinds:
         size: int,
     ) -> Outcome:
         names = self._translation(target.kind)
-        return names.outcome(
+        if isinstance(names, _WebhookTranslation):
+            return await self._patch_converted(names, target, patch_type, body, options, size)
+        return await names.outcome(
             await self._service.patch(
                 names.stored,
                 target.namespace,
@@ -109,13 +115,46 @@ class ConvertedKinds:
             )
         )
 
+    async def _patch_converted(
+        self,
+        names: "_WebhookTranslation",
+        target: Target,
+        patch_type: str,
+        body: Any,
+        options: WriteOptions,
+        size: int,
+    ) -> Outcome:
+        """Patch an object in a version that only a webhook can convert to.
+
+        The patch is applied to the converted object, and the result replaces the stored one if that
+        is unchanged; otherwise it is tried again, as upstream does.
+        """
+        if patch_type == "apply":
+            raise BadRequest(
+                f"server-side apply in {target.kind.api_version} requires field managers of a "
+                f"converted version; apply in {names.stored.api_version} instead"
+            )
+        conditional = isinstance(body, dict) and "resourceVersion" in (body.get("metadata") or {})
+        for attempt in range(_TRIES):
+            stored = self._service.store.newest(target.key)
+            if stored is None:
+                raise not_found(target.kind.resource, target.name)
+            old = msgspec.json.decode(await names.outward(stored.value))
+            new = json_patch(old, body) if patch_type == "json" else merge_patch(old, body)
+            try:
+                return await self.update(target, new, options, (), size + len(stored.value))
+            except Conflict:
+                if conditional or attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         names = self._translation(kind)
-        return names.outward(await self._service.get(names.stored, namespace, name))
+        return await names.outward(self._service.stored(names.stored, namespace, name).value)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         names = self._translation(kind)
-        return names.listing(await self._reading.list(kind, namespace, options))
+        return await names.listing(await self._reading.list(kind, namespace, options))
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
@@ -123,18 +162,24 @@ class ConvertedKinds:
         names = self._translation(kind)
         async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
             async for batch in batches:
-                yield [replace(event, document=names.outward(event.document)) for event in batch]
+                shown = await names.all_outward([event.document for event in batch])
+                yield [
+                    replace(event, document=document)
+                    for event, document in zip(batch, shown, strict=True)
+                ]
 
-    def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
-        return self._translation(kind).outcome(outcome)
+    async def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
+        return await self._translation(kind).outcome(outcome)
 
-    def listing(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
-        return self._translation(kind).listing(outcome)
+    async def listing(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        return await self._translation(kind).listing(outcome)
 
     def _translation(self, kind: Kind) -> "_Translation":
         stored = self._service.kinds.by_resource[kind.storage]
         if not kind.custom:
             return _Translation(stored)
+        if self._service.definitions.has_conversion_webhook(kind):
+            return _WebhookTranslation(stored, kind, self._service)
         return _VersionTranslation(stored, kind, self._service)
 
     async def _checked(
@@ -169,14 +214,25 @@ class _Translation:
     def patch_inward(self, patch: Any) -> Any:
         return patch_to_core(patch)
 
-    def outward(self, document: bytes) -> bytes:
-        return msgspec.json.encode(from_core(msgspec.json.decode(document)))
+    async def finish(self, body: Document) -> Document:
+        """Complete the conversion of `inward`, with calls to other servers."""
+        return body
 
-    def outcome(self, outcome: Outcome) -> Outcome:
-        return replace(outcome, document=self.outward(outcome.document))
+    async def all_outward(self, documents: Sequence[bytes]) -> Sequence[bytes]:
+        """Return stored documents in the served form, in order."""
+        return [
+            msgspec.json.encode(from_core(msgspec.json.decode(document))) for document in documents
+        ]
 
-    def listing(self, outcome: ListOutcome) -> ListOutcome:
-        return replace(outcome, documents=tuple(map(self.outward, outcome.documents)))
+    async def outward(self, document: bytes) -> bytes:
+        (shown,) = await self.all_outward((document,))
+        return shown
+
+    async def outcome(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, document=await self.outward(outcome.document))
+
+    async def listing(self, outcome: ListOutcome) -> ListOutcome:
+        return replace(outcome, documents=tuple(await self.all_outward(outcome.documents)))
 
 
 class _VersionTranslation(_Translation):
@@ -184,11 +240,6 @@ class _VersionTranslation(_Translation):
 
     def __init__(self, stored: Kind, kind: Kind, service: "Service") -> None:
         super().__init__(stored)
-        if service.definitions.conversion_webhook(kind):
-            raise ConversionFailed(
-                f"conversion webhook for {kind.api_version}, Kind={kind.kind} failed: onejob calls "
-                f"no conversion webhooks; use {stored.api_version}, in which objects are stored"
-            )
         self._strategy = service.strategies[kind.strategy]
 
     def errors(self, body: Document) -> list[FieldError]:
@@ -208,8 +259,35 @@ class _VersionTranslation(_Translation):
             return {**patch, "apiVersion": self.stored.api_version}
         return patch
 
-    def outward(self, document: bytes) -> bytes:
-        return self._strategy.shown(document)
+    async def all_outward(self, documents: Sequence[bytes]) -> Sequence[bytes]:
+        return [self._strategy.shown(document) for document in documents]
+
+
+class _WebhookTranslation(_VersionTranslation):
+    """Conversion of a custom resource between two versions by the webhook of its definition."""
+
+    def __init__(self, stored: Kind, kind: Kind, service: "Service") -> None:
+        super().__init__(stored, kind, service)
+        self._kind = kind
+        if service.converter is None:
+            raise ConversionFailed(
+                f"conversion webhook for {kind.api_version}, Kind={kind.kind} failed: this server "
+                f"calls no webhooks; use {stored.api_version}, in which objects are stored"
+            )
+        self._convert = service.converter
+
+    def inward(self, body: Document) -> Document:
+        self._strategy.default(body)
+        return body
+
+    async def finish(self, body: Document) -> Document:
+        (converted,) = await self._convert((body,), self.stored)
+        return converted
+
+    async def all_outward(self, documents: Sequence[bytes]) -> Sequence[bytes]:
+        stored = [msgspec.json.decode(document) for document in documents]
+        converted = await self._convert(stored, self._kind)
+        return [self._strategy.shown(msgspec.json.encode(document)) for document in converted]
 
 
 def _with_warnings(outcome: Outcome, warnings: Sequence[str]) -> Outcome:

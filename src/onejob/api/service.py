@@ -13,14 +13,15 @@ Errors:
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from functools import cached_property, partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from onejob.api.admission.admission import Admission, ObservableStore
+from onejob.api.admission.dynamic.attributes import Operation, Requester, requester_of
 from onejob.api.aliases import ConvertedKinds
 from onejob.api.crd.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.documents import deep_copy, read_metadata
@@ -79,6 +80,10 @@ _DEFINITIONS_PER_PAGE = 100
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
 
+#: Returns custom objects in the version of a kind, in order. Raises ConversionFailed.
+Converter: TypeAlias = Callable[[Sequence[Document], Kind], Awaitable[Sequence[Document]]]
+
+
 class Service:
     """Entry point for all API verbs on stored objects.
 
@@ -122,7 +127,7 @@ class Service:
         self.strategies: dict[str, Strategy] = strategies
         self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
-        means = means or Means(engine=True)
+        means = means or Means(engine=True, runtime="")
         #: Checks of user rights per resource, registered by the authorization setup: see `Guard`.
         self.guards: dict[str, Guard] = {}
         self.admission = Admission(
@@ -140,6 +145,8 @@ class Service:
             self.guards,
             self.admission,
         )
+        #: Conversion of custom objects to the version of a kind, by webhooks; None without any.
+        self.converter: Converter | None = None
         self.worker = Worker()
         #: Yield budget shared by all watches that are streamed to clients.
         self.watch_turns = SharedYieldBudget()
@@ -214,17 +221,47 @@ class Service:
         if subresource or kind.plural == "bindings":
             if size > INLINE_BYTES:
                 raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
-            if subresource == "eviction":
-                budgets = self.budgets_in(namespace)
-                return await self.decided(
-                    lambda: evict(self.writes, namespace, name, body, options, budgets)
-                )
-            return await self.decided(lambda: bind(self.writes, namespace, name, body, options))
+            target = Target(kind, namespace, name, subresource)
+            return await self._move_pod(target, body, options)
 
         def create(writes: Writes, body: Document) -> Outcome:
             return writes.create(kind, namespace, body, options, problems)
 
-        return await self._write(create, body, size, (Key(NAMESPACES, "", namespace),))
+        requester = self._reviews("CREATE", kind, "", options)
+        keys = (Key(NAMESPACES, "", namespace),)
+        return await self._write(create, body, size, keys, requester)
+
+    async def _move_pod(self, target: Target, body: Document, options: WriteOptions) -> Outcome:
+        """Bind or evict a Pod."""
+        namespace, name = target.namespace, target.name
+        warnings: tuple[str, ...] = ()
+        if requester := self._reviews("CREATE", target.kind, target.subresource, options):
+            # Imported with the first reviewed write: most servers have no webhook.
+            from onejob.api.writing.reviewed import admitted_body
+
+            dynamic = self.admission.dynamic
+            body, warnings = await admitted_body(dynamic, requester, target, body, lambda doc: doc)
+        if target.subresource == "eviction":
+            budgets = self.budgets_in(namespace)
+            outcome = await self.decided(
+                lambda: evict(self.writes, namespace, name, body, options, budgets)
+            )
+        else:
+            outcome = await self.decided(lambda: bind(self.writes, namespace, name, body, options))
+        return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, *warnings))
+
+    def _reviews(
+        self,
+        operation: Operation,
+        kind: Kind,
+        subresource: str,
+        options: WriteOptions | DeleteOptions,
+    ) -> Requester | None:
+        """Return the attributes for dynamic admission; None if the write is not subject to it."""
+        dynamic = self.admission.dynamic
+        if not dynamic.active or not dynamic.concerns(operation, kind, subresource):
+            return None
+        return requester_of(options)
 
     def budgets_in(self, namespace: str) -> Sequence[Key]:
         """Return the keys of the PodDisruptionBudgets of a namespace; evictions are charged to
@@ -241,9 +278,10 @@ class Service:
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         if kind.stored_as:
             return await self._other_names.get(kind, namespace, name)
-        return self._stored(kind, namespace, name).value
+        return self.stored(kind, namespace, name).value
 
-    def _stored(self, kind: Kind, namespace: str, name: str) -> Stored:
+    def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return the durable version of an object. Raises NotFound."""
         stored = self.store.get(Key(kind.storage, namespace, name))
         if stored is None:
             raise not_found(kind.resource, name)
@@ -256,8 +294,14 @@ class Service:
         """
         if (kind.api_version, kind.kind) not in STATUS_WRITERS:
             return await self.get(kind, namespace, name)
-        stored = self._stored(kind, namespace, name)
+        stored = self.stored(kind, namespace, name)
         return self._status_entries.shown(stored, kind)
+
+    async def converted(self, documents: Sequence[Document], kind: Kind) -> Sequence[Document]:
+        """Return objects in another version of their resource. Raises ConversionFailed."""
+        if kind.custom and self.definitions.has_conversion_webhook(kind) and self.converter:
+            return await self.converter(documents, kind)
+        return [{**document, "apiVersion": kind.api_version} for document in documents]
 
     def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
         """Return `outcome` with the managedFields that a GET would return."""
@@ -335,7 +379,8 @@ class Service:
         def update(writes: Writes, body: Document) -> Outcome:
             return writes.update(target, body, options, problems)
 
-        return await self._write(update, body, size, (target.key,))
+        requester = self._reviews("UPDATE", kind, subresource, options)
+        return await self._write(update, body, size, (target.key,), requester)
 
     async def patch(
         self,
@@ -364,7 +409,10 @@ class Service:
             return writes.patch(target, patch_type, body, options, problems)
 
         keys = (target.key, Key(NAMESPACES, "", namespace))
-        return await self._write(patch, body, size, keys)
+        requester = self._reviews("UPDATE", kind, subresource, options)
+        if requester is None and patch_type == "apply":
+            requester = self._reviews("CREATE", kind, subresource, options)
+        return await self._write(patch, body, size, keys, requester)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
@@ -375,12 +423,23 @@ class Service:
         Pod or ServiceAccount; otherwise it is a Status.
         """
         target = Target(kind, namespace, name)
-        outcome = await self.decided(lambda: self.writes.delete(target, options))
+        outcome = await self.remove(target, options)
         metadata = read_metadata(outcome.document)
         stays = "deletionTimestamp" in metadata
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
-            return self._other_names.outcome(kind, outcome) if kind.stored_as else outcome
+            return await self._other_names.outcome(kind, outcome) if kind.stored_as else outcome
         return Outcome(200, _deleted(kind, metadata), outcome.revision, outcome.warnings)
+
+    async def remove(self, target: Target, options: DeleteOptions) -> Outcome:
+        """Delete one object and return its last state."""
+        requester = self._reviews("DELETE", target.kind, "", options)
+        if requester is None or (
+            options.despite_damage and self.store.newest_is_damaged(target.key)
+        ):
+            return await self.decided(lambda: self.writes.delete(target, options))
+        return await self._write(
+            lambda writes, _: writes.delete(target, options), None, 0, (target.key,), requester
+        )
 
     async def delete_collection(
         self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
@@ -390,13 +449,17 @@ class Service:
         newest = 0
         gone_already = False
         turns = Turns()
+        reviewed = self._reviews("DELETE", kind, "", options) is not None
         for document in found.documents:
             # Factor 8: a deletion reads and rewrites the whole document.
             await turns.spend(8 * (len(document) + PER_DOCUMENT_COST_BYTES))
             metadata = read_metadata(document)
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
             try:
-                outcome = self.writes.delete(target, options)
+                if reviewed:
+                    outcome = await self.remove(target, options)
+                else:
+                    outcome = self.writes.delete(target, options)
             except NotFound:
                 # A concurrent request deleted it; the result is the requested one.
                 gone_already = True
@@ -407,7 +470,7 @@ class Service:
             await self.settled()
         await self.durable(newest)
         deleted = ListOutcome(tuple(documents), self.store.revision)
-        return self._other_names.listing(kind, deleted) if kind.stored_as else deleted
+        return await self._other_names.listing(kind, deleted) if kind.stored_as else deleted
 
     def _expanded(self, kind: Kind, body: Any, size: int) -> int:
         """Return the size of `body` in bytes including the defaults that its kind adds."""
@@ -421,21 +484,35 @@ class Service:
         body: Any,
         size: int,
         keys: Iterable[Key],
+        requester: Requester | None,
     ) -> Outcome:
         """Execute a write and wait until it is durable.
 
         `keys` are the objects that the write is known to read; their sizes count towards the
-        decision to use the worker thread.
+        decision to use the worker thread. `requester` is None if the write is not subject to
+        dynamic admission.
         """
         held = (self.store.newest(key) for key in keys)
         size += sum(len(stored.value) for stored in held if stored is not None)
-        if size <= INLINE_BYTES:
+        is_small = size <= INLINE_BYTES
+        if is_small and requester is None:
             return await self.decided(lambda: decide(self.writes, body))
+
+        async def run(writes: Writes) -> Outcome:
+            # `decide` modifies the body, so every attempt gets its own copy.
+            if is_small:
+                return decide(writes, deep_copy(body))
+            return await self.worker.run(lambda: decide(writes, deep_copy(body)))
+
+        async def evaluate(writes: Writes) -> Outcome:
+            if requester is None:
+                return await run(writes)
+            from onejob.api.writing.reviewed import evaluated
+
+            return await evaluated(writes, self.admission.dynamic, requester, run)
+
         try:
-            outcome = await rehearsed(
-                # `decide` modifies the body, so every attempt gets its own copy.
-                self.writes, self.worker, keys, lambda writes: decide(writes, deep_copy(body))
-            )  # fmt: skip
+            outcome = await rehearsed(self.writes, None if is_small else keys, evaluate)
         except ApiError:
             await self.settled()
             raise

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.service import Service
 from onejob.api.unreadable import storage_read_error
@@ -61,6 +62,7 @@ class LocalClient:
         self._trusted = options.trusted
         self._kinds = service.kinds.by_resource
         self._writes = service.writes
+        self._dynamic = service.admission.dynamic
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
             Patch: self._stage_patch,
@@ -89,6 +91,9 @@ class LocalClient:
         return self._service.watch(self._kinds[what.resource], what.namespace, options)
 
     async def write(self, op: Op) -> Written:
+        if self._dynamic.active and self._is_reviewed(op):
+            outcome = await self._write_reviewed(op)
+            return Written(outcome.revision, outcome.document)
         if isinstance(op, Patch) and len(op.body) > INLINE_BYTES:
             return await self._write_large(op)
         outcome = await self._service.decided(lambda: self.stage(op))
@@ -103,7 +108,100 @@ class LocalClient:
         )  # fmt: skip
         return Written(outcome.revision, outcome.document)
 
+    def _is_reviewed(self, op: Op) -> bool:
+        """Return whether a write is subject to policies or webhooks, and so cannot be staged."""
+        dynamic = self._dynamic
+        if isinstance(op, Create):
+            kind = self._kinds[op.resource]
+            return dynamic.concerns("CREATE", kind) or (
+                # The server may bind a Pod when it creates it.
+                op.resource == PODS and dynamic.concerns("CREATE", kind, "binding")
+            )
+        kind = self._kinds[op.key.resource]
+        match op:
+            case Bind():
+                return dynamic.concerns("CREATE", kind, "binding")
+            case Evict():
+                return dynamic.concerns("CREATE", kind, "eviction")
+            case Delete():
+                return dynamic.concerns("DELETE", kind)
+            case _:
+                return dynamic.concerns("UPDATE", kind, op.subresource)
+
+    async def _write_reviewed(self, op: Op) -> Outcome:
+        """Perform one write under dynamic admission, as a request over HTTP does."""
+        service, options = self._service, self._options
+        if isinstance(op, Create):
+            body = msgspec.json.decode(op.document)
+            if op.replaces_damaged:
+                self._discard_damaged(Key(op.resource, op.namespace, body["metadata"]["name"]))
+            kind, size = self._kinds[op.resource], len(op.document)
+            return await service.create(kind, op.namespace, body, options, size=size)
+        kind, key = self._kinds[op.key.resource], op.key
+        place = (kind, key.namespace, key.name)
+        match op:
+            case Bind():
+                binding = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": key.name, "namespace": key.namespace, "uid": op.uid},
+                    "target": {"kind": "Node", "name": op.node},
+                }
+                bound = await service.create(
+                    kind, key.namespace, binding, options, name=key.name, subresource="binding"
+                )
+                return replace(bound, document=await self.get(key))
+            case Evict():
+                eviction: dict[str, Any] = {
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": key.name, "namespace": key.namespace},
+                    **_eviction(op),
+                }
+                return await service.create(
+                    kind, key.namespace, eviction, options, name=key.name, subresource="eviction"
+                )
+            case Delete():
+                return await service.remove(self._target(key), self._deletion(op))
+            case Replace():
+                body = msgspec.json.decode(op.document)
+                return await service.update(
+                    *place, body, options, subresource=op.subresource, size=len(op.document)
+                )
+            case _:
+                body = msgspec.json.decode(op.body)
+                return await service.patch(
+                    *place, op.type, body, options, subresource=op.subresource, size=len(op.body)
+                )
+
+    async def _result_of(self, op: Op) -> Result:
+        try:
+            outcome = await self._write_reviewed(op)
+        except ApiError as error:
+            return error
+        except DamagedDocument as error:
+            return storage_read_error(error, self._service.kinds)
+        return Written(outcome.revision, outcome.document)
+
+    async def _write_many_reviewed(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """Perform writes under dynamic admission concurrently, those to one object in order."""
+        results: list[Result | None] = [None] * len(ops)
+        by_object: dict[object, list[int]] = {}
+        for place, op in enumerate(ops):
+            by_object.setdefault(place if isinstance(op, Create) else op.key, []).append(place)
+
+        async def perform(places: Sequence[int]) -> None:
+            for place in places:
+                results[place] = await self._result_of(ops[place])
+
+        async with asyncio.TaskGroup() as tasks:
+            for places in by_object.values():
+                tasks.create_task(perform(places))
+        return [result for result in results if result is not None]
+
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        if self._dynamic.active and any(map(self._is_reviewed, ops)):
+            return await self._write_many_reviewed(ops)
         results = await stage_all(ops, self.stage_many)
         newest, refused = 0, False
         for result in results:
@@ -160,7 +258,7 @@ class LocalClient:
     def _stage_run(self, op: Op) -> Callable[[Sequence[Any]], Sequence[_Staged]]:
         """Return the method that stages a run of writes like this one."""
         if self._trusted:
-            if type(op) is Create and op.resource == PODS and b'"generateName"' in op.document:
+            if type(op) is Create and op.resource == PODS and b'"generateName"' in op.body:
                 return self._create_pods
             if type(op) is Patch and op.key.resource == PODS and op.type == "strategic":
                 return self._patch_statuses if op.subresource else self._patch_pods
@@ -214,7 +312,10 @@ class LocalClient:
         return self._writes.update(target, msgspec.json.decode(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
-        deletion = DeleteOptions(
+        return self._writes.delete(self._target(op.key), self._deletion(op))
+
+    def _deletion(self, op: Delete) -> DeleteOptions:
+        return DeleteOptions(
             self._options.user,
             self._options.dry_run,
             op.propagation,
@@ -222,17 +323,20 @@ class LocalClient:
             op.uid,
             op.resource_version,
         )
-        return self._writes.delete(self._target(op.key), deletion)
 
     def _stage_bind(self, op: Bind) -> Outcome:
         return bind_pod(self._writes, op.key, op.node, op.uid, self._options)
 
     def _stage_evict(self, op: Evict) -> Outcome:
-        grace = op.grace_seconds
-        eviction = {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
+        eviction = _eviction(op)
         namespace, name = op.key.namespace, op.key.name
         budgets = self._service.budgets_in(namespace)
         return evict(self._writes, namespace, name, eviction, self._options, budgets)
+
+
+def _eviction(op: Evict) -> dict[str, Any]:
+    grace = op.grace_seconds
+    return {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
 
 
 async def stage_all(

@@ -99,6 +99,19 @@ class Variation(msgspec.Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
     hostname: str
 
+    def of(self, template: bytes) -> bytes:
+        """Return the document of the Pod."""
+        pod = msgspec.json.decode(template)
+        metadata = pod["metadata"]
+        own = {
+            **metadata,
+            "generateName": self.generate_name,
+            "labels": {**metadata.get("labels", {}), **self.labels},
+            "annotations": {**metadata.get("annotations", {}), **self.annotations},
+        }
+        spec = {"hostname": self.hostname, **pod["spec"]}
+        return msgspec.json.encode({**pod, "metadata": own, "spec": spec})
+
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Response to a write."""

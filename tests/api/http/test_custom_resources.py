@@ -310,7 +310,7 @@ def test_all_versions_show_the_same_object(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
-def test_a_version_that_needs_a_webhook_is_refused_clearly(tmp_path: Path) -> None:
+def test_a_version_whose_webhook_is_missing_is_refused_clearly(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         versions = [a_version(name="v1"), a_version(name="v1beta1", storage=False)]
         client = {"service": {"namespace": "x", "name": "y"}}
@@ -320,7 +320,9 @@ def test_a_version_that_needs_a_webhook_is_refused_clearly(tmp_path: Path) -> No
         await ask.ok("POST", PATH, widget())
         code, refused = await ask("GET", PATH.replace("v1/", "v1beta1/"))
         assert code == 500
-        assert "calls no conversion webhooks; use example.com/v1" in refused["message"]
+        assert refused["message"] == (
+            'conversion webhook for example.com/v1, Kind=Widget failed: service "y" not found'
+        )
 
     with_requests(tmp_path, test)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 import msgspec
 
+from onejob.api.admission.dynamic.attributes import CONFIGURATIONS
+from onejob.api.admission.dynamic.chain import DynamicAdmission
 from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
 from onejob.api.admission.pod_security import (
     images_changed,
@@ -48,7 +50,14 @@ _LABELS: Final = PREFIX.encode()
 _ANNOTATIONS: Final = confinement.PREFIX.encode()
 #: Writes to these resources invalidate results of admission.
 _POLICY_RESOURCES: Final = frozenset(
-    (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, PRIORITY_CLASSES, "serviceaccounts")
+    (
+        NAMESPACES,
+        LIMIT_RANGES,
+        RESOURCE_QUOTAS,
+        PRIORITY_CLASSES,
+        "serviceaccounts",
+        *CONFIGURATIONS,
+    )
 )
 
 
@@ -100,6 +109,8 @@ class Admission:
         self.room: NodeRoom | None = None
         #: Number of rejections by plugin; plugins that exist upstream have their upstream names.
         self.denied: Counter[AdmissionPlugin] = Counter(dict.fromkeys(get_args(AdmissionPlugin), 0))
+        #: Policies and webhooks that users configure.
+        self.dynamic = DynamicAdmission()
         #: Incremented with every change of policy or of a namespace.
         self.generation = 0
         self._priorities = Priorities(store)
@@ -121,6 +132,8 @@ class Admission:
     def _staged(self, written: Change) -> None:
         if written.key.resource in _POLICY_RESOURCES:
             self.generation += 1
+            if written.key.resource in CONFIGURATIONS:
+                self.dynamic.staged(written)
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
@@ -131,6 +144,7 @@ class Admission:
         self.generation += 1
         if self.room is not None:
             self.room.cancel_after(self._store.revision)
+        self.dynamic.reload()
         self._priorities.reload()
         self._limit_ranges.reload()
         self.quotas.reload()

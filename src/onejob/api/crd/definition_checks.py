@@ -23,7 +23,7 @@ _COLUMN_FORMATS: Final = (
     "byte", "date", "date-time", "double", "float", "int32", "int64", "password",
 )  # fmt: skip
 _APPROVAL: Final = "api-approved.kubernetes.io"
-_LONGEST_WARNING: Final = 256
+_MAX_WARNING_LENGTH: Final = 256
 
 
 def check_definition(doc: Document, old: Document | None = None) -> list[FieldError]:
@@ -147,8 +147,8 @@ def _check_deprecation(version: Mapping[str, Any], path: str) -> Iterator[FieldE
         return
     if not version.get("deprecated"):
         yield invalid(path, text, "can only be set for deprecated versions")
-    if len(text) > _LONGEST_WARNING:
-        yield invalid(path, text, f"must be <= {_LONGEST_WARNING} characters long")
+    if len(text) > _MAX_WARNING_LENGTH:
+        yield invalid(path, text, f"must be <= {_MAX_WARNING_LENGTH} characters long")
     if not text:
         yield invalid(path, text, "must not be an empty string")
     odd = next((index for index, char in enumerate(text) if not char.isprintable()), None)

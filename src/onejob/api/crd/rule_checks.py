@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onejob.api.crd.rules import Rule, RuleSet, check_rules
+from onejob.api.crd.rules import RuleSet, ValidationRule, check_rules
 from onejob.api.crd.structural import LIST_TYPE, MAP_TYPE, RULES, Node, children
 from onejob.api.crd.values import UNRELATED, within
 from onejob.cel import (
@@ -23,7 +23,7 @@ SCHEMA_LIMIT: Final = 100_000_000
 _REASONS: Final = [
     "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
 ]  # fmt: skip
-_MOST_EXPENSIVE: Final = 4
+_MAX_REPORTED_RULES: Final = 4
 #: One step of a fieldPath: `.name` or `['name']`.
 _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]")
 
@@ -42,7 +42,7 @@ def check_schema_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldEr
     totals = _Totals()
     yield from _check(schema, path, 1, "", totals, root=True)
     if totals.cost > SCHEMA_LIMIT:
-        dearest = sorted(totals.rules, key=lambda rule: -rule[0])[:_MOST_EXPENSIVE]
+        dearest = sorted(totals.rules, key=lambda rule: -rule[0])[:_MAX_REPORTED_RULES]
         for _, place in dearest:
             text = (
                 "contributed to estimated rule cost total exceeding cost limit for entire "
@@ -183,7 +183,7 @@ def _check_rule(
     totals: _Totals,
 ) -> Iterator[FieldError]:
     try:
-        rule = Rule({**raw, "messageExpression": ""}, declared)
+        rule = ValidationRule({**raw, "messageExpression": ""}, declared)
     except WrongResult as error:
         yield invalid(f"{path}.rule", _as_in_go(raw), str(error))
         return
@@ -214,7 +214,7 @@ def _check_message(
         return
     place = f"{path}.messageExpression"
     try:
-        program = Rule({**raw, "rule": "true"}, declared).message_program
+        program = ValidationRule({**raw, "rule": "true"}, declared).message_program
     except WrongResult as error:
         yield invalid(place, _as_in_go(raw), str(error))
         return

@@ -40,7 +40,7 @@ class OutOfBudget(Exception):
     """The cost budget is exhausted; no further rule is evaluated for this object."""
 
 
-class Rule:
+class ValidationRule:
     """A compiled rule."""
 
     def __init__(self, raw: Mapping[str, Any], declared: Type) -> None:
@@ -80,7 +80,7 @@ class RuleSet:
     def __init__(self, node: Node, *, root: bool = False) -> None:
         self.node = node
         self._root = root
-        self._rules: list[Rule | str] | None = None
+        self._rules: list[ValidationRule | str] | None = None
         self._made: dict[str, RuleSet] = {}
 
     def check(
@@ -117,14 +117,14 @@ class RuleSet:
             made = self._made[name] = RuleSet(node)
         return made
 
-    def _compiled(self) -> list[Rule | str]:
+    def _compiled(self) -> list[ValidationRule | str]:
         if self._rules is None:
             declared = declare(self.node.raw, resource_root=self._root)
             self._rules = []
             for raw in self.node.raw[RULES]:
                 try:
                     assert declared is not None, "a rule on a value that rules cannot see"
-                    self._rules.append(Rule(raw, declared))
+                    self._rules.append(ValidationRule(raw, declared))
                 except CompileError as error:
                     self._rules.append(f"rule compile error: {error}")
         return self._rules
@@ -169,7 +169,12 @@ class RuleSet:
                 errors.append(self._failed(rule, values, value, path, budget))
 
     def _failed(
-        self, rule: Rule, values: Mapping[str, Any], value: Any, path: Path, budget: Budget
+        self,
+        rule: ValidationRule,
+        values: Mapping[str, Any],
+        value: Any,
+        path: Path,
+        budget: Budget,
     ) -> FieldError:
         field = render_path(path)
         below = str(rule.raw.get("fieldPath") or "")
@@ -190,7 +195,7 @@ def check_rules(rules: RuleSet, value: Any, old: Any, errors: list[FieldError]) 
         return
 
 
-def _evaluation_text(error: EvaluationError, rule: Rule) -> str:
+def _evaluation_text(error: EvaluationError, rule: ValidationRule) -> str:
     text = str(error)
     if text.startswith("no such overload"):
         return (

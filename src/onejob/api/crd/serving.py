@@ -87,13 +87,14 @@ class Definitions:
         version = next(entry for entry in spec["versions"] if entry["name"] == kind.version)
         return msgspec.convert(version["subresources"]["scale"], ScalePaths)
 
-    def conversion_webhook(self, kind: Kind) -> bool:
-        """Return whether serving this kind's version would require a conversion webhook."""
+    def conversion(self, kind: Kind) -> Mapping[str, Any]:
+        """Return the spec.conversion of the kind's definition."""
         entry = self._installed.get(kind.resource)
-        if entry is None or not kind.stored_as:
-            return False
-        spec: Mapping[str, Any] = entry[0][1]
-        return (spec.get("conversion") or {}).get("strategy") == "Webhook"
+        return {} if entry is None else (entry[0][1].get("conversion") or {})
+
+    def has_conversion_webhook(self, kind: Kind) -> bool:
+        """Return whether objects of this kind are converted between versions by a webhook."""
+        return self.conversion(kind).get("strategy") == "Webhook"
 
 
 def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from onejob.api.admission.admission import Admission
+from onejob.api.admission.dynamic.plugins import Reviewer, Settle
 from onejob.api.documents import at_revision, decode
 from onejob.api.schema.schema import Schema, Type, all_problems
 from onejob.api.strategy import Document, Guard, Strategy
+from onejob.api.writing.metadata import ordered
 from onejob.api.writing.templates import Template
 from onejob.clock import Clock
 from onejob.objects.job import is_finished
@@ -49,6 +51,8 @@ class WriteContext(Struct, frozen=True):
     #: Whether writes are checked against quotas here. If False, the caller that stages the write
     #: checks them (`rehearsal`).
     asks_quotas: bool = True
+    #: Dynamic admission of this write; None if no configuration concerns it.
+    reviewer: Reviewer | None = None
     #: Evaluated templates of Pods, by namespace and document.
     templates: dict[tuple[str, bytes], Template] = msgspec.field(default_factory=dict)
 
@@ -121,6 +125,16 @@ class WriteContext(Struct, frozen=True):
                 del body[name]
         body.update(part)
         return found
+
+    def settle_mutated(self, kind: Kind, old: Document | None = None) -> Settle:
+        """Return the function that prunes a mutated object and adds its defaults."""
+
+        def settle(document: Document) -> Document:
+            self.pruned(kind, document, None)
+            self.strategies[kind.resource].default(document, old)
+            return ordered(kind, document)
+
+        return settle
 
     def remove(self, stored: Stored) -> Outcome:
         """Stage the removal of an object without finalizers or grace period.

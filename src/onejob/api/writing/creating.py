@@ -8,14 +8,17 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from onejob.api.admission.dynamic.plugins import Reviewer
 from onejob.api.audit_notes import noted
 from onejob.api.documents import decode
-from onejob.api.security_warnings import security_warnings
+from onejob.api.security_warnings import dropped_field_warnings, security_warnings
 from onejob.api.strategy import Document
 from onejob.api.writing.context import WriteContext, bounded, largest_size
 from onejob.api.writing.managed_fields import track_update
 from onejob.api.writing.metadata import (
+    check_namespace,
     check_type,
+    drop_empty,
     generated_name,
     metadata_of,
     new_uid,
@@ -34,7 +37,7 @@ from onejob.wire.errors import (
     not_found,
 )
 from onejob.wire.kinds import BY_RESOURCE, Kind
-from onejob.wire.requests import Outcome, Variation, WriteOptions
+from onejob.wire.requests import Outcome, Target, Variation, WriteOptions
 
 #: Attempts to generate a name that is not in use.
 _NAME_TRIES: Final = 8
@@ -71,9 +74,13 @@ class Creates(WriteContext, frozen=True):
         # A missing name is not reported here but by validation, together with all other errors.
         name = metadata.get("name", "")
         self._require_namespace(kind, namespace, name)
-        warnings += self._settle(kind, namespace, doc, options, now)
+        warnings += self._settle(kind, namespace, doc, options, now, generated=generates)
+        # A webhook may have changed it.
+        name = doc["metadata"].get("name", "")
         key = key_at((kind.storage, namespace, name))
         warnings += self.admission.review_create(kind, namespace, doc)
+        if self.reviewer is not None:
+            self.reviewer.validated("CREATE", Target(kind, namespace, name), doc, None)
         if self.asks_quotas:
             self.admission.require_quota(key, doc, created=True)
         if not generates and self.store.newest(key) is not None:
@@ -115,7 +122,7 @@ class Creates(WriteContext, frozen=True):
         None for a Pod with a name of its own, which occurs only once, and for a body that only a
         dry run accepts.
         """
-        place = (namespace, creation.template or creation.document)
+        place = (namespace, creation.body)
         # Each audited request has the annotations of its own evaluation.
         template = None if noted() else self.templates.get(place)
         if template is None or not template.covers(creation.variation, self.admission.generation):
@@ -128,7 +135,7 @@ class Creates(WriteContext, frozen=True):
             rehearsal = replace(options, dry_run=True)
             outcome = alone.create(_PODS, namespace, body, rehearsal)
             template = evaluated_template(outcome, creation.variation, self.admission.generation)
-            if len(creation.document) <= _MAX_CACHED_BYTES:
+            if len(creation.body) <= _MAX_CACHED_BYTES:
                 if len(self.templates) >= _CACHED_TEMPLATES:
                     del self.templates[next(iter(self.templates))]
                 self.templates[place] = template
@@ -161,11 +168,18 @@ class Creates(WriteContext, frozen=True):
         return Outcome(201, stored.value, stored.revision, template.warnings, key.name)
 
     def _settle(
-        self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
+        self,
+        kind: Kind,
+        namespace: str,
+        doc: Document,
+        options: WriteOptions,
+        now: datetime,
+        *,
+        generated: bool,
     ) -> list[str]:
         """Default a new object, set its server-owned fields and validate it; return warnings.
 
-        Raises Invalid, or Forbidden from a guard.
+        `generated` is true if its name was generated. Raises Invalid, or Forbidden from a guard.
         """
         strategy = self.strategies[kind.resource]
         strategy.default(doc)
@@ -173,6 +187,9 @@ class Creates(WriteContext, frozen=True):
             # Before `prepare_create`: generated fields (a Job's selector) have no owner.
             track_update(None, doc, options.field_manager, now, "", self.type_of(kind))
         self.admission.mutate(kind, namespace, doc)
+        if self.reviewer is not None:
+            self._mutate(self.reviewer, kind, namespace, doc, generated=generated)
+        dropped = dropped_field_warnings(kind, doc)
         strategy.prepare_create(doc)
         errors = strategy.validate_create(doc)
         if errors:
@@ -185,7 +202,35 @@ class Creates(WriteContext, frozen=True):
         if kind.subresource("status") is not None and not kind.custom:
             # Upstream's types always have a status, so clients expect one.
             doc.setdefault("status", {})
-        return [*strategy.warnings_on_create(doc), *security_warnings(kind, doc, self.means)]
+        return [
+            *strategy.warnings_on_create(doc),
+            *dropped,
+            *security_warnings(kind, doc, self.means),
+        ]
+
+    def _mutate(
+        self, reviewer: Reviewer, kind: Kind, namespace: str, doc: Document, *, generated: bool
+    ) -> None:
+        """Apply mutating policies and webhooks to a new object, in place.
+
+        As upstream, they do not see fields that are set after them: UID, time and generated name.
+        """
+        own = doc["metadata"]
+        later = ("uid", "creationTimestamp", "name") if generated else ("uid", "creationTimestamp")
+        shown = {name: value for name, value in own.items() if name not in later}
+        target = Target(kind, namespace, shown.get("name", ""))
+        settle = self.settle_mutated(kind)
+        mutated = reviewer.mutated("CREATE", target, {**doc, "metadata": shown}, None, settle)
+        if mutated is None:
+            return
+        metadata = metadata_of(mutated)
+        check_namespace(kind, namespace, metadata)
+        for name in later:
+            if name != "name" or not metadata.get("name"):
+                metadata[name] = own[name]
+        drop_empty(metadata)
+        doc.clear()
+        doc.update(mutated)
 
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
         for _ in range(_NAME_TRIES):

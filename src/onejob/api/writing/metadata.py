@@ -15,7 +15,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 #: A suffix has five letters: two pairs and a single one, all from one random number.
 _SUFFIX_PAIRS = [a + b for a in _SUFFIX_LETTERS for b in _SUFFIX_LETTERS]
 _PAIRS = len(_SUFFIX_PAIRS)
-_LONGEST_GENERATED_PREFIX = 58
+_MAX_GENERATED_PREFIX_LENGTH = 58
 
 #: Metadata fields that an update copies from the stored object.
 _OWNED_BY_SERVER = (
@@ -62,7 +62,7 @@ def generated_name(prefix: str, rng: Random) -> str:
 
 def with_suffix(prefix: str, drawn: int) -> str:
     return (
-        prefix[:_LONGEST_GENERATED_PREFIX]
+        prefix[:_MAX_GENERATED_PREFIX_LENGTH]
         + _SUFFIX_PAIRS[drawn % _PAIRS]
         + _SUFFIX_PAIRS[drawn // _PAIRS % _PAIRS]
         + _SUFFIX_LETTERS[drawn // _PAIRS**2 % len(_SUFFIX_LETTERS)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.decoding.bodies import is_too_deep
+from onejob.api.decoding.json_reading import is_too_deep
 from onejob.api.documents import deep_copy
 from onejob.api.strategy import Document
 from onejob.wire.errors import ApiError, BadRequest

@@ -7,7 +7,7 @@ on the event loop, the write is staged if all objects read are unchanged; otherw
 again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from onejob.api.documents import at_revision, decode
 from onejob.api.writing.writes import Writes
-from onejob.api.yielding import Worker
 from onejob.objects.meta import Key
 from onejob.store.base import StagingStore, Stored
 from onejob.wire.errors import ApiError, Conflict
@@ -75,27 +74,43 @@ class Rehearsal:
         return None if value is None else Stored(key, self.staged_revision, value)
 
 
+class LiveRehearsal(Rehearsal):
+    """Rehearsal on the event loop's thread: objects are read from the store when first needed."""
+
+    def __init__(self, store: StagingStore) -> None:
+        super().__init__({}, store.revision, store.staged_revision)
+        self._store = store
+
+    def newest(self, key: Key) -> Stored | None:
+        if key not in self.known:
+            self.known[key] = self._store.newest(key)
+        return self.known[key]
+
+
 async def rehearsed(
     writes: Writes,
-    worker: Worker,
-    keys: Iterable[Key],
-    decide: Callable[[Writes], Outcome],
+    keys: Iterable[Key] | None,
+    decide: Callable[[Writes], Awaitable[Outcome]],
 ) -> Outcome:
-    """Run `decide` in the worker thread, stage its write and return the outcome.
+    """Run `decide` on a rehearsal, stage its write and return the outcome.
 
-    `decide` may be called several times. `keys` are the objects it is expected to read. Raises
-    Conflict if an object changed during each of `_TRIES` attempts, and ApiError from `decide`.
+    `decide` may be called several times. `keys` are the objects that it is expected to read in a
+    thread; None if it runs on the event loop's. Raises Conflict if an object changed during each of
+    `_TRIES` attempts, and ApiError from `decide`.
     """
     store = writes.store
-    reading = set(keys)
+    reading = set(keys or ())
     for _ in range(_TRIES):
-        known = {key: store.newest(key) for key in reading}
-        rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
+        if keys is None:
+            rehearsal: Rehearsal = LiveRehearsal(store)
+        else:
+            known = {key: store.newest(key) for key in reading}
+            rehearsal = Rehearsal(known, store.revision, store.staged_revision)
         alone = replace(writes, store=rehearsal, asks_quotas=False)
         error: ApiError | None = None
         outcome = None
         try:
-            outcome = await worker.run(decide, alone)
+            outcome = await decide(alone)
         except ApiError as refusal:
             error = refusal
         if all(_same(store, key, seen) for key, seen in rehearsal.known.items()):
@@ -105,8 +120,7 @@ async def rehearsed(
             return _staged(writes, rehearsal, outcome)
         reading |= rehearsal.known.keys()
     raise Conflict(
-        "the object was changed again and again while this large request was worked on; please "
-        "try again"
+        "the object was changed again and again while this request was worked on; please try again"
     )
 
 

@@ -18,7 +18,7 @@ from onejob.wire.field_errors import shortened
 
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN_ITEMS: Final = 20
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -245,8 +245,8 @@ def _check_order(change: list[Any], order: list[Any], key: str) -> None:
 
 
 def _excerpt(items: list[Any]) -> str:
-    text = str(items[:_MOST_SHOWN])
-    return text if len(items) <= _MOST_SHOWN else f"{text[:-1]}, ... {len(items)} items]"
+    text = str(items[:_MAX_SHOWN_ITEMS])
+    return text if len(items) <= _MAX_SHOWN_ITEMS else f"{text[:-1]}, ... {len(items)} items]"
 
 
 def _retain_keys(original: Document, patch: Document) -> None:

@@ -25,18 +25,20 @@ _VARIED_METADATA: Final = ("labels", "annotations")
 
 
 class Creation(Protocol):
-    """Body of a create request, and the template and variation that it was made from."""
+    """A create request for one of many objects with the same template."""
 
     @property
-    def document(self) -> bytes: ...
-
-    @property
-    def template(self) -> bytes:
-        """Document shared by all objects of the template; empty if it is `document` itself."""
+    def body(self) -> bytes:
+        """Document shared by all objects of the template."""
         ...
 
     @property
     def variation(self) -> Variation | None: ...
+
+    @property
+    def document(self) -> bytes:
+        """`body` with the variation."""
+        ...
 
 
 class Template(msgspec.Struct, frozen=True):

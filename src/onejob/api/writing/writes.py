@@ -268,13 +268,14 @@ class Writes(Creates, frozen=True):
         *,
         patching: bool,
         tracked: bool = False,
+        mutated: bool = False,
     ) -> Outcome:
         """Stage `new` in place of `old`, limited to the fields that this endpoint may change.
 
         `touched` contains the names of all members that may differ. Rules for a section run only if
         it is touched, since stored sections were validated when they were written. An update
-        without changes stages nothing and returns the stored version. Raises Invalid, or Forbidden
-        from guards and admission.
+        without changes stages nothing and returns the stored version. `mutated` is true after the
+        mutating phase of dynamic admission. Raises Invalid, or Forbidden from guards and admission.
         """
         kind, subresource, trusted = target.kind, target.subresource, options.trusted
         strategy = self.strategies[kind.resource]
@@ -317,6 +318,17 @@ class Writes(Creates, frozen=True):
             if metadata is stored_metadata:
                 metadata = new["metadata"] = stored_metadata.copy()
             track_update(old, new, status_writer(type_), self.clock.now(), subresource, type_)
+        if self.reviewer is not None and not mutated:
+            settle = self.settle_mutated(kind, old)
+            changed_new = self.reviewer.mutated("UPDATE", target, new, old, settle)
+            if changed_new is not None:
+                if not kind.custom:
+                    share_equal_sections(changed_new, old)
+                touched = changed_members(changed_new, old)
+                return self._replace(
+                    target, changed_new, old, touched, stored, options, warnings,
+                    patching=patching, tracked=True, mutated=True,
+                )  # fmt: skip
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
@@ -344,6 +356,8 @@ class Writes(Creates, frozen=True):
             metadata["resourceVersion"] = stored_metadata["resourceVersion"]
             equal = same_json if kind.custom else operator.eq
             same = equal(new, old) or (not trusted and _same_but_for_times(kind, new, old))
+        if self.reviewer is not None:
+            self.reviewer.validated("UPDATE", target, new, old)
         if same:
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
         # An object stored with more than the current limit may change, but not grow.
@@ -390,6 +404,9 @@ class Writes(Creates, frozen=True):
         stored, doc = self._existing(target)
         check_deletable(target)
         check_preconditions(kind, doc, options)
+        if self.reviewer is not None:
+            self.reviewer.mutated("DELETE", target, None, doc, self.settle_mutated(kind))
+            self.reviewer.validated("DELETE", target, None, doc)
         strategy = self.strategies[kind.resource]
         match decide_deletion(doc, strategy, options, self.clock.now()):
             case Stay(document=marked):

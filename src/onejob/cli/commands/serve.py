@@ -86,6 +86,13 @@ keep running meanwhile."""
     help="Allow hostPath volumes in this directory and below; may be repeated. [default: all]",
 )
 @click.option(
+    "--webhook-host",
+    default="",
+    metavar="HOST",
+    help="Call webhooks of Services without endpoints at this host, at the port of the Service. "
+    "[default: such calls fail]",
+)
+@click.option(
     "--encryption-key-file",
     metavar="FILE",
     help="Encrypt Secrets on disk with the first key of this file, NAME:BASE64 per line. "
@@ -145,6 +152,7 @@ def command(
     tls_private_key_file: str | None,
     client_ca_file: str | None,
     host_paths: tuple[str, ...],
+    webhook_host: str,
     encryption_key_file: str | None,
     audit_policy_file: str | None,
     audit_log_path: str | None,
@@ -204,6 +212,7 @@ def command(
         controllers=chosen,
         with_node=not no_node,
         host_paths=_host_paths(host_paths),
+        webhook_host=webhook_host,
         encryption_keys=None if encryption_key_file is None else Path(encryption_key_file),
         audit=audit,
         notify=notify,

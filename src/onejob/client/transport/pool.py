@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from onejob.client.transport.answer import Answer
+from onejob.client.transport.answer import IncomingResponse
 from onejob.client.transport.connection import HttpConnection
 from onejob.client.transport.dialing import Headers, Route, dial, header_lines
 
@@ -19,10 +19,10 @@ _IDLE_SECONDS: Final = 60.0
 _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 
 
-class Response:
+class PooledResponse:
     """Response whose head has been received. The owner must close it."""
 
-    def __init__(self, answer: Answer, connection: HttpConnection) -> None:
+    def __init__(self, answer: IncomingResponse, connection: HttpConnection) -> None:
         self.status = answer.status
         self.headers = answer.headers
         self.read = answer.read
@@ -34,7 +34,7 @@ class Response:
         if not self._answer.complete:
             self._connection.drop(self._answer)
 
-    async def __aenter__(self) -> "Response":
+    async def __aenter__(self) -> "PooledResponse":
         return self
 
     async def __aexit__(
@@ -65,7 +65,7 @@ class Transport:
 
     async def request(
         self, method: str, target: str, headers: Headers, body: bytes, seconds: float | None
-    ) -> Response:
+    ) -> PooledResponse:
         """Perform one exchange; the whole response may take `seconds`.
 
         A GET is sent again if a pooled connection turns out to be closed. For any other method it
@@ -89,7 +89,7 @@ class Transport:
         kept = self._take_idle(loop.time())
         if kept is not None:
             try:
-                return Response(await kept.ask(request, seconds), kept)
+                return PooledResponse(await kept.ask(request, seconds), kept)
             except ConnectionError:
                 if method != "GET":
                     raise
@@ -100,7 +100,7 @@ class Transport:
             connection = await dial(self._route, self)
         self._connections.add(connection)
         left = None if ends_at is None else ends_at - loop.time()
-        return Response(await connection.ask(request, left), connection)
+        return PooledResponse(await connection.ask(request, left), connection)
 
     async def close(self) -> None:
         """Close all connections; requests in flight fail."""
@@ -110,6 +110,11 @@ class Transport:
         while self._connections:
             self._all_lost = asyncio.get_running_loop().create_future()
             await self._all_lost
+
+    def close_idle(self) -> None:
+        """Close all connections that are not in use."""
+        while self._idle:
+            self._idle.pop().close()
 
     # --- Keeper ---------------------------------------------------------------------------
 

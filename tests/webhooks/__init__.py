@@ -1,0 +1,1 @@
+"""Tests of admission and conversion webhooks, with real HTTPS servers."""
