@@ -35,7 +35,9 @@ PLACES = {
 }
 
 
-async def warnings(path: Path, resource: str, means: Means) -> tuple[str, ...]:
+async def warnings(
+    path: Path, resource: str, means: Means, spec: Any = None, **pod_spec: Any
+) -> tuple[str, ...]:
     store = await LogStore.open(path / "db", clock=SystemClock())
     service = Service(store, clock=SystemClock(), rng=Random(1), gates=FeatureGates(), means=means)
     await bootstrap(LocalClient(service))
@@ -44,8 +46,12 @@ async def warnings(path: Path, resource: str, means: Means) -> tuple[str, ...]:
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {"name": "x"},
-        "spec": copy.deepcopy(PLACES[resource][0]),
+        "spec": copy.deepcopy(spec or PLACES[resource][0]),
     }
+    inner = body["spec"]
+    for name in PLACES[resource][1].split(".")[1:]:
+        inner = inner[name]
+    inner |= pod_spec
     try:
         options = WriteOptions(User("somebody"))
         return (await service.create(kind, "default", body, options)).warnings
@@ -64,3 +70,24 @@ async def test_what_is_not_enforced_is_told(tmp_path: Path, resource: str) -> No
     assert await warnings(tmp_path / "2", resource, Means(root=False)) == (seccomp, user)
     (tmp_path / "3").mkdir()
     assert await warnings(tmp_path / "3", resource, Means(engine=True)) == ()
+
+
+@pytest.mark.parametrize("resource", PLACES)
+async def test_a_field_without_effect_is_warned_about(tmp_path: Path, resource: str) -> None:
+    told = f"{PLACES[resource][1]}.subdomain: has no effect: Pods have no DNS names of their own"
+    (tmp_path / "1").mkdir()
+    engine = Means(engine=True, runtime="podman")
+    assert await warnings(tmp_path / "1", resource, engine, subdomain="x") == (told,)
+    (tmp_path / "2").mkdir()
+    elsewhere = Means(engine=True, runtime="")
+    assert await warnings(tmp_path / "2", resource, elsewhere, subdomain="x") == ()
+
+
+@pytest.mark.parametrize("resource", ["jobs.batch", "cronjobs.batch"])
+async def test_dropped_gang_scheduling_is_warned_about(tmp_path: Path, resource: str) -> None:
+    path = PLACES[resource][1].removesuffix(".template.spec")
+    job = JOB | {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    spec = job if path == "spec" else {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}
+    elsewhere = Means(engine=True, runtime="")
+    told = f"{path}.scheduling: dropped: gang scheduling is not supported"
+    assert await warnings(tmp_path, resource, elsewhere, spec=spec) == (told,)

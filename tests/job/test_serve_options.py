@@ -64,3 +64,29 @@ def test_gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
     assert not settings.gates.enabled("JobManagedBy")
     assert settings.gates.enabled("JobTrackingAnnotation")
+
+
+def test_gates_of_kubernetes_that_change_nothing_are_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[Settings] = []
+
+    def start(settings: Settings, *_: object) -> int:
+        started.append(settings)
+        return 0
+
+    monkeypatch.setattr(serve, "_run", start)
+    set_gates = "PodLevelResources=true,JobManagedBy=false,AllAlpha=false"
+    arguments = ["--data-dir", str(tmp_path), "--feature-gates", set_gates]
+    result = CliRunner().invoke(serve.command, arguments)
+    assert result.exit_code == 0
+    note = "feature gates that change nothing here: PodLevelResources, AllAlpha\n"
+    assert note in result.stderr
+    assert started[0].gates.overrides == {"JobManagedBy": False}
+
+
+def test_a_gate_that_kubernetes_does_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, started = settings_of(monkeypatch, tmp_path, "--feature-gates", "NoSuchGate=true")
+    assert (code != 0, started) == (True, [])

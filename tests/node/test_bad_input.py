@@ -173,6 +173,10 @@ async def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_pa
             {"hostPath": {"path": "/etc/hostname", "type": "Directory"}},
             "hostPath type check failed: /etc/hostname is not a directory",
         ),
+        (
+            {"projected": {"sources": [{"podCertificate": {"signerName": "x.y/z"}}]}},
+            "does not project this kind of source",
+        ),
         ({"persistentVolumeClaim": {"claimName": "x"}}, "does not provide volumes of this kind"),
     ],
 )

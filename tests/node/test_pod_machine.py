@@ -50,6 +50,7 @@ from onejob.node.runtime import (
     AttemptRef,
     Ended,
     Lost,
+    RuntimeEvent,
     RuntimeTraits,
     StartBlocked,
     Started,
@@ -111,6 +112,11 @@ def started(attempt: int = 0) -> Started:
     return Started(AttemptRef("u", "c", attempt), NOON)
 
 
+def reported(*events: RuntimeEvent) -> Reconcile:
+    """Return the step that notes these reports of the runtime."""
+    return Reconcile(events)
+
+
 def play(
     *events: PodEvent,
     state: PodState = UNKNOWN,
@@ -127,8 +133,8 @@ def play(
 PLACED = PlacedHere(node_pod(the_pod()), ROOM)
 TO_BINDING = (PLACED,)
 TO_STARTING = (*TO_BINDING, BindingWritten(BOUND))
-TO_RUNNING = (*TO_STARTING, started(), Reconcile(), StatusTaken(), StatusWritten(BOUND + 1))
-TO_FINISHING = (*TO_STARTING, started(), ended(), Reconcile(), StatusTaken())
+TO_RUNNING = (*TO_STARTING, reported(started()), StatusTaken(), StatusWritten(BOUND + 1))
+TO_FINISHING = (*TO_STARTING, reported(started(), ended()), StatusTaken())
 TO_ENDED = (*TO_FINISHING, StatusWritten(WRITTEN))
 
 STATES: Mapping[Phase, PodState] = {
@@ -156,12 +162,12 @@ EVENTS: Mapping[str, PodEvent] = {
     "binding written": BindingWritten(BOUND),
     "binding refused": BindingRefused(retry=False),
     "binding refused for now": BindingRefused(retry=True),
-    "starting": Starting(AttemptRef("u", "c", 0)),
-    "started": started(),
-    "ended": ended(),
-    "blocked": StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume"),
-    "lost": Lost(AttemptRef("u", "c", 0), NOON),
-    "warned": Warned(AttemptRef("u", "c", 0), "NotAsAsked", "no"),
+    "starting": reported(Starting(AttemptRef("u", "c", 0))),
+    "started": reported(started()),
+    "ended": reported(ended()),
+    "blocked": reported(StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume")),
+    "lost": reported(Lost(AttemptRef("u", "c", 0), NOON)),
+    "warned": reported(Warned(AttemptRef("u", "c", 0), "NotAsAsked", "no")),
     "taken over": Adopted((started(),)),
     "hook done": HookDone("c", 0, NOON, ok=True),
     "probed": Probed("c", 0, ready=False),
@@ -284,48 +290,48 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "running",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "started": {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "running",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "ended": {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "finishing RequestStatusWrite",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "blocked": {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running RecordWarning ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "running RecordWarning SetTimer RequestStatusWrite",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "lost": {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "finishing RequestStatusWrite",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "warned": {
         "unknown": IGNORED,
         "waiting": IGNORED,
         "binding": IGNORED,
-        "running": "running RecordWarning ReconcileSoon",
-        "finishing": IGNORED,
+        "running": "running RecordWarning",
+        "finishing": "finishing",
         "ended": IGNORED,
     },
     "taken over": {
@@ -436,14 +442,19 @@ def to_write(state: PodState) -> PodReport:
     return state.unwritten
 
 
-@pytest.mark.parametrize("between", [(), (Reconcile(),)], ids=["at once", "a moment later"])
+@pytest.mark.parametrize(
+    "reports",
+    [(reported(started(), ended()),), (reported(started()), reported(ended()))],
+    ids=["at once", "a moment later"],
+)
 def test_a_container_that_ended_before_its_start_was_written_is_reported_once(
-    between: tuple[PodEvent, ...],
+    reports: tuple[PodEvent, ...],
 ) -> None:
-    state, effects = play(*TO_STARTING, started(), *between)
-    requests = of_kind(effects, RequestStatusWrite)
-    state, effects = play(ended(), Reconcile(), state=state)
-    requests += of_kind(effects, RequestStatusWrite)
+    state, _ = play(*TO_STARTING)
+    requests: list[RequestStatusWrite] = []
+    for report in reports:
+        state, effects = play(report, state=state)
+        requests += of_kind(effects, RequestStatusWrite)
     assert len(requests) == 1
     assert to_write(state).phase == "Succeeded"
     ended_container = to_write(state).container_statuses[0].state.terminated
@@ -452,9 +463,9 @@ def test_a_container_that_ended_before_its_start_was_written_is_reported_once(
 
 
 def test_a_status_that_is_being_written_is_followed_by_the_next() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile())
+    state, _ = play(*TO_STARTING, reported(started()))
     assert to_write(state).phase == "Running"
-    state, effects = play(StatusTaken(), ended(), Reconcile(), state=state)
+    state, effects = play(StatusTaken(), reported(ended()), state=state)
     assert not of_kind(effects, RequestStatusWrite)
     state, effects = play(StatusWritten(11), state=state)
     assert names(effects) == ["RequestStatusWrite"]
@@ -466,9 +477,9 @@ def test_a_status_that_is_being_written_is_followed_by_the_next() -> None:
 
 def test_restarts_that_are_overtaken_before_they_could_be_written_are_counted() -> None:
     policy = PlacedHere(node_pod(the_pod(restartPolicy="Always")), ROOM)
-    state, _ = play(policy, BindingWritten(BOUND), started(), Reconcile(), StatusTaken())
+    state, _ = play(policy, BindingWritten(BOUND), reported(started()), StatusTaken())
     for attempt in range(3):
-        for event in (ended(1, attempt), Reconcile(), started(attempt + 1), Reconcile()):
+        for event in (reported(ended(1, attempt)), reported(started(attempt + 1))):
             node = NodeNow(NOON + timedelta(hours=attempt))
             state, effects = MACHINE.step(state, event, node)
             assert not of_kind(effects, RequestStatusWrite)
@@ -480,7 +491,7 @@ def test_restarts_that_are_overtaken_before_they_could_be_written_are_counted() 
 
 
 def test_a_refused_status_is_dropped_if_there_is_a_later_one() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken(), ended(), Reconcile())
+    state, _ = play(*TO_STARTING, reported(started()), StatusTaken(), reported(ended()))
     state, effects = play(StatusRefused("the disk is full"), state=state)
     assert names(effects) == ["LogProblem", "SetTimer"]
     state, effects = play(Reconcile(), state=state)
@@ -552,11 +563,11 @@ HOOKED = PlacedHere(
     [(True, ["ContainerRuns", "ReconcileSoon"]), (False, ["ReconcileSoon"])],
 )
 def test_a_container_runs_once_its_hook_is_done(ok: bool, expected: list[str]) -> None:
-    state, effects = play(HOOKED, BindingWritten(BOUND), started())
-    assert names(effects) == ["RunPostStart", "ReconcileSoon"]
+    state, effects = play(HOOKED, BindingWritten(BOUND), reported(started()))
+    assert names(effects) == ["RunPostStart", "RequestStatusWrite"]
     # Repeated, it is not run again.
-    state, effects = play(started(), state=state)
-    assert names(effects) == ["ReconcileSoon"]
+    state, effects = play(reported(started()), state=state)
+    assert names(effects) == []
     state, effects = play(HookDone("c", 0, NOON, ok), state=state)
     assert names(effects) == expected
     _, effects = play(Reconcile(), state=state)
@@ -564,8 +575,8 @@ def test_a_container_runs_once_its_hook_is_done(ok: bool, expected: list[str]) -
 
 
 def test_a_runtime_without_programs_runs_no_hooks() -> None:
-    _, effects = play(HOOKED, BindingWritten(BOUND), started(), machine=WITHOUT_PROGRAMS)
-    assert names(effects) == ["ContainerRuns", "ReconcileSoon"]
+    _, effects = play(HOOKED, BindingWritten(BOUND), reported(started()), machine=WITHOUT_PROGRAMS)
+    assert names(effects) == ["ContainerRuns", "RequestStatusWrite"]
 
 
 @pytest.mark.parametrize("rebooted", [True, False])
@@ -604,7 +615,7 @@ def test_a_deletion_overtaken_by_our_last_status_is_still_carried_out(
 
 
 def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken(), StatusWritten(WRITTEN))
+    state, _ = play(*TO_STARTING, reported(started()), StatusTaken(), StatusWritten(WRITTEN))
     deletion = seen(the_pod(CHANGED, node=HERE, grace=30))
     state, effects = play(deletion, Reconcile(), state=state)
     assert [stop.grace_seconds for stop in of_kind(effects, StopContainer)] == [30]
@@ -615,7 +626,7 @@ def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod(
 
 def test_nothing_is_started_once_a_deletion_is_seen_though_a_status_is_on_its_way() -> None:
     blocked = StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume")
-    state, _ = play(*TO_STARTING, blocked, Reconcile(), StatusTaken())
+    state, _ = play(*TO_STARTING, reported(blocked), StatusTaken())
     later = NodeNow(NOON + timedelta(minutes=5))
     _, effects = play(Reconcile(), state=state, node=later)
     assert of_kind(effects, StartContainer)
@@ -684,7 +695,7 @@ def test_a_restart_that_is_being_made_is_waited_for(rebooted: bool) -> None:
     taken = Adopted((ended(1), Starting(AttemptRef("u", "c", 1))), rebooted)
     state, effects = play(seen(pod), taken, Reconcile())
     assert not of_kind(effects, StartContainer)
-    state, _ = play(started(attempt=1), ended(attempt=1), Reconcile(), state=state)
+    state, _ = play(reported(started(attempt=1), ended(attempt=1)), state=state)
     assert to_write(state).phase == "Succeeded"
     assert to_write(state).container_statuses[0].restart_count == 1
 
@@ -699,7 +710,7 @@ def test_a_container_that_is_not_restarted_keeps_its_number_over_a_reboot(
 
 
 def test_the_own_write_is_not_read_again() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken())
+    state, _ = play(*TO_STARTING, reported(started()), StatusTaken())
     state, effects = play(seen(the_pod(CHANGED, node=HERE)), state=state)
     assert effects == []
     state, effects = play(StatusWritten(CHANGED), state=state)
@@ -849,11 +860,11 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
             case "write":
                 world.answer_write(flag, node)
             case "start":
-                world.send(started(newest), node)
+                world.send(reported(started(newest)), node)
             case "end":
-                world.send(ended(int(flag), newest), node)
+                world.send(reported(ended(int(flag), newest)), node)
             case "lose":
-                world.send(Lost(AttemptRef("u", "c", newest), node.now), node)
+                world.send(reported(Lost(AttemptRef("u", "c", newest), node.now)), node)
             case "block":
                 if not world.attempts:
                     world.send(EVENTS["blocked"], node)

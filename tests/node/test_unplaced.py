@@ -11,7 +11,7 @@ import uvloop
 from onejob.client.base import Delete, Op, Patch, Result, Selection
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
-from onejob.node.agent.unplaced import MOST_AT_ONCE
+from onejob.node.agent.unplaced import MAX_REPORTS_PER_PERIOD
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import virtual_clock
@@ -162,10 +162,10 @@ async def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> 
             await node.create(a_pod(f"p{number}", owner="crowd"))
         await asyncio.sleep(1.2)
         await node.create(a_pod("other", owner="small"))
-        assert len(counting.told) <= MOST_AT_ONCE
+        assert len(counting.told) <= MAX_REPORTS_PER_PERIOD
         await asyncio.sleep(2.5)
         assert "other" in counting.told, "a large Job does not hold up a small one"
-        assert len(counting.told) <= 4 * MOST_AT_ONCE
+        assert len(counting.told) <= 4 * MAX_REPORTS_PER_PERIOD
         await asyncio.sleep(310)
         assert sorted(counting.told) == sorted([*(f"p{n}" for n in range(200)), "other"])
 

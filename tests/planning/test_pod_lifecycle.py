@@ -286,3 +286,47 @@ def test_a_blocked_container_is_tried_again_later_and_its_attempt_does_not_count
     plan = planned(a_pod("a"), {"a": blocked})
     assert (plan.start, plan.phase, plan.look_again_at) == ((), "Pending", later)
     assert planned(a_pod("a"), {"a": blocked}, seconds=5).start == (Start("a", 0),)
+
+
+def restarting_all(*codes: int) -> Container:
+    rule = RestartRule("RestartAllContainers", RestartExitCodes(values=codes))
+    return Container(name="a", restart_policy="Never", restart_policy_rules=(rule,))
+
+
+def test_restart_all_stops_the_others_then_begins_with_the_first_init_container() -> None:
+    sidecar = Container(name="s", restart_policy="Always")
+    pod = a_pod(restarting_all(42), "b", init=("i", sidecar))
+    seen = {"i": exited(0), "s": RUNNING, "a": exited(42), "b": RUNNING}
+    assert planned(pod, seen).stop == (Stop("b", 30),)
+    seen["b"] = exited(143)
+    assert planned(pod, seen).stop == (Stop("s", 30),)
+    seen["s"] = exited(143)
+    plan = planned(pod, seen)
+    assert (plan.restart_all, plan.start, plan.phase) == (True, (), "Running")
+    seen = {name: pod_lifecycle.rewind(state) for name, state in seen.items()}
+    assert planned(pod, seen).start == (Start("i", 1),)
+    seen["i"] = pod_lifecycle.end(pod_lifecycle.begin(seen["i"]), Exit(0, NOON, NOON))
+    assert planned(pod, seen).start == (Start("s", 1),)
+    seen["s"] = ContainerSeen("running", 1, started_at=NOON, started=True, ready=True)
+    assert planned(pod, seen).start == (Start("a", 1), Start("b", 1))
+
+
+def test_restart_all_waits_for_the_back_off_of_its_trigger() -> None:
+    plan = planned(a_pod(restarting_all(42), "b"), {"a": exited(42, 1), "b": exited(143)})
+    assert not plan.restart_all
+    assert plan.backing_off == {"a": NOON + timedelta(seconds=10)}
+
+
+def test_restart_all_does_not_restart_a_deleted_pod_nor_after_another_code() -> None:
+    meta = Meta(name="p", namespace="n", uid="u", deletion_timestamp=NOON)
+    seen = {"a": exited(42), "b": exited(143)}
+    assert planned(a_pod(restarting_all(42), "b", meta=meta), seen).phase == "Failed"
+    assert planned(a_pod(restarting_all(41), "b"), seen).phase == "Failed"
+
+
+def test_restart_all_happens_once_although_the_trigger_cannot_be_started_at_first() -> None:
+    began = pod_lifecycle.begin(pod_lifecycle.rewind(exited(42)))
+    blocked = Blocked("CreateContainerConfigError", "no", NOON + timedelta(seconds=5))
+    again = pod_lifecycle.block(began, blocked)
+    assert (again.stage, again.attempt) == ("waiting", 0)
+    assert planned(a_pod(restarting_all(42)), {"a": again}).restart_all is False

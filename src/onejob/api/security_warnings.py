@@ -1,4 +1,4 @@
-"""Warnings about securityContext fields that the node will not enforce."""
+"""Warnings about fields of Pods that the node will not enforce or that have no effect."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,6 +8,7 @@ import msgspec
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.objects.pod_spec import NodePodSpec
 from onejob.planning.pod.security import Means, not_enforced
+from onejob.planning.pod.without_effect import without_effect
 from onejob.wire.kinds import Kind
 
 _SPEC_OF: Final = {
@@ -22,10 +23,25 @@ def security_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> 
     spec: Mapping[str, Any] = document if path else {}
     for name in path:
         spec = spec.get(name) or {}
+    shown = ".".join(path)
+    warnings = []
+    if spec and means.runtime:
+        warnings = [f"{shown}.{text}" for text in without_effect(spec, means.runtime)]
     if not _has_context(spec):
-        return []
+        return warnings
     fields = not_enforced(msgspec.convert(spec, NodePodSpec), means)
-    return [f"{'.'.join(path)}.{field}: not enforced by the process runtime" for field in fields]
+    return warnings + [f"{shown}.{field}: not enforced by the process runtime" for field in fields]
+
+
+def dropped_field_warnings(kind: Kind, document: Mapping[str, Any]) -> list[str]:
+    """Return warnings about fields of a new Job or CronJob that are about to be dropped."""
+    path = _SPEC_OF.get(kind.resource, ())[:-2]
+    spec: Mapping[str, Any] = document if path else {}
+    for name in path:
+        spec = spec.get(name) or {}
+    if "scheduling" not in spec:
+        return []
+    return [f"{'.'.join(path)}.scheduling: dropped: gang scheduling is not supported"]
 
 
 def _has_context(spec: Mapping[str, Any]) -> bool:

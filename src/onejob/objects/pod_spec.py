@@ -35,11 +35,21 @@ class ResourceFieldSelector(View, frozen=True):
     divisor: QuantityText = "0"
 
 
+class FileKeySelector(View, frozen=True):
+    """A variable in a file of an emptyDir volume."""
+
+    volume_name: str = ""
+    path: str = ""
+    key: str = ""
+    optional: bool = False
+
+
 class EnvSource(View, frozen=True):
     field_ref: FieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None
     config_map_key_ref: KeySelector | None = None
     secret_key_ref: KeySelector | None = None
+    file_key_ref: FileKeySelector | None = None
 
 
 class EnvVar(View, frozen=True):
@@ -350,10 +360,13 @@ class NodePodSpec(View, frozen=True):
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
+    hostname_override: str = ""
+    resources: Resources = Resources()
     host_network: bool = False
     enable_service_links: bool = True
     host_aliases: tuple[HostAlias, ...] = ()
     host_pid: bool = msgspec.field(name="hostPID", default=False)
+    host_ipc: bool = msgspec.field(name="hostIPC", default=False)
     share_process_namespace: bool = False
     service_account_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
@@ -429,7 +442,7 @@ class NodePod(View, frozen=True):
 
     @property
     def hostname(self) -> str:
-        return self.spec.hostname or self.metadata.name
+        return self.spec.hostname_override or self.spec.hostname or self.metadata.name
 
     def condition(self, kind: str) -> Condition | None:
         return find_condition(self.status.conditions, kind)

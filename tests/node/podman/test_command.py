@@ -163,6 +163,22 @@ def test_a_long_name_makes_a_hostname_that_the_kernel_takes() -> None:
     assert f"--hostname={'n' * 62}" in request_for(pod).arguments
 
 
+def test_hostname_override_is_the_hostname_whatever_its_length() -> None:
+    pod = with_spec(a_pod(name="n"), hostnameOverride="h" * 64, hostname="other")
+    assert f"--hostname={'h' * 64}" in request_for(pod).arguments
+
+
+def test_limits_of_the_pod_limit_a_container_without_its_own() -> None:
+    pod = with_spec(a_pod(name="n"), resources={"limits": {"memory": "1Ki"}})
+    node_side = NodeSide("/data", "boot-1", Abilities(memory=True, cpus=True))
+    assert "--memory=1024b" in request_for(pod, node_side=node_side).arguments
+
+
+def test_host_ipc_shares_the_hosts() -> None:
+    assert "--ipc=host" in request_for(with_spec(a_pod(name="n"), hostIPC=True)).arguments
+    assert "--ipc=host" not in request_for(a_pod(name="n")).arguments
+
+
 def test_the_engine_is_told_the_security_context() -> None:
     context = {
         "privileged": True,
@@ -213,3 +229,16 @@ def test_an_image_that_runs_as_root_is_refused_where_that_must_not_be(user: str,
         request_for(pod, image=image)
     assert refused.value.message.startswith(why)
     assert refused.value.reason == "CreateContainerConfigError"
+
+
+def test_the_engine_is_told_the_security_context_of_the_pod() -> None:
+    context = {
+        "seccompProfile": {"type": "Unconfined"},
+        "appArmorProfile": {"type": "Localhost", "localhostProfile": "own"},
+        "seLinuxOptions": {"level": "s0"},
+        "sysctls": [{"name": "kernel.msgmax", "value": "9"}],
+    }
+    arguments = request_for(with_spec(a_pod(name="n"), securityContext=context)).arguments
+    options = {"seccomp=unconfined", "apparmor=own", "label=level:s0"}
+    expected = {f"--security-opt={option}" for option in options} | {"--sysctl=kernel.msgmax=9"}
+    assert expected <= set(arguments)

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from onejob.node.podman.engine import Answer
+from onejob.node.podman.engine import EngineResult
 from onejob.node.podman.images import ImageFacts, ImageProblem, Images, back_off_seconds
 from onejob.virtual_time import virtual_clock
 
 pytestmark = pytest.mark.virtual_time
 
-OK = Answer(0, b'[{"Config":{"User":"app","StopSignal":"SIGINT"}}]', "")
-REFUSED = Answer(125, b"", "Trying to pull x...\nError: no such host\n")
-ABSENT = Answer(125, b"", "Error: x: image not known")
+OK = EngineResult(0, b'[{"Config":{"User":"app","StopSignal":"SIGINT"}}]', "")
+REFUSED = EngineResult(125, b"", "Trying to pull x...\nError: no such host\n")
+ABSENT = EngineResult(125, b"", "Error: x: image not known")
 
 
 class Registry:
@@ -23,15 +23,15 @@ class Registry:
         self.reachable = reachable
         self.pulls = 0
 
-    async def image(self, name: str) -> Answer:
+    async def image(self, name: str) -> EngineResult:
         return OK if name in self.present else ABSENT
 
-    async def pull(self, name: str) -> Answer:
+    async def pull(self, name: str) -> EngineResult:
         self.pulls += 1
         await asyncio.sleep(1)
         if self.reachable:
             self.present.add(name)
-        return Answer(0, b"id\n", "") if self.reachable else REFUSED
+        return EngineResult(0, b"id\n", "") if self.reachable else REFUSED
 
 
 def images_of(registry: Registry) -> Images:
@@ -120,7 +120,7 @@ async def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
 )
 async def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> None:
     class Watchful(Registry):
-        async def image(self, name: str) -> Answer:
+        async def image(self, name: str) -> EngineResult:
             raise AssertionError(f"the engine was asked for {name!r}")
 
         pull = image

@@ -20,6 +20,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem, expand_all
 from onejob.node.setup.volumes import Mount
 from onejob.objects.pod_spec import Container, NodePod, Profile
+from onejob.planning.pod.demand import with_pod_limits
 from onejob.planning.pod.security import root_refusal
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
@@ -83,7 +84,7 @@ def run_request(
         *_labels(pod, container, ref, image, node_side),
         *_identity(pod, container, image),
         *security_arguments(pod, container, is_docker=node_side.is_docker),
-        *_limits(container, node_side.abilities),
+        *_limits(with_pod_limits(pod.spec, container), node_side.abilities),
         *env_arguments,
         *(_volume(mount) for mount in mounts),
         *_hosts(pod),
@@ -167,6 +168,8 @@ def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -
     arguments = [f"--sysctl={item.name}={item.value}" for item in shared.sysctls]
     if pod.spec.host_pid:
         arguments.append("--pid=host")
+    if pod.spec.host_ipc:
+        arguments.append("--ipc=host")
     if own.privileged:
         arguments.append("--privileged")
     if own.capabilities is not None:
@@ -240,5 +243,7 @@ def _logging(log_file: Path, node_side: NodeSide) -> list[str]:
 
 
 def _hostname(pod: NodePod) -> str:
-    """Return the Pod's hostname, cut to the kernel's limit, as the kubelet does."""
+    """Return the Pod's hostname, cut as the kubelet does unless the Pod overrides it."""
+    if pod.spec.hostname_override:
+        return pod.spec.hostname_override
     return pod.hostname[:_HOSTNAME_LENGTH].rstrip("-.")

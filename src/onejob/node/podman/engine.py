@@ -41,7 +41,7 @@ CLIENT_FAILED, CANNOT_INVOKE, NOT_FOUND = 125, 126, 127
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineResult:
     code: int
     output: bytes
     complaint: str
@@ -140,7 +140,9 @@ class Engine:
                 ) from error
         return found
 
-    async def run(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Answer:
+    async def run(
+        self, arguments: Sequence[str], env: Mapping[str, str], folder: Path
+    ) -> EngineResult:
         """Create and start a container; `env` is added to the client's own environment.
 
         The container's monitor (conmon) runs in `folder` and writes its notes there.
@@ -149,7 +151,7 @@ class Engine:
         async with self._starts:
             return await _client([*held, *self.command, "run", *arguments], env, folder)
 
-    async def signal(self, name: str, signal: str) -> Answer:
+    async def signal(self, name: str, signal: str) -> EngineResult:
         # Not queued behind starts: stopping is more urgent.
         return await _client([*self.command, "kill", "--signal", signal, name])
 
@@ -160,7 +162,7 @@ class Engine:
             if answer.code and "no such container" not in answer.complaint.lower():
                 log.warning("cannot remove containers: %s", answer.problem)
 
-    async def execute(self, name: str, command: Sequence[str]) -> Answer:
+    async def execute(self, name: str, command: Sequence[str]) -> EngineResult:
         async with self._commands:
             return await _client([*self.command, "exec", name, *command])
 
@@ -193,10 +195,10 @@ class Engine:
             whole=(*self.command, "logs", "--timestamps", name),
         )
 
-    async def image(self, name: str) -> Answer:
+    async def image(self, name: str) -> EngineResult:
         return await self._call("image", "inspect", "--", name)
 
-    async def pull(self, name: str) -> Answer:
+    async def pull(self, name: str) -> EngineResult:
         async with self._pulls:
             return await _client([*self.command, "pull", "--quiet", "--", name])
 
@@ -237,7 +239,7 @@ class Engine:
                 f"the process that ends containers with this one cannot be started: {error}"
             ) from error
 
-    async def _call(self, *arguments: str) -> Answer:
+    async def _call(self, *arguments: str) -> EngineResult:
         async with self._calls:
             return await _client([*self.command, *arguments])
 
@@ -274,7 +276,7 @@ def not_installed(program: str) -> str:
 
 async def _client(
     command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None
-) -> Answer:
+) -> EngineResult:
     try:
         process = await asyncio.create_subprocess_exec(
             *command, env={**os.environ, **(env or {})}, stdin=asyncio.subprocess.DEVNULL,
@@ -283,14 +285,14 @@ async def _client(
         )  # fmt: skip
     except (OSError, ValueError) as error:
         # The argument list is too long or contains a NUL, or no process can be created.
-        return Answer(CLIENT_FAILED, b"", str(error), pressure_of(error))
+        return EngineResult(CLIENT_FAILED, b"", str(error), pressure_of(error))
     try:
         output, complaint = await process.communicate()
     except asyncio.CancelledError:
         await _put_down(process)
         raise
     assert process.returncode is not None
-    return Answer(process.returncode, output, complaint.decode("utf-8", "replace"))
+    return EngineResult(process.returncode, output, complaint.decode("utf-8", "replace"))
 
 
 async def _put_down(process: asyncio.subprocess.Process) -> None:

@@ -8,11 +8,11 @@ from typing import Protocol
 import msgspec
 
 from onejob.clock import Clock
-from onejob.node.podman.engine import Answer
+from onejob.node.podman.engine import EngineResult
 
 #: The kubelet's back-off in seconds, per Pod and image.
 FIRST_BACK_OFF_SECONDS = 10.0
-LONGEST_BACK_OFF_SECONDS = 300.0
+MAX_BACK_OFF_SECONDS = 300.0
 
 
 #: Characters of `host:port/path:tag@digest`; the engine validates the rest.
@@ -37,9 +37,9 @@ class ImageFacts:
 class ImageSource(Protocol):
     """The engine's image operations."""
 
-    async def image(self, name: str) -> Answer: ...
+    async def image(self, name: str) -> EngineResult: ...
 
-    async def pull(self, name: str) -> Answer: ...
+    async def pull(self, name: str) -> EngineResult: ...
 
 
 class Images:
@@ -48,7 +48,7 @@ class Images:
         self._clock = clock
         #: Images found present when last inspected.
         self._present: dict[str, ImageFacts] = {}
-        self._pulls: dict[str, asyncio.Task[Answer]] = {}
+        self._pulls: dict[str, asyncio.Task[EngineResult]] = {}
         self._failures: dict[tuple[str, str], _Failures] = {}
 
     async def provide(self, uid: str, image: str, policy: str) -> ImageFacts:
@@ -126,7 +126,7 @@ class Images:
 
 
 def back_off_seconds(failures: int) -> float:
-    return min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_BACK_OFF_SECONDS)
+    return min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 16), MAX_BACK_OFF_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ class Preparation:
         """Create the attempt's files and return its request. Deviations from the Pod's spec are
         added to `notes`. Raises ConfigProblem, VolumeProblem, OSError."""
         node, base_env = self._settings.node, self._settings.base_env
-        env = environment(pod, container, base_env, settings, node)
         folder = self._folders.of(pod.uid)
+        env = environment(pod, container, base_env, settings, node, folder)
         mounts = container_mounts(pod, container, folder, settings, node, env, notes)
         # The engine resolves sources again: without links, it mounts the paths that were checked.
         mounts = [replace(mount, source=_without_links(mount)) for mount in mounts]

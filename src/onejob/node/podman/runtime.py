@@ -27,8 +27,8 @@ from onejob.node.podman.engine import (
     CLIENT_FAILED,
     NOT_FOUND,
     Abilities,
-    Answer,
     Engine,
+    EngineResult,
     not_installed,
 )
 from onejob.node.podman.engine_settings import PodmanSettings
@@ -299,7 +299,7 @@ class PodmanRuntime(Runtime):
             self._block(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
     def _made(
-        self, container: Container, attempt: Attempt, answer: Answer, left: Found | None
+        self, container: Container, attempt: Attempt, answer: EngineResult, left: Found | None
     ) -> None:
         ref, name = attempt.ref, attempt.name
         if attempt.unwanted:

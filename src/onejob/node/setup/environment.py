@@ -3,20 +3,24 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext
 from onejob.node.setup.service_variables import api_server_variables, service_variables
+from onejob.node.supervisor.paths import part_inside, read_file_beneath
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
     Container,
     EnvSource,
+    FileKeySelector,
     KeySelector,
     NodePod,
     ResourceFieldSelector,
 )
+from onejob.planning.pod.env_file import InvalidEnvFile, find_variable
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
@@ -72,11 +76,12 @@ def environment(
     base: Mapping[str, str],
     settings: Settings,
     node: NodeContext,
+    folder: Path,
 ) -> dict[str, str]:
     """Return the variables of a container from `base`, HOSTNAME, Services, envFrom and env; later
-    ones win. Raises ConfigProblem."""
+    ones win. `folder` is the Pod's own. Raises ConfigProblem."""
     result = dict(base)
-    room = _LONGEST_OF_ALL
+    room = _MAX_TOTAL_LENGTH
 
     def put(name: str, value: str) -> None:
         nonlocal room
@@ -84,7 +89,7 @@ def environment(
         room -= len(value)
         if room < 0:
             raise ConfigProblem(
-                f"environment variables need more than {_LONGEST_OF_ALL} characters"
+                f"environment variables need more than {_MAX_TOTAL_LENGTH} characters"
             )
 
     result["HOSTNAME"] = pod.hostname
@@ -111,7 +116,7 @@ def environment(
         if variable.value_from is None:
             found: str | None = expand(variable.value, result)
         else:
-            found = _from_source(pod, container, variable.value_from, settings, node)
+            found = _from_source(pod, container, variable.value_from, settings, node, folder)
         if found is not None:
             put(variable.name, found)
     return result
@@ -127,8 +132,11 @@ def _api_server_variables(url: str) -> Mapping[str, str]:
 
 
 #: Linux's limits for one argument or variable, and for all of them; counted in characters here.
-_LONGEST_TEXT = 128 * 1024
-_LONGEST_OF_ALL = 6 * 1024 * 1024
+_MAX_VARIABLE_LENGTH = 128 * 1024
+_MAX_TOTAL_LENGTH = 6 * 1024 * 1024
+
+#: Size limit of a file of variables, in bytes.
+_LONGEST_FILE = 64 * 1024
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
@@ -148,9 +156,9 @@ def expand(text: str, values: Mapping[str, str]) -> str:
         name = match[1]
         value = "$" if name is None else values.get(name, match[0])
         length += len(value)
-        if length > _LONGEST_TEXT + len(text):
+        if length > _MAX_VARIABLE_LENGTH + len(text):
             raise ConfigProblem(
-                f"expanded variable references need more than {_LONGEST_TEXT} characters"
+                f"expanded variable references need more than {_MAX_VARIABLE_LENGTH} characters"
             )
         return value
 
@@ -166,12 +174,12 @@ def missing_values(text: str, values: Mapping[str, str]) -> list[str]:
 def expand_all(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
     """Expand a command line. Raises ConfigProblem."""
     expanded: list[str] = []
-    room = _LONGEST_OF_ALL
+    room = _MAX_TOTAL_LENGTH
     for word in words:
         expanded.append(expand(word, values))
         room -= len(expanded[-1])
         if room < 0:
-            raise ConfigProblem(f"the command needs more than {_LONGEST_OF_ALL} characters")
+            raise ConfigProblem(f"the command needs more than {_MAX_TOTAL_LENGTH} characters")
     return expanded
 
 
@@ -181,6 +189,7 @@ def _from_source(
     source: EnvSource,
     settings: Settings,
     node: NodeContext,
+    folder: Path,
 ) -> str | None:
     if source.field_ref is not None:
         return field_value(pod, source.field_ref.field_path, node)
@@ -190,7 +199,33 @@ def _from_source(
         return _key_value(pod, CONFIG_MAPS, source.config_map_key_ref, settings)
     if source.secret_key_ref is not None:
         return _key_value(pod, SECRETS, source.secret_key_ref, settings)
+    if source.file_key_ref is not None:
+        return _value_in_file(pod, source.file_key_ref, folder)
     raise ConfigProblem("an environment variable has an unsupported source")
+
+
+def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str | None:
+    name = selector.volume_name
+    if not any(each.name == name and each.empty_dir is not None for each in pod.spec.volumes):
+        raise ConfigProblem(f'cannot find the volume "{name}" referenced by FileKeyRef')
+    volume = str(folder / "volumes" / name)
+    try:
+        part = part_inside(volume, selector.path)
+        content = read_file_beneath(volume, part, _LONGEST_FILE + 1)
+        if len(content) > _LONGEST_FILE:
+            raise InvalidEnvFile(f"it is larger than {_LONGEST_FILE >> 10} KiB")
+        value = find_variable(_text(content), selector.key)
+    except (OSError, InvalidEnvFile) as error:
+        raise ConfigProblem(
+            f'couldn\'t parse env file "{selector.path}" of volume "{name}": {error}'
+        ) from error
+    if value:
+        return value
+    if selector.optional:
+        return None
+    raise ConfigProblem(
+        f'environment variable key "{selector.key}" not found in file "{selector.path}"'
+    )
 
 
 def _key_value(

@@ -14,7 +14,7 @@ from onejob.objects.pod_spec import NodePod, ServiceAccountToken
 TOKEN_FIELD: Final = "token"
 #: As in the kubelet: a token is renewed after four fifths of its lifetime, or after a day.
 _SHARE: Final = 0.8
-_LONGEST_SECONDS: Final = 24 * 3600.0
+_MAX_RENEWAL_SECONDS: Final = 24 * 3600.0
 
 
 class TokenWanted(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +46,7 @@ def refresh_after_seconds(pod: NodePod) -> float | None:
     """Return the seconds after which the tokens in a Pod's volumes must be renewed; None without
     tokens."""
     lives = [token.expiration_seconds for token in pod.tokens]
-    return min(min(lives) * _SHARE, _LONGEST_SECONDS) if lives else None
+    return min(min(lives) * _SHARE, _MAX_RENEWAL_SECONDS) if lives else None
 
 
 def fetch_with_tokens(fetch: Fetch, issue: IssueToken) -> Fetch:

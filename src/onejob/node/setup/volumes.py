@@ -236,7 +236,7 @@ def _prepare_part(mount: VolumeMount, volume: str, part: str, inside: str) -> No
 
 
 #: Page size in bytes; a tmpfs of size 0 would be unlimited.
-_LEAST_MEMORY = 4096
+_MIN_TMPFS_BYTES = 4096
 
 #: Most bytes of all files written for one Pod. References multiply: a ConfigMap of one MiB may be
 #: mounted at thousands of paths.
@@ -320,7 +320,9 @@ def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int
         )
     except InvalidQuantity as error:
         raise ConfigProblem(str(error)) from error
-    return max(min((size for size in bounds if size > 0), default=_LEAST_MEMORY), _LEAST_MEMORY)
+    return max(
+        min((size for size in bounds if size > 0), default=_MIN_TMPFS_BYTES), _MIN_TMPFS_BYTES
+    )
 
 
 def _write_files(

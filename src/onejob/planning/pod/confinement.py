@@ -19,7 +19,7 @@ ANNOTATIONS: Final = (
     RUN_AS_USER, RUN_AS_GROUP, ALLOWED_USERS, ALLOWED_GROUPS, ALLOWED_HOST_PATHS
 )  # fmt: skip
 
-_LARGEST_ID: Final = 2**32 - 2
+_MAX_ID: Final = 2**32 - 2
 _RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 
@@ -69,7 +69,7 @@ def read_ids(text: str) -> Ids:
         match = _RANGE.fullmatch(part.strip())
         first = int(match[1]) if match else -1
         last = int(match[2] or match[1]) if match else -1
-        if not 0 <= first <= last <= _LARGEST_ID:
+        if not 0 <= first <= last <= _MAX_ID:
             raise InvalidIdRange(text)
         ranges.append((first, last))
     return Ids(tuple(ranges))

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from onejob.objects.pod_spec import Container, NodePodSpec, QuantityText
+from msgspec.structs import replace
+
+from onejob.objects.pod_spec import Container, NodePodSpec, QuantityText, Resources
 from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Amounts, pod_demand
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
@@ -29,13 +31,48 @@ def write_amounts(amounts: Amounts) -> dict[str, str]:
 
 def demand_of(spec: NodePodSpec) -> dict[str, int]:
     """Return the scheduling demand of a Pod, including one of "pods". Raises InvalidQuantity."""
-    if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
+    pod_level = spec.resources.requests or spec.resources.limits
+    if (
+        len(spec.containers) == 1
+        and not spec.init_containers
+        and not spec.overhead
+        and not pod_level
+    ):
         return {**_requests(spec.containers[0]), "pods": 1}
-    return pod_demand(
+    demand = pod_demand(
         [_requests(container) for container in spec.containers],
         [(_requests(container), is_sidecar(container)) for container in spec.init_containers],
-        read_amounts(spec.overhead),
+        {},
     )
+    if pod_level:
+        demand |= _pod_requests(spec.resources, demand)
+    for name, amount in read_amounts(spec.overhead).items():
+        demand[name] = demand.get(name, 0) + amount
+    return demand
+
+
+def with_pod_limits(spec: NodePodSpec, container: Container) -> Container:
+    """Return the container with the Pod's limits in place of those that it does not have itself."""
+    missing = {
+        name: amount
+        for name, amount in spec.resources.limits.items()
+        if name not in container.resources.limits
+    }
+    if not missing:
+        return container
+    limits = {**container.resources.limits, **missing}
+    return replace(container, resources=replace(container.resources, limits=limits))
+
+
+def _pod_requests(resources: Resources, of_containers: Amounts) -> dict[str, int]:
+    """Return the Pod-level requests, which replace the containers' sum.
+
+    As upstream defaults them: a limit without a request is the request of a resource that no
+    container requests.
+    """
+    limits = read_amounts(resources.limits)
+    implied = {name: amount for name, amount in limits.items() if name not in of_containers}
+    return implied | read_amounts(resources.requests)
 
 
 def _requests(container: Container) -> dict[str, int]:

@@ -15,8 +15,8 @@ from onejob.objects.pod_spec import Container, NodePod, RestartRule
 
 #: The kubelet's restart back-off: 0, 10, 20, 40 … seconds; a run of twice the cap resets it.
 FIRST_BACK_OFF = timedelta(seconds=10)
-LONGEST_BACK_OFF = timedelta(minutes=5)
-BACK_OFF_RESET_AFTER = 2 * LONGEST_BACK_OFF
+MAX_BACK_OFF = timedelta(minutes=5)
+BACK_OFF_RESET_AFTER = 2 * MAX_BACK_OFF
 
 #: Delay before retrying a container that could not be created, e.g. for lack of a ConfigMap.
 RETRY_BLOCKED = timedelta(seconds=5)
@@ -78,6 +78,8 @@ class ContainerSeen(Struct, frozen=True, gc=False):
     stop_grace_seconds: int = 0
     #: Start of the restart back-off, if it is not the end of the attempt.
     backs_off_from: datetime | None = None
+    #: True between `rewind` and the moment at which the container runs again.
+    rewound: bool = False
 
     @property
     def busy(self) -> bool:
@@ -110,6 +112,9 @@ class PodPlan(Struct, frozen=True, gc=False):
     #: Containers in back-off, and the time at which each may restart.
     backing_off: Mapping[str, datetime] | None = None
     look_again_at: datetime | None = None
+    #: True if all containers have stopped to be started again, from the first init container on:
+    #: the caller applies `rewind` to each of them and plans again.
+    restart_all: bool = False
 
     #: True if a container runs or may run, regardless of the phase.
     busy: bool = True
@@ -155,6 +160,8 @@ def plan_pod(
         if node_leaves and at_once:
             ending = replace(ending, grace_seconds=0)
         return _end(pod, seen, ending)
+    if trigger := _restart_all_trigger(pod, seen):
+        return _restart_all(pod, seen, trigger, now, deadline)
     draft = _Draft(pod, seen, now, deadline)
     initialized = not pod.spec.init_containers or draft.initialize()
     if draft.init_failed:
@@ -178,7 +185,7 @@ def restarts(container: Container, policy: str, ended: Exit) -> bool:
     """Return whether an exited container is restarted under its own or its Pod's restart policy."""
     for rule in container.restart_policy_rules:
         if _rule_matches(rule, ended.code):
-            return rule.action == "Restart"
+            return rule.action in ("Restart", "RestartAllContainers")
     effective = container.restart_policy or policy
     return effective == "Always" or (effective == "OnFailure" and not ended.succeeded)
 
@@ -187,7 +194,7 @@ def back_off(quick_restarts: int) -> timedelta:
     """Return the delay before the next restart, after this many restarts in a row."""
     if quick_restarts == 0:
         return timedelta(0)
-    return min(FIRST_BACK_OFF * (1 << min(quick_restarts - 1, 16)), LONGEST_BACK_OFF)
+    return min(FIRST_BACK_OFF * (1 << min(quick_restarts - 1, 16)), MAX_BACK_OFF)
 
 
 def restart_at(seen: ContainerSeen) -> datetime:
@@ -227,11 +234,24 @@ def begin(seen: ContainerSeen) -> ContainerSeen:
         attempt=seen.attempt + 1,
         previous_exit=seen.exit or seen.previous_exit,
         quick_restarts=_streak(seen) + 1 if restarting else seen.quick_restarts,
+        rewound=seen.rewound,
+    )
+
+
+def rewind(seen: ContainerSeen) -> ContainerSeen:
+    """Return the state before the next attempt of a container that restarts with all others."""
+    return ContainerSeen(
+        attempt=seen.attempt,
+        previous_exit=seen.exit or seen.previous_exit,
+        quick_restarts=_streak(seen) + 1 if seen.exit is not None else seen.quick_restarts,
+        rewound=True,
     )
 
 
 def block(seen: ContainerSeen, blocked: Blocked) -> ContainerSeen:
     """Return the state after an attempt counted by `begin` could not be made; it is not counted."""
+    if seen.rewound:
+        return replace(seen, stage="waiting", attempt=seen.attempt - 1, blocked=blocked)
     return replace(
         seen,
         stage="exited" if seen.previous_exit else "waiting",
@@ -248,6 +268,7 @@ def run(
     return replace(
         seen,
         stage="running",
+        rewound=False,
         started_at=started_at,
         started=not has_startup,
         ready=not has_startup and not has_readiness,
@@ -301,7 +322,9 @@ class _Draft:
         """Start the init containers in order; return whether initialization is complete."""
         # A sidecar that crashes later does not return the Pod to initialization.
         init_containers = self.pod.spec.init_containers
-        begun = init_containers and any(c.name in self.seen for c in self.pod.spec.containers)
+        begun = init_containers and any(
+            c.name in self.seen and not self.seen[c.name].rewound for c in self.pod.spec.containers
+        )
         for container in init_containers:
             state = self.seen.get(container.name, UNSEEN)
             sidecar = is_sidecar(container)
@@ -433,6 +456,49 @@ def _end(
         disruption=ending.disruption,
         initialized=initialized,
         busy=False,
+    )
+
+
+def _restart_all_trigger(pod: NodePod, seen: Mapping[str, ContainerSeen]) -> str:
+    """Return the name of an ended container whose rules restart all containers; else ""."""
+    for containers in (pod.spec.containers, pod.spec.init_containers):
+        for container in containers:
+            if not container.restart_policy_rules:
+                continue
+            state = seen.get(container.name, UNSEEN)
+            if state.stage != "exited" or state.exit is None:
+                continue
+            for rule in container.restart_policy_rules:
+                if _rule_matches(rule, state.exit.code):
+                    if rule.action == "RestartAllContainers":
+                        return container.name
+                    break
+    return ""
+
+
+def _restart_all(
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    trigger: str,
+    now: datetime,
+    deadline: datetime | None,
+) -> PodPlan:
+    """Stop all containers, sidecars last; once the trigger's back-off is over, restart them."""
+    for wave in _waves(pod):
+        busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
+        if busy:
+            return PodPlan(
+                stop=tuple(Stop(name, _grace(pod)) for name in busy if not seen[name].stopping),
+                phase="Running",
+                look_again_at=deadline,
+            )
+    due = restart_at(seen[trigger])
+    if due <= now:
+        return PodPlan(phase="Running", restart_all=True)
+    return PodPlan(
+        phase="Running",
+        backing_off={trigger: due},
+        look_again_at=due if deadline is None else min(due, deadline),
     )
 
 

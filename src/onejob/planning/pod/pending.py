@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.objects.pod import Pod
-from onejob.planning.job.backoff import annotated_number
-from onejob.planning.job.conditions import whole_second
+from onejob.planning.metadata_values import annotated_number, whole_second
 from onejob.planning.names import PENDING_DEADLINE_ANNOTATION
 
 #: Reason in the status of an expired Pod, and of the Event about it.

@@ -90,8 +90,12 @@ class NodeRoom:
 
     def claim(self, uid: str, demand: Amounts) -> None:
         """Account for a Pod that runs on the node, in place of its reservation if it has one."""
-        self.cancel(uid)
-        self.occupy(demand)
+        reserved = self._reserved.pop(uid, None)
+        if reserved is None:
+            self.occupy(demand)
+        elif reserved[1] != demand:
+            self.occupy(demand)
+            self.release(reserved[1])
 
     def cancel(self, uid: str) -> None:
         """Release the reservation of a Pod, if there is one."""

@@ -4,7 +4,7 @@ Capabilities are bit sets, numbered as in the kernel.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -176,6 +176,8 @@ class Means(Struct, frozen=True):
     #: True if a container engine enforces it.
     engine: bool = False
     root: bool = True
+    #: Runtime of the node; "" if Pods run elsewhere.
+    runtime: Literal["process", "podman", ""] = "process"
     mount_namespaces: bool = True
 
 

@@ -1,9 +1,9 @@
-"""Warnings about accepted but probably unintended fields in Jobs and pod specs."""
+"""Warnings about accepted but probably unintended fields in Jobs."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onejob.wire.names import label_errors
+from onejob.api.kinds.pod.warnings import name_warnings, pod_spec_warnings
 
 _MANY_COMPLETIONS: Final = 100_000
 _MUCH_PARALLELISM: Final = 10_000
@@ -13,11 +13,7 @@ _ONLY_WITHOUT_RESTARTS: Final = ("backoffSeconds", "failedPodsLimit")
 
 
 def job_name_warnings(name: str) -> list[str]:
-    return _name_warnings(name, "Pod names and hostnames")
-
-
-def pod_name_warnings(name: str) -> list[str]:
-    return _name_warnings(name, "the Pod's hostname")
+    return name_warnings(name, "Pod names and hostnames")
 
 
 def job_spec_warnings(spec: Mapping[str, Any], path: str) -> list[str]:
@@ -40,40 +36,3 @@ def job_spec_warnings(spec: Mapping[str, Any], path: str) -> list[str]:
             if field in spec
         ]
     return warnings + pod_spec_warnings(template, f"{path}.template.spec")
-
-
-def pod_spec_warnings(spec: Mapping[str, Any], path: str) -> list[str]:
-    warnings = [
-        f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
-        for i, secret in enumerate(spec.get("imagePullSecrets", ()))
-        if not secret.get("name")
-    ]
-    for field in ("initContainers", "containers"):
-        for i, container in enumerate(spec.get(field, ())):
-            warnings += _environment_warnings(container, f"{path}.{field}[{i}].env")
-    return warnings
-
-
-def _name_warnings(name: str, used_in: str) -> list[str]:
-    texts = label_errors(name)
-    if not texts:
-        return []
-    return [
-        f"metadata.name: this is used in {used_in}, which can result in surprising behavior; "
-        f"a DNS label is recommended: [{' '.join(texts)}]"
-    ]
-
-
-def _environment_warnings(container: Mapping[str, Any], path: str) -> list[str]:
-    warnings = []
-    seen: dict[str, Mapping[str, Any]] = {}
-    for i, variable in enumerate(container.get("env", ())):
-        name = variable.get("name", "")
-        # A definition that refers to the previous one hides nothing.
-        if name in seen and f"$({name})" not in variable.get("value", ""):
-            warnings.append(
-                f'{path}[{i}]: hides previous definition of "{name}", '
-                "which may be dropped when using apply"
-            )
-        seen[name] = variable
-    return warnings

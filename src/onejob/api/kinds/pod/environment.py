@@ -93,6 +93,12 @@ def _validate_value_from(variable: Mapping[str, Any], path: str) -> list[FieldEr
     for field in ("configMapKeyRef", "secretKeyRef"):
         if field in source:
             errors += _validate_key_ref(source[field], f"{path}.{field}")
+    if "fileKeyRef" in source:
+        errors += [
+            required(f"{path}.fileKeyRef.{field}")
+            for field in ("key", "volumeName", "path")
+            if not source["fileKeyRef"].get(field)
+        ]
     if variable.get("value"):
         if given:
             errors.append(invalid(path, "", "may not be specified when `value` is not empty"))

@@ -17,7 +17,7 @@ from onejob.wire.field_errors import (
 
 _MAX_ID: Final = 2**32 - 1
 _PROFILE_TYPES: Final = ["Localhost", "RuntimeDefault", "Unconfined"]
-_LONGEST_PROFILE: Final = 4095
+_MAX_PROFILE_LENGTH: Final = 4095
 _PROC_MOUNTS: Final = ["Default", "Unmasked"]
 #: Enumerations of a Pod's security context, in upstream's order of validation.
 _GROUPS_POLICIES: Final = ["Merge", "Strict"]
@@ -43,7 +43,7 @@ _INTERNAL: Final[Mapping[str, Mapping[str, Any]]] = {
     "appArmorProfile": {"type": "", "localhostProfile": None},
 }
 
-_LONGEST_SYSCTL: Final = 253
+_MAX_SYSCTL_LENGTH: Final = 253
 _SYSCTL_SEGMENT: Final = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL_FORMAT: Final = rf"^({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}$"
 _SYSCTL: Final = re.compile(_SYSCTL_FORMAT.rstrip("$") + r"\Z", re.ASCII)
@@ -149,8 +149,8 @@ def _app_armor_errors(profile: Mapping[str, Any] | None, path: str) -> list[Fiel
             errors.append(invalid(place, name, "must not be padded with whitespace"))
         elif not name:
             errors.append(required(place, "must be set when AppArmor type is Localhost"))
-        if name is not None and len(name.encode()) > _LONGEST_PROFILE:
-            errors.append(too_long(place, _LONGEST_PROFILE))
+        if name is not None and len(name.encode()) > _MAX_PROFILE_LENGTH:
+            errors.append(too_long(place, _MAX_PROFILE_LENGTH))
         return errors
     if kind in _PROFILE_TYPES:
         why = "can only be set when AppArmor type is Localhost"
@@ -174,8 +174,9 @@ def _sysctl_errors(
         name, place = sysctl.get("name", ""), f"{path}[{i}].name"
         if not name:
             errors.append(required(place))
-        elif len(name) > _LONGEST_SYSCTL or not _SYSCTL.match(name):
-            why = f"must have at most {_LONGEST_SYSCTL} characters and match regex {_SYSCTL_FORMAT}"
+        elif len(name) > _MAX_SYSCTL_LENGTH or not _SYSCTL.match(name):
+            limit = _MAX_SYSCTL_LENGTH
+            why = f"must have at most {limit} characters and match regex {_SYSCTL_FORMAT}"
             errors.append(invalid(place, name, why))
         elif name in seen:
             errors.append(duplicate(place, name))

@@ -12,7 +12,6 @@ from onejob.api.kinds.base import (
     keep_status,
     same_spec,
 )
-from onejob.api.kinds.job.warnings import pod_name_warnings, pod_spec_warnings
 from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
@@ -22,6 +21,7 @@ from onejob.api.kinds.pod.template import (
     validate_pod_ttl,
 )
 from onejob.api.kinds.pod.update import validate_pod_change, validate_pod_status_change
+from onejob.api.kinds.pod.warnings import pod_name_warnings, pod_spec_warnings
 from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates

@@ -23,14 +23,14 @@ from onejob.wire.names import label_errors, qualified_name_errors, subdomain_err
 
 _MAX_INT32: Final = 2**31 - 1
 
-_LONGEST_HOSTNAME: Final = 64
+_MAX_HOSTNAME_LENGTH: Final = 64
 _RESTART_POLICIES: Final = ["Always", "OnFailure", "Never"]
 _PREEMPTION_POLICIES: Final = ["PreemptLowerPriority", "Never"]
 _INCLUSION_POLICIES: Final = ["Honor", "Ignore"]
 #: Limits of the C library's resolver.
-_MOST_NAMESERVERS: Final = 3
-_MOST_SEARCHES: Final = 32
-_LONGEST_SEARCHES: Final = 2048
+_MAX_NAMESERVERS: Final = 3
+_MAX_SEARCHES: Final = 32
+_MAX_SEARCHES_LENGTH: Final = 2048
 _DNS_POLICIES: Final = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
 
 
@@ -178,8 +178,8 @@ def _validate_hostname_override(spec: Mapping[str, Any], path: str) -> list[Fiel
         for field in ("setHostnameAsFQDN", "hostNetwork")
         if spec.get(field)
     ]
-    if len(name.encode()) > _LONGEST_HOSTNAME:
-        errors.append(too_long(path, _LONGEST_HOSTNAME))
+    if len(name.encode()) > _MAX_HOSTNAME_LENGTH:
+        errors.append(too_long(path, _MAX_HOSTNAME_LENGTH))
     return errors + [invalid(path, name, text) for text in subdomain_errors(name)]
 
 
@@ -202,8 +202,8 @@ def _validate_dns_config(spec: Mapping[str, Any], path: str) -> list[FieldError]
         ]
     place = f"{path}.dnsConfig"
     errors = []
-    if len(servers) > _MOST_NAMESERVERS:
-        why = f"must not have more than {_MOST_NAMESERVERS} nameservers"
+    if len(servers) > _MAX_NAMESERVERS:
+        why = f"must not have more than {_MAX_NAMESERVERS} nameservers"
         errors.append(invalid(f"{place}.nameservers", servers, why))
     errors += [
         invalid(
@@ -215,12 +215,12 @@ def _validate_dns_config(spec: Mapping[str, Any], path: str) -> list[FieldError]
         if not _is_address(server)
     ]
     searches = config.get("searches", ())
-    if len(searches) > _MOST_SEARCHES:
-        why = f"must not have more than {_MOST_SEARCHES} search paths"
+    if len(searches) > _MAX_SEARCHES:
+        why = f"must not have more than {_MAX_SEARCHES} search paths"
         errors.append(invalid(f"{place}.searches", searches, why))
-    if len(" ".join(searches).encode()) > _LONGEST_SEARCHES:
+    if len(" ".join(searches).encode()) > _MAX_SEARCHES_LENGTH:
         why = (
-            f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the "
+            f"must not have more than {_MAX_SEARCHES_LENGTH} characters (including spaces) in the "
             "search list"
         )
         errors.append(invalid(f"{place}.searches", searches, why))
