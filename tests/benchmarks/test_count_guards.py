@@ -11,9 +11,9 @@ BOUNDS = {
     "commits per pod": (0.12, 0.12),
     "syncs per pod": (0.06, 0.06),
     "decodes per pod": (7.9, 7.8),
-    "encodes per pod": (3.8, 6.9),
+    "encodes per pod": (3.8, 5.9),
     # Calls of functions, by one thread: shows costs without a counter of their own.
-    "calls per pod": (830, 905),
+    "calls per pod": (790, 860),
 }
 
 

@@ -23,9 +23,9 @@ from onejob.node.options import NodeOptions
 from onejob.server import HttpsServer
 
 #: 57 when the bound was set.
-MOST_CALLS_PER_GET = 59
+MAX_CALLS_PER_GET = 59
 #: 81 when the bound was set.
-MOST_CALLS_WITH_CONNECTION = 85
+MAX_CALLS_WITH_CONNECTION = 85
 _REQUESTS = 50
 _NODE = "/api/v1/nodes/here"
 
@@ -34,12 +34,12 @@ _NODE = "/api/v1/nodes/here"
 def test_calls_per_get(tmp_path: Path, path: str) -> None:
     """Including a Node, whose document is completed on read, but once per version."""
     calls = asyncio.run(_calls_per_get(tmp_path, path))
-    assert 20 <= calls <= MOST_CALLS_PER_GET
+    assert 20 <= calls <= MAX_CALLS_PER_GET
 
 
 def test_calls_per_get_from_bytes_to_bytes(tmp_path: Path) -> None:
     calls = asyncio.run(_calls_with_connection(tmp_path))
-    assert 20 <= calls <= MOST_CALLS_WITH_CONNECTION
+    assert 20 <= calls <= MAX_CALLS_WITH_CONNECTION
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Scenario catalogue: question, probe at full and quick size, targets, peers and limits.
 
-Figures of `Elsewhere` were measured on an idle machine with two cores of the kind the targets were
-set on, or published by their makers.
+Figures of `PublishedPeer` were measured on an idle machine with two cores of the kind the targets
+were set on, or published by their makers.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ class Probe(msgspec.Struct, frozen=True):
     quick: Sizes = {}
 
 
-class Beside(msgspec.Struct, frozen=True):
+class MeasuredPeer(msgspec.Struct, frozen=True):
     """Peer or limit that is measured in the same run."""
 
     name: str
     probe: Probe
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class PublishedPeer(msgspec.Struct, frozen=True):
     name: str
     figures: Mapping[str, float]
 
@@ -38,8 +38,8 @@ class Scenario(msgspec.Struct, frozen=True):
     question: str
     probe: Probe
     targets: Mapping[str, Goal] = {}
-    beside: tuple[Beside, ...] = ()
-    elsewhere: tuple[Elsewhere, ...] = ()
+    beside: tuple[MeasuredPeer, ...] = ()
+    elsewhere: tuple[PublishedPeer, ...] = ()
     #: Node runtime for the Pods: a simulated node ends them at once and starts no process.
     node: Literal["simulated", "process", "none"] = "simulated"
 
@@ -66,7 +66,7 @@ def _one_job(completions: int, parallelism: int, *, indexed: int = 0) -> Probe:
     return Probe("control_plane:one_job", size, {**quick, "indexed": indexed})
 
 
-def _bare_loops(completions: int, parallelism: int) -> tuple[Beside, Beside]:
+def _bare_loops(completions: int, parallelism: int) -> tuple[MeasuredPeer, MeasuredPeer]:
     """Return limits with four writes per Pod and with three.
 
     Earlier figures were taken with four; onejob itself makes three.
@@ -76,15 +76,15 @@ def _bare_loops(completions: int, parallelism: int) -> tuple[Beside, Beside]:
     three = {"writes": 3}
     function = "limits:bare_pod_lives"
     return (
-        Beside("limit: bare loop", Probe(function, size, quick)),
-        Beside("limit: bare loop, 3 writes", Probe(function, size | three, quick | three)),
+        MeasuredPeer("limit: bare loop", Probe(function, size, quick)),
+        MeasuredPeer("limit: bare loop, 3 writes", Probe(function, size | three, quick | three)),
     )
 
 
-def _real_processes(parallelism: int) -> Beside:
+def _real_processes(parallelism: int) -> MeasuredPeer:
     size = {"completions": 2_000, "parallelism": parallelism}
     quick = {"completions": 40, "parallelism": min(parallelism, 20)}
-    return Beside("onejob, real /bin/true", Probe("processes:one_job", size, quick))
+    return MeasuredPeer("onejob, real /bin/true", Probe("processes:one_job", size, quick))
 
 
 def _spawning(function: str) -> Probe:
@@ -112,7 +112,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         _one_job(10_000, 10),
         {"pods/s": _at_least(1_500), **_CHEAP},
         (*_bare_loops(10_000, 10), _real_processes(10)),
-        (Elsewhere("Kubernetes", {"pods/s": 9.9}),),
+        (PublishedPeer("Kubernetes", {"pods/s": 9.9}),),
     ),
     Scenario(
         "parallelism-100",
@@ -120,7 +120,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         _one_job(20_000, 100),
         {"pods/s": _at_least(4_000), **_CHEAP},
         (*_bare_loops(20_000, 100), _real_processes(100)),
-        (Elsewhere("Kubernetes", {"pods/s": 99}),),
+        (PublishedPeer("Kubernetes", {"pods/s": 99}),),
     ),
     Scenario(
         "giant",
@@ -129,7 +129,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         {"seconds": _at_most(30), "peak RSS, MB": _at_most(300), **_CHEAP},
         _bare_loops(100_000, 1_000),
         (
-            Elsewhere(
+            PublishedPeer(
                 "Kubernetes", {"pods/s": 142, "CPU per pod, µs": 14_000, "peak RSS, MB": 1_900}
             ),
         ),
@@ -141,7 +141,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         {"seconds": _at_most(30), "peak RSS, MB": _at_most(300), **_CHEAP},
         _bare_loops(100_000, 1_000),
         (
-            Elsewhere(
+            PublishedPeer(
                 "Kubernetes", {"pods/s": 108, "CPU per pod, µs": 14_000, "peak RSS, MB": 1_900}
             ),
         ),
@@ -151,7 +151,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "How long do 1,000,000 completions take at parallelism 1000, and how much memory?",
         _one_job(1_000_000, 1_000),
         {"peak RSS, MB": _at_most(500)},
-        (Beside("onejob, 100,000 completions", _one_job(100_000, 1_000)),),
+        (MeasuredPeer("onejob, 100,000 completions", _one_job(100_000, 1_000)),),
     ),
     Scenario(
         "scaling",
@@ -172,7 +172,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"jobs": 5, "completions": 10, "parallelism": 5},
         ),
         {"pods/s": _at_least(2_000)},
-        elsewhere=(Elsewhere("Kubernetes", {"pods/s": 143}),),
+        elsewhere=(PublishedPeer("Kubernetes", {"pods/s": 143}),),
     ),
     Scenario(
         "one-pod-jobs",
@@ -193,7 +193,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         elsewhere=(
             # Its Pods sleep for 30 s, with 20 nodes and 100 requests per second.
-            Elsewhere("Kubernetes, by KEP-2214", {"seconds": 33.4}),
+            PublishedPeer("Kubernetes, by KEP-2214", {"seconds": 33.4}),
         ),
     ),
     Scenario(
@@ -211,7 +211,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         {"fresh Job p99, ms": _at_most(500)},
         (
-            Beside(
+            MeasuredPeer(
                 "limit: bare SQLite",
                 Probe(
                     "backlog:bare_deletions",
@@ -227,11 +227,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         Probe("latency:one_pod_jobs", {"jobs": 1_000}, {"jobs": 20}),
         {"p50, ms": _at_most(15), "p99, ms": _at_most(100)},
         (
-            Beside(
+            MeasuredPeer(
                 "limit: 5 commits", Probe("limits:five_commits", {"turns": 1_000}, {"turns": 20})
             ),
         ),
-        (Elsewhere("Kubernetes", {"p50, ms": 1_100}),),
+        (PublishedPeer("Kubernetes", {"p50, ms": 1_100}),),
     ),
     Scenario(
         "starvation",
@@ -242,7 +242,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"giant": 200, "parallelism": 20},
         ),
         {"p99, ms": _at_most(500), "longest callback, CPU ms": _at_most(20)},
-        elsewhere=(Elsewhere("Kubernetes, at best", {"p99, ms": 6_000}),),
+        elsewhere=(PublishedPeer("Kubernetes, at best", {"p99, ms": 6_000}),),
     ),
     Scenario(
         "exit-to-complete",
@@ -256,14 +256,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         _spawning("processes:by_onejob"),
         {"seconds": _at_most(2, "xargs")},
         (
-            Beside("onejob serve", _spawning("served_processes:by_server")),
-            Beside(
+            MeasuredPeer("onejob serve", _spawning("served_processes:by_server")),
+            MeasuredPeer(
                 "onejob serve, unprivileged", _spawning("served_processes:by_unprivileged_server")
             ),
-            Beside("xargs", _spawning("processes:by_xargs")),
-            Beside("GNU parallel", _spawning("processes:by_gnu_parallel")),
-            Beside("HyperQueue", _spawning("processes:by_hyperqueue")),
-            Beside("limit: spawn loop", _spawning("processes:by_a_spawn_loop")),
+            MeasuredPeer("xargs", _spawning("processes:by_xargs")),
+            MeasuredPeer("GNU parallel", _spawning("processes:by_gnu_parallel")),
+            MeasuredPeer("HyperQueue", _spawning("processes:by_hyperqueue")),
+            MeasuredPeer("limit: spawn loop", _spawning("processes:by_a_spawn_loop")),
         ),
         node="process",
     ),
@@ -272,11 +272,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         "How long does `onejob run` of a hello Job take, the whole command?",
         Probe("commands:onejob_run", {"turns": 15}, {"turns": 1}),
         {"seconds": _at_most(0.5), "without YAML, seconds": _at_most(0.5)},
-        (Beside("limit: bare Python", Probe("commands:bare_python", {"turns": 15}, {"turns": 1})),),
         (
-            Elsewhere("Kubernetes, boot and first Job", {"seconds": 9}),
-            Elsewhere("kind, boot", {"seconds": 47}),
-            Elsewhere("minikube, boot", {"seconds": 57}),
+            MeasuredPeer(
+                "limit: bare Python", Probe("commands:bare_python", {"turns": 15}, {"turns": 1})
+            ),
+        ),
+        (
+            PublishedPeer("Kubernetes, boot and first Job", {"seconds": 9}),
+            PublishedPeer("kind, boot", {"seconds": 47}),
+            PublishedPeer("minikube, boot", {"seconds": 57}),
         ),
         node="process",
     ),
@@ -289,8 +293,8 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"settle_seconds": 0, "seconds": 1},
         ),
         {"RSS, MB": _at_most(60), "CPU, %": _at_most(0.5)},
-        (Beside("limit: bare server", Probe("serving:idle_bare_server")),),
-        (Elsewhere("Kubernetes", {"RSS, MB": 420}),),
+        (MeasuredPeer("limit: bare server", Probe("serving:idle_bare_server")),),
+        (PublishedPeer("Kubernetes", {"RSS, MB": 420}),),
         node="process",
     ),
     Scenario(
@@ -303,7 +307,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         {"creates/s, 1 client": _at_least(500), "creates/s, 32 clients": _at_least(1_200)},
         (
-            Beside(
+            MeasuredPeer(
                 "limit: bare server",
                 Probe(
                     "serving:by_a_bare_server",
@@ -313,7 +317,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
         ),
         (
-            Elsewhere(
+            PublishedPeer(
                 "kube-apiserver",
                 {
                     "creates/s, 1 client": 296,
@@ -338,7 +342,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         {"started after, s": _at_most(2)},
         (
-            Beside(
+            MeasuredPeer(
                 "5,000 Jobs with their Pods",
                 Probe(
                     "recovery:among_finished",
@@ -353,8 +357,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         "What do 50 watchers of 20,000 Pods cost, and does a slow one delay the others?",
         _followed(watchers=50, slow=0),
         beside=(
-            Beside("and one who hardly reads", _followed(watchers=50, slow=1)),
-            Beside("nobody watches", _followed(watchers=0, slow=0)),
+            MeasuredPeer("and one who hardly reads", _followed(watchers=50, slow=1)),
+            MeasuredPeer("nobody watches", _followed(watchers=0, slow=0)),
         ),
     ),
     Scenario(
@@ -366,7 +370,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"writes_each": 5, "objects": 100, "changes": 400, "watchers": 4},
         ),
         beside=(
-            Beside(
+            MeasuredPeer(
                 "limit: bare SQLite",
                 Probe("store:by_a_bare_loop", {"writes_each": 1_000}, {"writes_each": 5}),
             ),

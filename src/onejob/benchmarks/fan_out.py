@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from onejob.benchmarks.load_client import Connection
+from onejob.benchmarks.load_client import LoadConnection
 from onejob.benchmarks.plane import NAMESPACE, a_job, run_like_a_server
 from onejob.benchmarks.results import Cost, Measurement
 from onejob.benchmarks.serving import Server, a_server
@@ -71,19 +71,19 @@ async def _dawdle(server: Server, target: str) -> None:
         await connection.close()
 
 
-async def _connected(server: Server) -> Connection:
-    connection = Connection(server.address)
+async def _connected(server: Server) -> LoadConnection:
+    connection = LoadConnection(server.address)
     await connection.open()
     return connection
 
 
-async def _revision(client: Connection) -> str:
+async def _revision(client: LoadConnection) -> str:
     listed = msgspec.json.decode((await client.ask("GET", f"{_PODS}?limit=1")).body)
     revision: str = listed["metadata"]["resourceVersion"]
     return revision
 
 
-async def _create(client: Connection, target: str, document: bytes) -> None:
+async def _create(client: LoadConnection, target: str, document: bytes) -> None:
     reply = await client.ask("POST", target, document)
     if reply.code != 201:
         raise RuntimeError(f"POST {target}: {reply.code} {reply.body.decode()}")

@@ -24,7 +24,7 @@ class Address(NamedTuple):
     token: str = ""
 
 
-class Reply(NamedTuple):
+class LoadResponse(NamedTuple):
     """HTTP response, whatever its status code; error responses are not raised."""
 
     code: int
@@ -43,7 +43,7 @@ def address_of(kubeconfig: Path) -> Address:
     return Address(place.hostname, place.port, tls, user["token"])
 
 
-class Connection:
+class LoadConnection:
     """Keep-alive connection; one request at a time."""
 
     def __init__(self, address: Address) -> None:
@@ -63,14 +63,14 @@ class Connection:
 
     async def ask(
         self, method: str, target: str, body: bytes = b"", accept: str = "application/json"
-    ) -> Reply:
+    ) -> LoadResponse:
         code, length = await self._head(method, target, body, accept)
         if length is not None:
-            return Reply(code, await self._reader.readexactly(length))
+            return LoadResponse(code, await self._reader.readexactly(length))
         chunks: list[bytes] = []
         while chunk := await self._chunk():
             chunks.append(chunk)
-        return Reply(code, b"".join(chunks))
+        return LoadResponse(code, b"".join(chunks))
 
     async def lines(self, target: str, enough: Callable[[int], bool]) -> None:
         """Read a watch until `enough` returns True for the number of lines read."""
@@ -125,12 +125,12 @@ class Connection:
 
 
 async def per_second(
-    connections: Sequence[Connection], requests: Iterator[tuple[str, str, bytes]], *, code: int
+    connections: Sequence[LoadConnection], requests: Iterator[tuple[str, str, bytes]], *, code: int
 ) -> tuple[float, int]:
     """Send all requests, one at a time per connection; return the rate per second and the total."""
     done = 0
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: LoadConnection) -> None:
         nonlocal done
         # All connections share one iterator, so that none is idle before the end.
         for method, target, body in requests:

@@ -111,7 +111,7 @@ async def _serve_again(folder: Path, jobs: int) -> Measurement:
     async with a_server("simulated", folder) as server:
         started = time.perf_counter() - start
         cpu = cpu_seconds_of(server.pid)
-        client = load_client.Connection(server.address)
+        client = load_client.LoadConnection(server.address)
         await client.open()
         running = asyncio.create_task(_run_a_job(server.address))
         rows, seconds = await _list(client, _TABLE, limit=_PAGE)
@@ -140,7 +140,7 @@ async def _run_a_job(address: load_client.Address) -> float:
 
     Runs concurrently with other requests; the controllers may not have started yet.
     """
-    client = load_client.Connection(address)
+    client = load_client.LoadConnection(address)
     await client.open()
     job = a_job("next", completions=1, parallelism=1)
     reply = await client.ask("POST", _JOBS, job.document)
@@ -152,7 +152,7 @@ async def _run_a_job(address: load_client.Address) -> float:
     return done
 
 
-async def _list(client: load_client.Connection, accept: str, limit: int) -> tuple[int, float]:
+async def _list(client: load_client.LoadConnection, accept: str, limit: int) -> tuple[int, float]:
     """List all Jobs in pages, as kubectl does; return their number and the duration in seconds."""
     start, found, token = time.perf_counter(), 0, ""
     while True:

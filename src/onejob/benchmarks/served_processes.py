@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from onejob.benchmarks.load_client import Connection
+from onejob.benchmarks.load_client import LoadConnection
 from onejob.benchmarks.plane import NAMESPACE, a_job, run_like_a_server
 from onejob.benchmarks.results import Cost, Measurement
 from onejob.benchmarks.serving import a_server
@@ -48,7 +48,7 @@ async def _by_server(
     processes: int, at_once: int, folder: Path, before: Sequence[str]
 ) -> Measurement:
     async with a_server(folder=folder, before=before) as server:
-        client, follower = Connection(server.address), Connection(server.address)
+        client, follower = LoadConnection(server.address), LoadConnection(server.address)
         await client.open()
         await follower.open()
         cpu, start = _cpu_seconds_of_family(server.pid), time.perf_counter()

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from onejob.api.access.certificates import ensure_certificates, server_names
-from onejob.benchmarks.load_client import Address, Connection, address_of, per_second
+from onejob.benchmarks.load_client import Address, LoadConnection, address_of, per_second
 from onejob.benchmarks.plane import run_like_a_server
 from onejob.benchmarks.processes import onejob_command
 from onejob.benchmarks.results import Cost, Measurement
@@ -86,7 +86,7 @@ class _List(msgspec.Struct):
 
 
 async def _fan_out(
-    address: Address, connections: list[Connection], watchers: int, changes: int
+    address: Address, connections: list[LoadConnection], watchers: int, changes: int
 ) -> float:
     """Return the events delivered per second while `changes` Pods are created.
 
@@ -202,8 +202,8 @@ def _wait_for(file: Path) -> None:
     raise TimeoutError("the server did not get ready")
 
 
-async def _connect(address: Address, count: int) -> list[Connection]:
-    connections = [Connection(address) for _ in range(count)]
+async def _connect(address: Address, count: int) -> list[LoadConnection]:
+    connections = [LoadConnection(address) for _ in range(count)]
     for connection in connections:
         await connection.open()
     return connections

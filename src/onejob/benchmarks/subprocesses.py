@@ -12,7 +12,7 @@ from onejob.benchmarks.results import Measurement
 _TICK_SECONDS = 0.5
 #: Timeout in seconds, far longer than any probe takes; a hung probe must not block the others for
 #: ever.
-_LONGEST_SECONDS = 1_800.0
+_TIMEOUT_SECONDS = 1_800.0
 
 
 class ProbeFailed(Exception):
@@ -51,7 +51,7 @@ def run_probe(
                 break
             except subprocess.TimeoutExpired:
                 elapsed = time.monotonic() - start
-                if elapsed > _LONGEST_SECONDS:
+                if elapsed > _TIMEOUT_SECONDS:
                     raise ProbeFailed(f"{probe} takes too long") from None
                 tick(elapsed)
     finally:

@@ -141,19 +141,29 @@ class EventRecorder:
         self._held_up = False
         self._sequence = 0
 
-    def record(self, what: About, type_: str, reason: str, message: str) -> None:
+    def record(self, what: About, type_: str, reason: str, *messages: str) -> None:
+        """Record one Event for each message."""
         if log.isEnabledFor(logging.INFO):
             # Events expire; the server's log keeps them for longer.
-            log.info("%s %s/%s: %s: %s", what.kind, what.namespace, what.name, reason, message)
+            for message in messages:
+                log.info("%s %s/%s: %s: %s", what.kind, what.namespace, what.name, reason, message)
         moment = self._clock.monotonic()
-        same, message = self._identify(what, type_, reason, message, moment)
-        written = self._written.get(same)
-        if written is not None:
-            # An occurrence that is not written now is included in the count of the next one that
-            # is.
-            written.count += 1
-        if not self._allowed(what, moment):
-            return
+        similar = self._similar_to(what, type_, reason, moment)
+        allowance = self._allowance(what, moment)
+        for message in messages:
+            same, message = _identify(similar, what, type_, reason, message)
+            written = self._written.get(same)
+            if written is not None:
+                # An occurrence that is not written now is included in the count of the next one
+                # that is.
+                written.count += 1
+            if allowance.tokens >= 1:
+                allowance.tokens -= 1
+                self._put_due(what, same, written, message)
+
+    def _put_due(
+        self, what: About, same: _Identity, written: _Written | None, message: str
+    ) -> None:
         now = self._clock.now()
         due = self._due.get(same)
         if due is None:
@@ -227,34 +237,25 @@ class EventRecorder:
         body = {"count": due.count, "lastTimestamp": _stamp(due.at), "message": due.message}
         return Patch(due.written.key, msgspec.json.encode(body), "merge")
 
-    def _allowed(self, what: About, moment: float) -> bool:
-        allowance = self._allowances.get((what.namespace, what.uid or what.name))
+    def _allowance(self, what: About, moment: float) -> _Allowance:
+        """Return the allowance of an object, as of now."""
+        place = (what.namespace, what.uid or what.name)
+        allowance = self._allowances.get(place)
         if allowance is None:
-            allowance = self._allowances.put(
-                (what.namespace, what.uid or what.name), _Allowance(at=moment)
-            )
+            allowance = self._allowances.put(place, _Allowance(at=moment))
         elapsed = moment - allowance.at
         allowance.tokens = min(_BURST, allowance.tokens + elapsed * _REFILL_PER_SECOND)
         allowance.at = moment
-        if allowance.tokens < 1:
-            return False
-        allowance.tokens -= 1
-        return True
+        return allowance
 
-    def _identify(
-        self, what: About, type_: str, reason: str, message: str, moment: float
-    ) -> tuple[_Identity, str]:
-        """Return the deduplication key of an Event, and the message to store."""
-        uid = what.uid or what.name
-        key = (uid, type_, reason)
+    def _similar_to(self, what: About, type_: str, reason: str, moment: float) -> _Similar:
+        """Return the record of Events that differ only in their message."""
+        key = (what.uid or what.name, type_, reason)
         similar = self._similar.get(key)
         if similar is None or moment - similar.at > _SIMILAR_SECONDS:
             similar = self._similar.put(key, _Similar())
         similar.at = moment
-        if message in similar.messages or len(similar.messages) < _SIMILAR_LIMIT - 1:
-            similar.messages.add(message)
-            return _Identity(uid, type_, reason, message), message
-        return _Identity(uid, type_, reason, _COMBINED), _COMBINED + message
+        return similar
 
     def _new_key(self, what: About, now: datetime) -> Key:
         self._sequence += 1
@@ -264,6 +265,17 @@ class EventRecorder:
     def _source(self) -> dict[str, str]:
         source = {"component": self._component}
         return {**source, "host": self._host} if self._host else source
+
+
+def _identify(
+    similar: _Similar, what: About, type_: str, reason: str, message: str
+) -> tuple[_Identity, str]:
+    """Return the deduplication key of an Event, and the message to store."""
+    uid = what.uid or what.name
+    if message in similar.messages or len(similar.messages) < _SIMILAR_LIMIT - 1:
+        similar.messages.add(message)
+        return _Identity(uid, type_, reason, message), message
+    return _Identity(uid, type_, reason, _COMBINED), _COMBINED + message
 
 
 def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:

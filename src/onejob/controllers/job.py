@@ -9,11 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 from onejob import metrics
 from onejob.client.base import Patch, Selection
-from onejob.client.events import About, about
+from onejob.client.events import about
 from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job_claims import claim_pods
@@ -300,9 +302,8 @@ class JobController:
 
     async def _write_all(self, plan: Plan, state: JobState, client: WriteSeries) -> None:
         job = plan.job
-        record_event = partial(self._record_event, about("batch/v1", "Job", job.metadata))
         outcomes = await change_pods(
-            client, plan, self._pod_factory(job, state), state, record_event
+            client, plan, self._pod_factory(job, state), state, partial(self._record_events, job)
         )
         if plan.skipped is not None:
             if outcomes.error is not None:
@@ -320,7 +321,7 @@ class JobController:
                 client, job.metadata.namespace, accounting.removals, state
             )
             if removals.error is not None:
-                record_event(finalizer_removal_failed(removals.error))
+                self._record_events(job, [finalizer_removal_failed(removals.error)])
         settlement = settle(accounting, removals)
         if settlement.write is not None:
             await self._write(job, settlement.write, state, client)
@@ -374,14 +375,10 @@ class JobController:
 
     # --- Events and metrics ---------------------------------------------------------------
 
-    def _record_event(self, subject: About, event: Event) -> None:
-        self._recorder.record(subject, event.type, event.reason, event.message)
-
     def _record_events(self, job: Job, events: Sequence[Event]) -> None:
-        if events:
-            subject = about("batch/v1", "Job", job.metadata)
-            for event in events:
-                self._record_event(subject, event)
+        subject = about("batch/v1", "Job", job.metadata)
+        for (type_, reason), alike in groupby(events, attrgetter("type", "reason")):
+            self._recorder.record(subject, type_, reason, *(event.message for event in alike))
 
     def _count_all(self, increments: Iterable[Increment]) -> None:
         counters = self._metrics

@@ -27,7 +27,7 @@ from onejob.planning.job.reporting import (
 )
 from onejob.wire.errors import ApiError, Conflict, Forbidden, NotFound
 
-RecordEvent = Callable[[Event], None]
+RecordEvents = Callable[[Sequence[Event]], None]
 
 
 class _Tally(Struct):
@@ -48,7 +48,7 @@ async def change_pods(
     plan: Plan,
     pod_factory: PodFactory,
     state: JobState,
-    record_event: RecordEvent,
+    record_events: RecordEvents,
 ) -> PodOutcomes:
     """Delete and create Pods according to the plan; return the outcomes."""
     namespace = plan.job.metadata.namespace
@@ -56,9 +56,9 @@ async def change_pods(
     if plan.prunings:
         await _prune(client, namespace, plan.prunings, state, tally)
     if plan.deletions:
-        await _delete(client, namespace, plan.deletions, state, record_event, tally)
+        await _delete(client, namespace, plan.deletions, state, record_events, tally)
     if plan.creations:
-        await _create(client, namespace, plan.creations, pod_factory, state, record_event, tally)
+        await _create(client, namespace, plan.creations, pod_factory, state, record_events, tally)
     return tally.outcomes()
 
 
@@ -105,7 +105,7 @@ async def _delete(
     namespace: str,
     deletions: Sequence[PodDeletion],
     state: JobState,
-    record_event: RecordEvent,
+    record_events: RecordEvents,
     tally: _Tally,
 ) -> None:
     wanted = list(deletions)
@@ -126,16 +126,18 @@ async def _delete(
                 pod for pod in wanted if not pod.remove_finalizer_first or pod.uid in freed.removed
             ]
     results = await client.write_many([_deletion(namespace, pod) for pod in wanted])
+    events: list[Event] = []
     for pod, result in zip(wanted, results, strict=True):
         if _succeeded(pod.uid, result, state):
             tally.deleted.add(pod.uid)
             if isinstance(result, Written):
-                record_event(pod_deleted(pod.name))
+                events.append(pod_deleted(pod.name))
         else:
             tally.fail(str(result))
             # That the Pod changed in between is normal and not worth an Event.
             if not isinstance(result, Conflict):
-                record_event(pod_delete_failed(str(result)))
+                events.append(pod_delete_failed(str(result)))
+    record_events(events)
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
@@ -152,7 +154,7 @@ async def _create(
     seeds: Sequence[PodSeed],
     pod_factory: PodFactory,
     state: JobState,
-    record_event: RecordEvent,
+    record_events: RecordEvents,
     tally: _Tally,
 ) -> None:
     """Create Pods in batches that double, also across syncs (slow start).
@@ -166,17 +168,19 @@ async def _create(
             [_creation(namespace, pod_factory.creation(seed)) for seed in batch]
         )
         failures = [result for result in results if isinstance(result, ApiError)]
+        events: list[Event] = []
         for result in results:
             if isinstance(result, Written):
                 state.pod_revision = max(state.pod_revision, result.revision)
                 tally.created += 1
-                record_event(pod_created(result.name))
+                events.append(pod_created(result.name))
                 continue
             _after_refusal(result, state)
             if not _namespace_is_ending(result):
                 tally.create_failures += 1
                 tally.fail(str(result))
-                record_event(pod_create_failed(str(result)))
+                events.append(pod_create_failed(str(result)))
+        record_events(events)
         if failures:
             state.create_batch_size = 1
             return
@@ -187,7 +191,7 @@ async def _create(
 
 
 def _creation(namespace: str, pod: NewPod) -> Create:
-    return Create(PODS, namespace, pod.document, template=pod.template, variation=pod.variation)
+    return Create(PODS, namespace, pod.body, variation=pod.variation)
 
 
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:

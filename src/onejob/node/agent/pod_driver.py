@@ -132,8 +132,8 @@ class PodDriver:
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
         self._startup: _Startup | None = _Startup()
-        #: UIDs of Pods to reconcile, in this order.
-        self._due: dict[str, None] = {}
+        #: Pods to reconcile, in this order: by UID, the runtime events to note before.
+        self._due: dict[str, list[RuntimeEvent]] = {}
         self._turn_scheduled = False
         #: Above 0 while events are processed or effects executed; no turn is scheduled meanwhile.
         self._depth = 0
@@ -320,11 +320,13 @@ class PodDriver:
         if self._startup is not None:
             self._startup.events.extend(events)
             return
-        node = self._node_now()
-        self._depth += 1
+        due = self._due
         for event in events:
-            self._dispatch(event.ref.uid, event, node)
-        self._depth -= 1
+            uid = event.ref.uid
+            if uid in due:
+                due[uid].append(event)
+            else:
+                due[uid] = [event]
         if not self._depth:
             self._turn()
 
@@ -389,10 +391,10 @@ class PodDriver:
 
     def _reconcile_soon(self, uid: str, effect: ReconcileSoon) -> None:
         # Effects run within a step; `_dispatch` schedules a turn for due Pods after it.
-        self._due[uid] = None
+        self._due.setdefault(uid, [])
 
     def _soon(self, uid: str) -> None:
-        self._due[uid] = None
+        self._due.setdefault(uid, [])
         if not self._depth:
             self._schedule_turn()
 
@@ -409,8 +411,8 @@ class PodDriver:
         node = self._node_now()
         self._depth += 1
         for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
-            del self._due[uid]
-            self._dispatch(uid, _RECONCILE, node)
+            events = self._due.pop(uid)
+            self._dispatch(uid, Reconcile(events) if events else _RECONCILE, node)
         self._depth -= 1
         self._schedule_turn()
         self._runtime.send_starts()

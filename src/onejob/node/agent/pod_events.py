@@ -89,6 +89,9 @@ class HookDone(Struct, frozen=True, gc=False):
 class Reconcile(Struct, frozen=True, gc=False):
     """Compare actual with desired state: a fact changed, or a timer fired."""
 
+    #: Reports of the runtime about the Pod since the last step of this kind, in their order.
+    events: Sequence[RuntimeEvent] = ()
+
 
 PodEvent: TypeAlias = (
     PodSeen
@@ -103,7 +106,6 @@ PodEvent: TypeAlias = (
     | HookDone
     | Probed
     | Reconcile
-    | RuntimeEvent
 )
 
 

@@ -8,8 +8,9 @@ are written.
     unknown ──► waiting ──► binding ──► running ──► finishing ──► ended ──► (unknown)
        └────────────────────────────────────┘
 
-Facts change the state and request a `Reconcile`, which runs after all pending events. A status that
-changes again before its write is staged is not written: as with a kubelet, only the newest one is.
+Facts change the state and request a `Reconcile`, which runs after all pending events and brings the
+reports of the runtime with it. A status that changes again before its write is staged is not
+written: as with a kubelet, only the newest one is.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,16 +72,7 @@ from onejob.node.agent.pod_state import (
 )
 from onejob.node.agent.retries import FIRST_RETRY, retry_delay
 from onejob.node.probing.results import Probed
-from onejob.node.runtime import (
-    Ended,
-    Lost,
-    RuntimeEvent,
-    RuntimeTraits,
-    StartBlocked,
-    Started,
-    Starting,
-    Warned,
-)
+from onejob.node.runtime import RuntimeTraits
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.demand import demand_of
@@ -88,12 +80,13 @@ from onejob.planning.pod.lifecycle import (
     PodPlan,
     by_this_clock,
     plan_pod,
+    rewind,
 )
 from onejob.planning.pod.status import NodeFacts, report
 from onejob.wire.quantity import InvalidQuantity
 
 #: Longest delay before a status that the API refused is written again.
-LONGEST_RETRY = timedelta(minutes=5)
+MAX_RETRY_DELAY = timedelta(minutes=5)
 #: Later than any version of a deleted Pod that the watch can still deliver.
 _NO_MORE_REVISIONS = maxsize
 
@@ -133,9 +126,6 @@ class PodMachine:
             StatusWritten: self._status_written,
             StatusRefused: self._status_refused,
         }
-        happened: dict[type, _Rule] = dict.fromkeys(
-            (Starting, Started, Ended, StartBlocked, Lost, Warned), self._happened
-        )
         return {
             "unknown": {
                 PodSeen: self._discover,
@@ -156,7 +146,6 @@ class PodMachine:
             },
             "running": {
                 **working,
-                **happened,
                 Adopted: self._take_over,
                 HookDone: self._hook_done,
                 Probed: self._probed,
@@ -285,13 +274,6 @@ class PodMachine:
         effects += [RefreshVolumes(), _RECONCILE_SOON]
         return state, effects
 
-    def _happened(self, state: Active, event: RuntimeEvent, node: NodeNow) -> Step:
-        state = copy_active(state)
-        effects: Effects = []
-        self._containers.note(state, event, effects, node)
-        effects.append(_RECONCILE_SOON)
-        return state, effects
-
     def _hook_done(self, state: Active, event: HookDone, node: NodeNow) -> Step:
         following, effects = copy_active(state), list[PodEffect]()
         if not self._containers.note_hook(following, event, effects):
@@ -310,6 +292,8 @@ class PodMachine:
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
         state = copy_active(state)
         effects: Effects = []
+        for reported in event.events:
+            self._containers.note(state, reported, effects, node)
         return self._compare(state, effects, node), effects
 
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
@@ -321,14 +305,10 @@ class PodMachine:
             meant = by_this_clock(seen, now)
             if meant is not seen:
                 state.containers = {**state.containers, name: meant}
-        plan = plan_pod(
-            state.pod,
-            state.containers,
-            now,
-            state.deadline_from,
-            node_leaves=node.leaving,
-            at_once=node.at_once,
-        )
+        plan = self._plan(state, node)
+        if plan.restart_all:
+            state.containers = {name: rewind(seen) for name, seen in state.containers.items()}
+            plan = self._plan(state, node)
         if plan.start or plan.stop:
             self._start_and_stop(state, plan, effects)
         if plan.backing_off:
@@ -344,6 +324,16 @@ class PodMachine:
             if not state.in_flight and not state.unwritten:
                 return self._end(state, effects)
         return state
+
+    def _plan(self, state: Active, node: NodeNow) -> PodPlan:
+        return plan_pod(
+            state.pod,
+            state.containers,
+            node.now,
+            state.deadline_from,
+            node_leaves=node.leaving,
+            at_once=node.at_once,
+        )
 
     def _start_and_stop(self, state: Active, plan: PodPlan, effects: Effects) -> None:
         for start in plan.start:
@@ -410,7 +400,7 @@ class PodMachine:
         if state.unwritten is None:
             # Until it is stored, the record of finished containers must not be dropped.
             state.unwritten = refused
-        effects.append(SetTimer(node.now + retry_delay(state.refusals, LONGEST_RETRY)))
+        effects.append(SetTimer(node.now + retry_delay(state.refusals, MAX_RETRY_DELAY)))
         state.refusals += 1
         self._read_unread(state, effects)
         return state, effects

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: that do not fit the node are reported without delay.
 REPORT_AFTER_SECONDS = 1.0
 #: Most reports per period: each costs two writes and delays its Pod's binding.
-MOST_AT_ONCE = 50
+MAX_REPORTS_PER_PERIOD = 50
 _PERIOD_SECONDS = 1.0
 #: Seconds between re-evaluations of the reported reasons.
 _REVIEW_SECONDS = 300.0
@@ -44,8 +44,8 @@ class PendingPodReporter:
     """Reporter of pending Pods: FailedScheduling Events and the PodScheduled condition.
 
     Guarantees: a reason is reported only if it differs from the Pod's last reported one. At most
-    `MOST_AT_ONCE` Pods are reported per period by the timer; `report` bypasses that limit. Reported
-    reasons are re-evaluated every few minutes and after `review_soon`.
+    `MAX_REPORTS_PER_PERIOD` Pods are reported per period by the timer; `report` bypasses the limit.
+    Reported reasons are re-evaluated every few minutes and after `review_soon`.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class PendingPodReporter:
         on."""
         taken = 0
         owners = deque(self._waiting)
-        while owners and taken < MOST_AT_ONCE:
+        while owners and taken < MAX_REPORTS_PER_PERIOD:
             owner = owners.popleft()
             uid, first = next(iter(self._waiting[owner].items()))
             if first.due > now:

@@ -24,12 +24,12 @@ Answer = Callable[[Result], None]
 Newest = Callable[[], Change | None]
 _Asked: TypeAlias = tuple[Newest, Answer]
 
-_MOST_AT_ONCE = 200
+_MAX_BATCH_SIZE = 200
 #: Most writes taken per owner before the next owner's turn.
 _OF_ONE_OWNER = 16
 #: Answers processed between two yields to the event loop.
 _ANSWERS_PER_TURN = 100
-_FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
 
 
 class Writer:
@@ -72,7 +72,7 @@ class Writer:
     def _submit_later(self, op: Delete, answer: Answer) -> None:
         log.warning("%s: cannot delete, retrying", op.key)
         loop = asyncio.get_running_loop()
-        loop.call_later(_LONGEST_RETRY, self._submit, op.uid, lambda: op, answer)
+        loop.call_later(_MAX_RETRY_SECONDS, self._submit, op.uid, lambda: op, answer)
 
     async def settled(self) -> None:
         """Wait until all submitted writes, including follow-ups submitted by answers, are done."""
@@ -102,7 +102,7 @@ class Writer:
 
     def _take(self) -> list[tuple[Change, Answer]]:
         batch: list[tuple[Change, Answer]] = []
-        while self._waiting and len(batch) < _MOST_AT_ONCE:
+        while self._waiting and len(batch) < _MAX_BATCH_SIZE:
             owner = next(iter(self._waiting))
             waiting = self._waiting.pop(owner)
             share = min(len(waiting), _OF_ONE_OWNER)
@@ -123,10 +123,10 @@ class Writer:
         # The batch may have been applied: a retry must not repeat an operation that a later one on
         # the same object superseded.
         last = {op.key: op for op in ops}
-        delay = _FIRST_RETRY
+        delay = _MIN_RETRY_SECONDS
         while results is None:
             await asyncio.sleep(delay)
-            delay = min(delay * 2, _LONGEST_RETRY)
+            delay = min(delay * 2, _MAX_RETRY_SECONDS)
             results = await self._try(list(last.values()))
         answers = dict(zip(last, results, strict=True))
         return [answers[op.key] for op in ops]

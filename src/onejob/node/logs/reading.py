@@ -15,7 +15,7 @@ from onejob.wire.requests import LogOptions
 _POLL_SECONDS = 0.1
 #: Seconds of the first poll, and after each line: a container that has just started or written may
 #: soon write again, or end.
-_SHORTEST_POLL_SECONDS = 0.01
+_MIN_POLL_SECONDS = 0.01
 #: Bytes read between two yields to the event loop: a few milliseconds' work if all lines are short.
 _CHUNK_BYTES = 1 << 16
 #: Bytes at the end of a log that contain any termination message.
@@ -45,7 +45,7 @@ async def read_logs(
     """
     left = options.limit_bytes
     reader = _Reader(path, _since(options, now), timestamps=options.timestamps)
-    pause = _SHORTEST_POLL_SECONDS
+    pause = _MIN_POLL_SECONDS
     # Evaluated before reading: output written until then is read, so none is missed at the end.
     more = options.follow and running()
     pieces = reader.from_line(options.tail_lines)
@@ -55,7 +55,7 @@ async def read_logs(
                 piece = piece[:left]
                 left -= len(piece)
             if piece:
-                pause = _SHORTEST_POLL_SECONDS
+                pause = _MIN_POLL_SECONDS
                 yield piece
             if left == 0:
                 return

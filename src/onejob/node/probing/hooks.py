@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Coroutine
 
 from onejob.clock import Clock
-from onejob.node.probing.probe_checks import Answer, ask
+from onejob.node.probing.probe_checks import ProbeResult, ask
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, Handler, NodePod
 
@@ -17,7 +17,7 @@ from onejob.objects.pod_spec import Container, Handler, NodePod
 Warn = Callable[[NodePod, str, str], None]
 
 #: The kubelet's minimum, in seconds, that a container gets to stop after its hook.
-_LEAST_GRACE_SECONDS = 2.0
+_MIN_GRACE_SECONDS = 2.0
 #: Seconds before a hook is retried that could not be run for lack of resources.
 _RETRY_SECONDS = 1.0
 
@@ -89,14 +89,14 @@ class Hooks:
         if not answer.ok and self._runtime.running(ref):
             self._warn(pod, "FailedPreStopHook", f"PreStopHook failed: {answer.why}")
         left = grace - (self._clock.monotonic() - began)
-        self._runtime.stop(ref, max(left, _LEAST_GRACE_SECONDS))
+        self._runtime.stop(ref, max(left, _MIN_GRACE_SECONDS))
 
     async def _perform(
         self, pod: NodePod, container: Container, ref: AttemptRef, hook: Handler, seconds: float
-    ) -> Answer:
+    ) -> ProbeResult:
         if hook.sleep is not None:
             await asyncio.sleep(min(hook.sleep.seconds, seconds))
-            return Answer(hook.sleep.seconds <= seconds, "the grace period has expired")
+            return ProbeResult(hook.sleep.seconds <= seconds, "the grace period has expired")
         until = self._clock.monotonic() + seconds
         answer = await ask(self._runtime, pod, container, ref, hook, seconds)
         while answer.unasked and self._clock.monotonic() + _RETRY_SECONDS < until:
@@ -104,7 +104,7 @@ class Hooks:
             left = until - self._clock.monotonic()
             answer = await ask(self._runtime, pod, container, ref, hook, left)
         # Any HTTP response shows that the hook was delivered, whatever its status.
-        return Answer(True) if answer.status else answer
+        return ProbeResult(True) if answer.status else answer
 
     def _begin(self, ref: AttemptRef, doing: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(doing)

@@ -21,7 +21,7 @@ from onejob.objects.pod_spec import (
 )
 
 
-class Question(Protocol):
+class ProbeAction(Protocol):
     """Action of a probe or a lifecycle hook: one of these is set."""
 
     @property
@@ -32,7 +32,7 @@ class Question(Protocol):
     def tcp_socket(self) -> TcpSocketAction | None: ...
 
 
-class Answer(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     ok: bool
     why: str = ""
     #: Status code of an HTTP response; 0 for other checks.
@@ -44,7 +44,7 @@ class Answer(Struct, frozen=True):
 
 async def check(
     runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
-) -> Answer:
+) -> ProbeResult:
     """Make one check of a probe. Failures of the container are returned, never raised."""
     seconds = max(probe.timeout_seconds, 1)
     if probe.grpc is not None:
@@ -57,13 +57,13 @@ async def ask(
     pod: NodePod,
     container: Container,
     ref: AttemptRef,
-    question: Question,
+    question: ProbeAction,
     seconds: float,
-) -> Answer:
+) -> ProbeResult:
     if question.exec is not None:
         result = await runtime.run_command(pod, ref, question.exec.command, seconds)
         why = result.output.strip() or f"exit code {result.code}"
-        return Answer(result.code == 0, why, unasked=bool(result.pressure))
+        return ProbeResult(result.code == 0, why, unasked=bool(result.pressure))
     try:
         async with asyncio.timeout(seconds):
             if question.http_get is not None:
@@ -74,30 +74,30 @@ async def ask(
                     action.host or "127.0.0.1", _port(container, action.port)
                 )
                 writer.close()
-                return Answer(True)
+                return ProbeResult(True)
     except TimeoutError:
-        return Answer(False, f"no response within {seconds:g} s")
+        return ProbeResult(False, f"no response within {seconds:g} s")
     except (OSError, ValueError) as error:
         return _not_answered(error)
-    return Answer(False, "no probe action")
+    return ProbeResult(False, "no probe action")
 
 
-def _not_answered(error: Exception) -> Answer:
-    return Answer(False, str(error), unasked=pressure_of(error) in (DESCRIPTORS, MEMORY))
+def _not_answered(error: Exception) -> ProbeResult:
+    return ProbeResult(False, str(error), unasked=pressure_of(error) in (DESCRIPTORS, MEMORY))
 
 
-async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
+async def _ask_for_health(action: GrpcAction, seconds: float) -> ProbeResult:
     try:
         async with asyncio.timeout(seconds):
             status = await health("127.0.0.1", action.port, action.service)
     except TimeoutError:
-        return Answer(False, f"no response within {seconds:g} s")
+        return ProbeResult(False, f"no response within {seconds:g} s")
     except (OSError, ValueError) as error:
         return _not_answered(error)
-    return Answer(status == "SERVING", f'service unhealthy (responded with "{status}")')
+    return ProbeResult(status == "SERVING", f'service unhealthy (responded with "{status}")')
 
 
-async def _get(container: Container, action: HttpGetAction) -> Answer:
+async def _get(container: Container, action: HttpGetAction) -> ProbeResult:
     host, port = action.host or "127.0.0.1", _port(container, action.port)
     # As in the kubelet, certificates are not verified: only the response matters.
     tls = _unchecked_tls() if action.scheme == "HTTPS" else None
@@ -109,9 +109,9 @@ async def _get(container: Container, action: HttpGetAction) -> Answer:
     status = (await reader.readline()).split()
     writer.close()
     if len(status) < 2 or not status[1].isdigit():
-        return Answer(False, "not an HTTP response")
+        return ProbeResult(False, "not an HTTP response")
     code = int(status[1])
-    return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}", code)
+    return ProbeResult(200 <= code < 400, f"HTTP probe failed with statuscode: {code}", code)
 
 
 def _unchecked_tls() -> ssl.SSLContext:

@@ -25,7 +25,7 @@ _PROCS: Final = "cgroup.procs"
 #: CFS period in microseconds.
 _CPU_PERIOD: Final = 100_000
 #: The kernel's minimum quota, in microseconds.
-_LEAST_CPU_QUOTA: Final = 1_000
+_MIN_CPU_QUOTA_MICROSECONDS: Final = 1_000
 #: Seconds after which empty groups of other servers are removed, as no server can still be about to
 #: use them.
 _ABANDONED_SECONDS: Final = 3600.0
@@ -335,7 +335,7 @@ def group_name(ref: AttemptRef) -> str:
 
 
 def _quota(cpu_milli: int) -> int:
-    return max(cpu_milli * _CPU_PERIOD // 1000, _LEAST_CPU_QUOTA)
+    return max(cpu_milli * _CPU_PERIOD // 1000, _MIN_CPU_QUOTA_MICROSECONDS)
 
 
 def _write(path: Path, value: int | str) -> None:

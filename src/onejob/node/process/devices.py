@@ -23,7 +23,7 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "nvidia.com/gpu": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     "amd.com/gpu": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
 }
-_MOST_DEVICES: Final = 1024
+_MAX_DEVICES: Final = 1024
 
 
 class NoDevice(Exception):
@@ -47,7 +47,7 @@ class Devices:
             name: amount
             for name, amount in capacity.items()
             # Resources with a domain prefix are counted in whole devices.
-            if "/" in name and 0 < amount <= _MOST_DEVICES
+            if "/" in name and 0 < amount <= _MAX_DEVICES
         }
         self._held: list[_Held] = []
         #: Containers that are not running at present; their slots may be reassigned.

@@ -17,6 +17,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
+from onejob.planning.pod.demand import with_pod_limits
 from onejob.planning.pod.security import (
     Means,
     Privileges,
@@ -79,7 +80,7 @@ class ProcessRequests:
         self._number_processes(request, pod)
         notes = self._setup.set_up(request, pod, container, ref, settings, volumes)
         notes += self._not_enforced(pod, container)
-        self._limits.apply(request, container, ref)
+        self._limits.apply(request, with_pod_limits(pod.spec, container), ref)
         request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
         request["log"] = log_name(self._data_dir, *ref)
         if container.stdin:
@@ -99,7 +100,7 @@ class ProcessRequests:
         """Return the request for a command in the context of a running container, with the same
         environment and files. Raises ConfigProblem, OSError."""
         request = self._process(pod, container, ref, settings, command)
-        self._limits.join(request, container, ref)
+        self._limits.join(request, with_pod_limits(pod.spec, container), ref)
         return request
 
     def _process(
@@ -111,7 +112,9 @@ class ProcessRequests:
         command: tuple[str, ...],
     ) -> dict[str, Any]:
         base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
-        env = environment(pod, container, base, settings, self._settings.node)
+        env = environment(
+            pod, container, base, settings, self._settings.node, self._data_dir / "pods" / pod.uid
+        )
         argv = expand_all(command, env)
         request: dict[str, Any] = {
             "claim": ref,

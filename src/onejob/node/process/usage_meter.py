@@ -25,7 +25,7 @@ from onejob.node.runtime import AttemptRef, Runtime
 #: Seconds for which a measurement is cached.
 _FRESH_SECONDS: Final = 1.0
 #: Longest averaging window in seconds; a longer average does not reflect current usage.
-_LONGEST_WINDOW_SECONDS: Final = 60.0
+_MAX_WINDOW_SECONDS: Final = 60.0
 #: Seconds that the first request waits: the machine has no start time to average from.
 _FIRST_WINDOW_SECONDS: Final = 0.25
 _NANOS: Final = 1_000_000_000
@@ -89,7 +89,7 @@ class UsageMeter:
 
     async def _measure_machine(self) -> Measurement:
         before = self._machine
-        if before is None or _uptime() - before[0] > _LONGEST_WINDOW_SECONDS:
+        if before is None or _uptime() - before[0] > _MAX_WINDOW_SECONDS:
             before = (_uptime(), await asyncio.to_thread(machine_use))
             await asyncio.sleep(_FIRST_WINDOW_SECONDS)
         now, use = _uptime(), await asyncio.to_thread(machine_use)
@@ -118,7 +118,7 @@ def _usage(tree: list[Process], before: _Sample, now: float) -> tuple[Usage, flo
     first, ticks = tree[0], _ticks(tree)
     since = first.began / TICKS_PER_SECOND
     known = before.ticks.get(first.pid)
-    recent = now - before.at <= _LONGEST_WINDOW_SECONDS
+    recent = now - before.at <= _MAX_WINDOW_SECONDS
     if known is not None and since < before.at and recent:
         # A process that left the tree unreaped takes its ticks along, so the difference may be
         # negative.

@@ -18,7 +18,7 @@ from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
 #: Golden-ratio step that spreads the first PIDs of containers: successive ones are far apart.
 _SPREAD = 0.6180339887
 #: The kernel wraps around to this PID after the highest one.
-_LOWEST_PID = 300
+_MIN_PID = 300
 
 
 def fork_first() -> int:
@@ -93,7 +93,7 @@ def spread_pids(own: int) -> None:
     room, step = spacing()
     fd = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(fd, b"%d" % (_LOWEST_PID + own * step % room))
+        os.write(fd, b"%d" % (_MIN_PID + own * step % room))
     finally:
         os.close(fd)
 
@@ -103,7 +103,7 @@ def spacing() -> tuple[int, int]:
     """Return the number of possible first PIDs, and the distance between two successive
     containers'."""
     with open("/proc/sys/kernel/pid_max") as file:
-        room = int(file.read()) - 1 - _LOWEST_PID
+        room = int(file.read()) - 1 - _MIN_PID
     step = int(room * _SPREAD) | 1
     # Only a step coprime to the range gives each process a different place.
     while math.gcd(step, room) > 1:
