@@ -268,7 +268,7 @@ def test_a_log_that_begins_anew_with_every_commit_is_still_known(
 
     It took hours until the log was refused as foreign; here it takes a few commits.
     """
-    monkeypatch.setattr(lock_file, "_MOST_RESTARTS", 4)
+    monkeypatch.setattr(lock_file, "_MAX_RESTARTS", 4)
     path, kept = tmp_path / "db", tmp_path / "kept"
     kept.mkdir()
     key = Key("configmaps", "default", "one")

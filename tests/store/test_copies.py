@@ -7,8 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from onejob.store import database
 from onejob.store.base import CannotOpen, CorruptStore
-from onejob.store.checking import copies
 from onejob.store.checking.copies import copy_database, problems_of, require_whole
 from onejob.store.checking.examination import examine
 from onejob.store.damage import all_readable
@@ -164,7 +164,7 @@ def test_only_the_first_start_of_a_copy_looks_at_all_pages(
         looked.append(Path(connection.filename))
         return []
 
-    monkeypatch.setattr(copies, "pages_problems", look)
+    monkeypatch.setattr(database, "pages_problems", look)
     for _ in range(2):
         run_virtual(_opened(elsewhere / "store.db"))
     assert looked == [elsewhere / "store.db"] * copied

@@ -111,7 +111,7 @@ async def test_more_paged_lists_than_are_followed_still_show_their_moments(tmp_p
 async def test_a_snapshot_too_different_to_follow_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onejob.store.snapshots.MOST_DIFFERENCES", 3)
+    monkeypatch.setattr("onejob.store.snapshots.MAX_DIFFERENCES", 3)
     async with a_store(tmp_path / "db") as store:
         await _fill(store)
         whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]

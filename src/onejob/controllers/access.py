@@ -25,7 +25,7 @@ from onejob.planning.rbac.policy import (
     read_binding,
     read_role,
 )
-from onejob.planning.rbac.rules import Question, allows
+from onejob.planning.rbac.rules import AccessAttributes, allows
 from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
 from onejob.wire.requests import User
 
@@ -76,7 +76,7 @@ class ControllerRights:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def allows(self, user: User, question: Question) -> bool:
+    def allows(self, user: User, question: AccessAttributes) -> bool:
         return self.policy.decide(user.name, user.groups, "", question) is not None
 
     def on_change(self, notify: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class NodeRights(ControllerRights):
     role too.
     """
 
-    def allows(self, user: User, question: Question) -> bool:
+    def allows(self, user: User, question: AccessAttributes) -> bool:
         rules = self.policy.rules_of(RoleRef(kind="ClusterRole", name=NODE_ROLE), "")
         return any(allows(rule, question) for rule in rules)
 

@@ -35,6 +35,8 @@ from onejob.store.migrations import is_empty, migrate, refuse_foreign
 
 #: Documents are about 2 kB: with 4 kB pages, one page in two would be half empty.
 PAGE_BYTES = 8192
+#: Limit for reports that a person reads.
+_MAX_PROBLEMS = 20
 #: SQLite busy timeout; longer than any of our checkpoints takes. The lock is held by a person with
 #: a SQLite shell, or by `onejob doctor` and `backup` when they are the first to read the log after
 #: a kill.
@@ -203,14 +205,26 @@ def _refuse_torn(path: Path, connection: apsw.Connection) -> None:
     Reads all pages, which is slow, but only at the first start of a copy: from then on, the lock
     file has its inode.
     """
-    from onejob.store.checking.copies import pages_problems
-
     if problems := pages_problems(connection):
         raise CorruptStore(
             f"{path} is a damaged copy ({problems[0]}), made while a server was running: copy "
             "it again with onejob backup, or after stopping the server; onejob doctor lists "
             "intact objects"
         )
+
+
+def pages_problems(connection: apsw.Connection) -> list[str]:
+    """Return the problems that SQLite finds in the pages of an open database."""
+    found: list[str] = []
+    try:
+        rows: Any = connection.execute(f"PRAGMA integrity_check({_MAX_PROBLEMS})")
+        for (text,) in rows:
+            # A row may hold several lines.
+            found += str(text).splitlines()
+    except apsw.CorruptError as error:
+        # Reported only if no problem was found before it.
+        found = found or [str(error)]
+    return [] if found == ["ok"] else found
 
 
 def _configure(connection: apsw.Connection) -> None:

@@ -17,7 +17,7 @@ from onejob.store.limits import Limits
 MARK_SECONDS = 1.0
 MARKS_PER_LIMIT = 32
 #: Maximum number of recorded commit times, one per second with commits.
-_MOST: Final = 100_000
+_MAX_COMMIT_TIMES: Final = 100_000
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -106,8 +106,8 @@ class CommitTimes:
             return
         self._revisions.append(revision)
         self._times.append(now)
-        if len(self._times) > _MOST:
-            half = _MOST // 2
+        if len(self._times) > _MAX_COMMIT_TIMES:
+            half = _MAX_COMMIT_TIMES // 2
             self._first = self._revisions[half - 1]
             del self._revisions[:half]
             del self._times[:half]

@@ -48,14 +48,14 @@ _LOG_MAGICS = (0x377F0682, 0x377F0683)
 #: Maximum number of WAL restarts since the mark was made. After a kill there were one or two; after
 #: a power failure, as many as fit into the half minute that a mark may wait to be written, which on
 #: a nearly full disk is one per commit.
-_MOST_RESTARTS = 1 << 20
+_MAX_RESTARTS = 1 << 20
 _32_BITS = 0xFFFFFFFF
 
 
 #: Salt if there is no WAL.
 _NO_LOG = 0
 #: Replaces a salt of 0, which means no WAL.
-_LEAST_SALT = 1
+_MIN_SALT = 1
 #: Unknown salt: the process has not committed yet, or the WAL index is inaccessible. Wider than 32
 #: bits, so never a real salt.
 _NOT_KNOWN = 1 << 32
@@ -169,7 +169,7 @@ class LogIndex:
         """Return the salt as of the last commit or restart of the WAL."""
         if self._map is None:
             return _NOT_KNOWN
-        return _INDEX_SALT.unpack_from(self._map)[0] or _LEAST_SALT
+        return _INDEX_SALT.unpack_from(self._map)[0] or _MIN_SALT
 
     def close(self) -> None:
         if self._map is not None:
@@ -276,7 +276,7 @@ def log_salt(path: Path) -> int:
     if len(header) < _LOG_HEADER.size:
         return 0
     magic, _, _, _, salt, *_ = _LOG_HEADER.unpack(header)
-    return salt or _LEAST_SALT if magic in _LOG_MAGICS else _NO_LOG
+    return salt or _MIN_SALT if magic in _LOG_MAGICS else _NO_LOG
 
 
 def refuse_foreign_log(path: Path, mark: Mark) -> None:
@@ -299,7 +299,7 @@ def _may_follow(salt: int, before: int) -> bool:
     """Return whether a WAL with this salt may be a continuation of the one with salt `before`."""
     if before == _NOT_KNOWN:
         return True
-    return before != _NO_LOG and (salt - before) & _32_BITS <= _MOST_RESTARTS
+    return before != _NO_LOG and (salt - before) & _32_BITS <= _MAX_RESTARTS
 
 
 def refuse_lost_revisions(path: Path, mark: Mark, reached: int) -> None:

@@ -30,10 +30,9 @@ from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher
 from onejob.store.fanout import Fanout, LogWatch
 from onejob.store.history import CommitTimes
 from onejob.store.limits import Limits
-from onejob.store.listing import Listing
+from onejob.store.listing import Listing, Versions
 from onejob.store.recovery import Recovered, recover
 from onejob.store.upkeep import Maintenance
-from onejob.store.versions import Versions
 from onejob.store.writer import Committer, ThreadCommitter, Writer
 
 if TYPE_CHECKING:

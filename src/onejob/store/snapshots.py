@@ -17,7 +17,7 @@ from onejob.store.sorted_names import SortedNames
 #: log.
 FOLLOWED = 8
 #: A snapshot with more changed objects than this is not kept in memory.
-MOST_DIFFERENCES = 50_000
+MAX_DIFFERENCES = 50_000
 
 
 class Snapshot:
@@ -113,7 +113,7 @@ class Snapshots:
         for snapshot in tuple(self._followed.values()):
             if snapshot.resource == key.resource:
                 snapshot.note(key.namespace, key.name, change.previous_revision)
-                if snapshot.differences > MOST_DIFFERENCES:
+                if snapshot.differences > MAX_DIFFERENCES:
                     self.drop(snapshot.resource, snapshot.at)
 
     def __bool__(self) -> bool:

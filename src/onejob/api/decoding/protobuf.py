@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from onejob.api.decoding.bodies import MAX_DEPTH, MAX_VALUES, decode_json, is_too_deep
+from onejob.api.decoding.json_reading import MAX_DEPTH, MAX_VALUES, decode_json, is_too_deep
 from onejob.api.schema.protobuf_table import (
     MAGIC,
     Field,

@@ -17,7 +17,6 @@ from onejob.client.inline_kubeconfig import read_inline_kubeconfig
 from onejob.client.kubeconfig import Connection, InvalidKubeconfig
 from onejob.clock import Clock
 from onejob.controllers.mirror.intake import Intake
-from onejob.controllers.mirror.on_demand import needs_mirror
 from onejob.controllers.mirror.pods import StandIns
 from onejob.controllers.mirror.remote import Remote, backoff, describe
 from onejob.controllers.mirror.steps import Stuck, Work
@@ -28,16 +27,17 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import Record
+from onejob.planning.mirror.annotations import CopyLocation
+from onejob.planning.mirror.need import needs_mirror
 from onejob.planning.mirror.planner import (
     Absent,
-    Done,
     Facts,
-    Found,
-    NotAsked,
-    OutOfReach,
+    FoundCopy,
+    NothingToDo,
+    NotQueried,
     Release,
-    Report,
+    RemoteUnreachable,
+    ReportStatus,
     Wait,
     location_to_query,
     plan,
@@ -176,7 +176,7 @@ class MirrorController:
         now = self._clock.now()
         record = location_to_query(job)
         remote: Remote | None = None
-        observed: Observed = NotAsked()
+        observed: Observed = NotQueried()
         if record is not None:
             remote, observed = await self._observe(job, record, memory)
         stand_ins = self._stand_ins(document, record, memory)
@@ -187,13 +187,13 @@ class MirrorController:
         todo = Work(self._client, self._recorder, job, document, remote, stand_ins, now)
         try:
             match step:
-                case Done():
+                case NothingToDo():
                     await self._forget(job.key)
                     return True, None
                 case Wait(reason, message):
                     await todo.follow(observed)
                     return True, await self._report_trouble(todo, memory, remote, reason, message)
-                case Report(copy):
+                case ReportStatus(copy):
                     finished = await todo.report(copy)
                     memory.stuck_reason, memory.repeated = "", 0
                     if remote is not None:
@@ -260,7 +260,7 @@ class MirrorController:
     # --- the remote side --------------------------------------------------------------------
 
     async def _observe(
-        self, job: Job, record: Record, memory: _Memory
+        self, job: Job, record: CopyLocation, memory: _Memory
     ) -> tuple[Remote | None, Observed]:
         try:
             remote = await self._remote(job, record, memory)
@@ -285,9 +285,11 @@ class MirrorController:
         remote.start()
         if found is None:
             return remote, Absent(pods_left, remote.server)
-        return remote, Found(found, pods_left, remote.server)
+        return remote, FoundCopy(found, pods_left, remote.server)
 
-    def _out_of_reach(self, job: Job, memory: _Memory, reason: str, message: str) -> OutOfReach:
+    def _out_of_reach(
+        self, job: Job, memory: _Memory, reason: str, message: str
+    ) -> RemoteUnreachable:
         """Return the observation of an unreachable remote, with the seconds it has been so.
 
         They are the minimum of the monotonic time observed by this process and the wall-clock time
@@ -302,9 +304,9 @@ class MirrorController:
         else:
             by_wall = (self._clock.now() - condition.last_transition_time).total_seconds()
         seconds = max(min(moment - memory.lost_since, by_wall), 0.0)
-        return OutOfReach(reason, message, seconds)
+        return RemoteUnreachable(reason, message, seconds)
 
-    async def _remote(self, job: Job, record: Record, memory: _Memory) -> Remote:
+    async def _remote(self, job: Job, record: CopyLocation, memory: _Memory) -> Remote:
         """Return the connection for a Job, opened anew if the Secret changed.
 
         Raises InvalidKubeconfig.
@@ -347,7 +349,7 @@ class MirrorController:
         return memory
 
     def _stand_ins(
-        self, document: Document, record: Record | None, memory: _Memory
+        self, document: Document, record: CopyLocation | None, memory: _Memory
     ) -> StandIns | None:
         if not self._with_stand_ins or record is None:
             return None

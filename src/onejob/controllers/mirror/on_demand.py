@@ -15,6 +15,7 @@ from onejob.informers.cache import Delta
 from onejob.informers.shared import SharedInformers
 from onejob.objects.job import Job
 from onejob.planning.mirror.names import MANAGER
+from onejob.planning.mirror.need import needs_mirror
 
 if TYPE_CHECKING:
     from onejob.client.kubeconfig import Connection
@@ -108,11 +109,3 @@ def http_connection(rng: Random) -> Callable[["Connection"], Client]:
         return HttpClient(connection, rng=rng, limits=UNTRUSTED)
 
     return connect
-
-
-def needs_mirror(job: Job | None) -> bool:
-    return (
-        job is not None
-        and job.spec.managed_by == MANAGER
-        and (not job.finished or job.metadata.deleting)
-    )

@@ -28,7 +28,7 @@ Document = dict[str, Any]
 #: Seconds. A request that takes longer counts as lost; its result is determined by reading.
 _REQUEST_SECONDS: Final = 20.0
 _FIRST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 60.0
+_MAX_DELAY_SECONDS: Final = 60.0
 _ENDED: Final = ("Succeeded", "Failed")
 #: Objects per page of a list: with complete objects of ordinary size, a page is within `UNTRUSTED`.
 _PAGE: Final = 100
@@ -107,7 +107,7 @@ class Health:
 
 
 def backoff(attempts: int) -> float:
-    return float(min(_FIRST_DELAY * 2 ** min(attempts - 1, 10), _LONGEST_DELAY))
+    return float(min(_FIRST_DELAY * 2 ** min(attempts - 1, 10), _MAX_DELAY_SECONDS))
 
 
 class Remote:

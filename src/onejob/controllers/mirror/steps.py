@@ -15,18 +15,18 @@ from onejob.controllers.mirror.remote import Remote
 from onejob.objects.job import Job, is_finished
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import Record, read_wish, record_text
+from onejob.planning.mirror.annotations import CopyLocation, read_wish, record_text
 from onejob.planning.mirror.copying import changed_copy
 from onejob.planning.mirror.planner import (
     ChangeCopy,
-    Claim,
+    ClaimJob,
     CreateCopy,
     Fail,
-    Found,
-    Link,
+    FoundCopy,
+    LinkCopy,
+    RecordState,
     Release,
     Relocate,
-    Remember,
     RemoveCopy,
     Step,
 )
@@ -70,11 +70,11 @@ class Work:
     async def take(self, step: Step) -> None:
         """Execute one step. Raises Stuck, or ApiError."""
         match step:
-            case Claim(record):
+            case ClaimJob(record):
                 await self._write_record(record, claim=True)
-            case Remember(record):
+            case RecordState(record):
                 await self._write_record(record)
-            case Link(record):
+            case LinkCopy(record):
                 await self._write_record(record)
                 place = f"job {record.namespace}/{record.name} on {record.target}"
                 self._tell("Normal", "CopyCreated", f"{place} (UID {record.uid}) is the copy")
@@ -116,7 +116,7 @@ class Work:
 
     async def follow(self, observed: Observed) -> None:
         """Update the stand-in Pods, also while the Job waits."""
-        if isinstance(observed, Found) and observed.origin == self.job.metadata.uid:
+        if isinstance(observed, FoundCopy) and observed.origin == self.job.metadata.uid:
             await self._follow_pods(observed.document, fresh=False)
 
     async def trouble(self, reason: str, message: str, *, brief: str) -> None:
@@ -141,7 +141,7 @@ class Work:
 
     # --- here -------------------------------------------------------------------------------
 
-    async def _write_record(self, record: Record, *, claim: bool = False) -> None:
+    async def _write_record(self, record: CopyLocation, *, claim: bool = False) -> None:
         metadata: Document = {"annotations": {names.RECORD: record_text(record)}}
         if claim:
             before = self.document["metadata"].get("finalizers", [])

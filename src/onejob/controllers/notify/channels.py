@@ -5,29 +5,16 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from onejob.clock import Clock
 from onejob.controllers.notify.config import Command, Target
+from onejob.controllers.notify.delivery import Channel, NotDelivered
 from onejob.planning.notify.messages import Message, encode_message
 
-_LONGEST_COMPLAINT: Final = 300
+_MAX_ERROR_LENGTH: Final = 300
 #: Environment variables passed on to the command: none that could contain a secret.
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
-
-
-class NotDelivered(Exception):
-    """A delivery attempt failed; the message, one line, is the reason."""
-
-
-class Channel(Protocol):
-    async def send(self, message: Message) -> None:
-        """Deliver a message.
-
-        Raises NotDelivered, within the time that the target's configuration allows.
-        """
-
-    async def close(self) -> None: ...
 
 
 def channel_to(target: Target, clock: Clock) -> Channel:
@@ -77,7 +64,7 @@ class CommandChannel:
         finally:
             await _end(process)
         if process.returncode != 0:
-            last = complaint.decode("utf-8", "replace").strip()[-_LONGEST_COMPLAINT:]
+            last = complaint.decode("utf-8", "replace").strip()[-_MAX_ERROR_LENGTH:]
             raise NotDelivered(f"{self._argv[0]} exited with code {process.returncode}: {last}")
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from onejob.trusted_paths import NotTrusted, read_trusted_file
 from onejob.wire.errors import ApiError
 from onejob.wire.names import label_errors
 
-_SHORTEST_SECRET: Final = 16
+_MIN_SECRET_LENGTH: Final = 16
 #: Prefix of base64-encoded keys in Standard Webhooks.
 _SECRET_PREFIX: Final = "whsec_"
 _TLS_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
@@ -152,9 +152,9 @@ def read_secret(path: str) -> bytes:
             secret = base64.b64decode(text.removeprefix(_SECRET_PREFIX), validate=True)
         except binascii.Error:
             raise BadNotifyConfig(f"{path}: invalid base64 after whsec_") from None
-    if len(secret) < _SHORTEST_SECRET:
+    if len(secret) < _MIN_SECRET_LENGTH:
         raise BadNotifyConfig(
-            f"{path}: a key requires at least {_SHORTEST_SECRET} bytes: openssl rand -base64 32"
+            f"{path}: a key requires at least {_MIN_SECRET_LENGTH} bytes: openssl rand -base64 32"
         )
     return secret
 

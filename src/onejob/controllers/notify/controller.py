@@ -17,8 +17,9 @@ import apsw
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.due_keys import DeadlineTimer
-from onejob.controllers.notify.channels import Channel, channel_to
+from onejob.controllers.notify.channels import channel_to
 from onejob.controllers.notify.config import NotifyConfig
+from onejob.controllers.notify.delivery import Channel
 from onejob.controllers.notify.outbox import FILE, Outbox, OutboxFile, open_outbox
 from onejob.controllers.notify.sending import Sender
 from onejob.informers.cache import Delta
@@ -28,7 +29,7 @@ from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, Key, Meta
 from onejob.planning.notify.annotations import (
     NOTIFY_ANNOTATION,
     NOTIFY_ON_ANNOTATION,
-    Wish,
+    Subscription,
     effective_subscription,
     read_wish,
     unknown_targets,
@@ -36,8 +37,8 @@ from onejob.planning.notify.annotations import (
 from onejob.planning.notify.events import cronjob_lateness, ended_at, job_late_at
 from onejob.planning.notify.messages import Message
 from onejob.planning.notify.record import (
-    Change,
-    Record,
+    NotificationRecord,
+    RecordChange,
     cronjob_is_late,
     job_ended,
     job_is_late,
@@ -124,7 +125,7 @@ class Notifications:
                 log.warning("cannot open %s: %s; retrying", self._file.name, error)
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
 
-    def _forget_what_is_gone(self, record: Record) -> None:
+    def _forget_what_is_gone(self, record: NotificationRecord) -> None:
         there = {view.metadata.uid for cache in (self._jobs, self._cronjobs) for view in cache}
         self._gone.update(dict.fromkeys(uid for uid in record.seen if uid not in there))
         if self._gone:
@@ -199,7 +200,7 @@ class Notifications:
 
     # --- processing -----------------------------------------------------------------------
 
-    async def _follow(self, record: Record, outbox: Outbox, sender: Sender) -> None:
+    async def _follow(self, record: NotificationRecord, outbox: Outbox, sender: Sender) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -210,9 +211,11 @@ class Notifications:
                 await self._look_at_end(job, record, outbox, sender)
             forgotten = {uid: None for uid in gone if uid in record.seen}
             if forgotten:
-                await self._carry_out(Change(forgotten), record, outbox, sender)
+                await self._carry_out(RecordChange(forgotten), record, outbox, sender)
 
-    async def _look_at_end(self, job: Job, record: Record, outbox: Outbox, sender: Sender) -> None:
+    async def _look_at_end(
+        self, job: Job, record: NotificationRecord, outbox: Outbox, sender: Sender
+    ) -> None:
         wish = self._wish(job)
         if wish is None:
             return
@@ -226,7 +229,9 @@ class Notifications:
         if change is not None:
             await self._carry_out(change, record, outbox, sender)
 
-    async def _follow_late(self, record: Record, outbox: Outbox, sender: Sender) -> None:
+    async def _follow_late(
+        self, record: NotificationRecord, outbox: Outbox, sender: Sender
+    ) -> None:
         while True:
             for key in await self._late.take(_BATCH):
                 try:
@@ -238,7 +243,7 @@ class Notifications:
                     await self._carry_out(change, record, outbox, sender)
             await asyncio.sleep(0)
 
-    def _late_change(self, key: Key, record: Record) -> Change | None:
+    def _late_change(self, key: Key, record: NotificationRecord) -> RecordChange | None:
         now = self._clock.now()
         if key.resource == JOBS:
             job = self._jobs.get(key)
@@ -265,7 +270,7 @@ class Notifications:
         return cronjob_is_late(cronjob, lateness, wish, record, self._usual, now)
 
     async def _carry_out(
-        self, change: Change, record: Record, outbox: Outbox, sender: Sender
+        self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
         record.apply(change)
         written = outbox.write(change)
@@ -276,7 +281,7 @@ class Notifications:
             log.info("notify %s: %s", message.target, message.text)
             sender.add(message)
 
-    def _wish(self, job: Job) -> Wish | None:
+    def _wish(self, job: Job) -> Subscription | None:
         metadata = job.metadata
         owner = metadata.controller_ref
         cronjob = None

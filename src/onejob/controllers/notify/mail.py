@@ -8,8 +8,8 @@ from email.utils import format_datetime, parseaddr
 
 import msgspec
 
-from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import BadNotifyConfig, Email, read_line
+from onejob.controllers.notify.delivery import NotDelivered
 from onejob.planning.notify.messages import Message, encode_message
 from onejob.worker_threads import start_daemon
 

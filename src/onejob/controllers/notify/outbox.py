@@ -18,7 +18,7 @@ import apsw
 import msgspec
 
 from onejob.planning.notify.messages import Message, decode_message, encode_message
-from onejob.planning.notify.record import Change, Record
+from onejob.planning.notify.record import NotificationRecord, RecordChange
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class OutboxFile:
             self._database.close()
             raise
 
-    def commit(self, changes: Sequence[Change], delivered: Sequence[str]) -> None:
+    def commit(self, changes: Sequence[RecordChange], delivered: Sequence[str]) -> None:
         """Commit changes and removals in one transaction. Raises apsw.Error."""
         with self._lock, self._database:
             for change in changes:
@@ -89,10 +89,10 @@ class OutboxFile:
         elif version != _VERSION:
             raise ValueError(f"it has version {version}, but this onejob supports {_VERSION}")
 
-    def _load(self) -> tuple[Record, list[Message]]:
+    def _load(self) -> tuple[NotificationRecord, list[Message]]:
         rows = self._database.execute
         [(since,)] = rows("SELECT at FROM since")
-        record = Record(
+        record = NotificationRecord(
             datetime.fromisoformat(since),
             dict(rows("SELECT uid, what FROM seen")),
             {series: None for (series,) in rows("SELECT series FROM failing ORDER BY number")},
@@ -100,7 +100,7 @@ class OutboxFile:
         bodies = rows("SELECT body FROM messages ORDER BY number")
         return record, [decode_message(body) for (body,) in bodies]
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: RecordChange) -> None:
         gone = [(uid,) for uid, what in change.seen.items() if what is None]
         seen = [(uid, what) for uid, what in change.seen.items() if what is not None]
         self._run("DELETE FROM seen WHERE uid = ?", gone)
@@ -143,12 +143,12 @@ class Outbox:
 
     def __init__(self, file: OutboxFile) -> None:
         self._file = file
-        self._changes: list[Change] = []
+        self._changes: list[RecordChange] = []
         self._delivered: list[str] = []
         self._written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wake = asyncio.Event()
 
-    def write(self, change: Change) -> "asyncio.Future[None]":
+    def write(self, change: RecordChange) -> "asyncio.Future[None]":
         """Queue a change; return a future that completes once it is on disk."""
         self._changes.append(change)
         self._wake.set()

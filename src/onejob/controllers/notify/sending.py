@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from onejob.clock import Clock
-from onejob.controllers.notify.channels import Channel, NotDelivered
+from onejob.controllers.notify.delivery import Channel, NotDelivered
 from onejob.informers.workqueue import ReportedRetry, WorkQueue, work
 from onejob.metrics import Metrics, Target
 from onejob.planning.notify.messages import Message, is_too_old, to_give_up
@@ -18,15 +18,17 @@ log = logging.getLogger(__name__)
 
 _WORKERS: Final = 4
 _FIRST_DELAY: Final = 1.0
-_LONGEST_DELAY: Final = 300.0
+_MAX_DELAY_SECONDS: Final = 300.0
 
 
-class _Line(Struct):
+class _TargetQueue(Struct):
     """Queue of one target."""
 
     channel: Channel
     queue: WorkQueue[str] = field(
-        default_factory=lambda: WorkQueue(first_delay=_FIRST_DELAY, longest_delay=_LONGEST_DELAY)
+        default_factory=lambda: WorkQueue(
+            first_delay=_FIRST_DELAY, longest_delay=_MAX_DELAY_SECONDS
+        )
     )
     messages: dict[str, Message] = field(default_factory=dict)
     #: Whether the last attempt failed.
@@ -57,7 +59,7 @@ class Sender:
         `remove` is called with the id of each message that need not be stored any longer, `gave_up`
         with each message that was never delivered.
         """
-        self._lines = {name: _Line(channel) for name, channel in channels.items()}
+        self._lines = {name: _TargetQueue(channel) for name, channel in channels.items()}
         self._remove = remove
         self._gave_up = gave_up
         self._give_up_after = give_up_after
@@ -136,7 +138,7 @@ class Sender:
         self._remove(key)
         self._metrics.notifications.inc(target=name, result="sent")
 
-    def _failed(self, name: str, line: _Line, message: Message, error: str) -> None:
+    def _failed(self, name: str, line: _TargetQueue, message: Message, error: str) -> None:
         self._metrics.notifications.inc(target=name, result="failed")
         if not line.failing:
             # Logged once: a target that is down for a night must not fill the log.

@@ -15,12 +15,12 @@ from onejob.client.proxies import proxy_for
 from onejob.client.transport.dialing import Route
 from onejob.client.transport.pool import Transport
 from onejob.clock import Clock
-from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import BadNotifyConfig, Webhook, read_secret
+from onejob.controllers.notify.delivery import NotDelivered
 from onejob.planning.notify.messages import Message, signature
 
 #: Bytes. The body of a response is ignored; a longer one is not read to its end.
-_LONGEST_ANSWER: Final = 65536
+_MAX_RESPONSE_BYTES: Final = 65536
 
 
 class WebhookChannel:
@@ -54,7 +54,7 @@ class WebhookChannel:
             )
             async with response:
                 read = 0
-                while read < _LONGEST_ANSWER and (piece := await response.next_piece()):
+                while read < _MAX_RESPONSE_BYTES and (piece := await response.next_piece()):
                     read += len(piece)
         except OSError as error:
             raise NotDelivered(str(error) or type(error).__name__) from None

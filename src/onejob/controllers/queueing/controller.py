@@ -35,7 +35,7 @@ from onejob.planning.queue.membership import (
     release_patch,
     standing,
 )
-from onejob.planning.queue.order import Line, rank
+from onejob.planning.queue.order import JobQueue, rank
 from onejob.wire.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class QueueController:
         self._limits = Limits()
         #: Whether the ConfigMap has changed since it was read.
         self._limits_changed = False
-        self._line = Line(self._limits)
+        self._line = JobQueue(self._limits)
         self._priorities = Priorities.of(())
         self._keys: dict[str, Key] = {}
         #: UIDs of waiting Jobs that are not suspended yet.
@@ -245,7 +245,7 @@ class QueueController:
             raise
         if limits != self._limits:
             before, self._limits = self._line, limits
-            self._line = Line(limits)
+            self._line = JobQueue(limits)
             for uid, key in self._keys.items():
                 job = self._jobs.cache.get(key)
                 if job is not None and before.runs(uid):

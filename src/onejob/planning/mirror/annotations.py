@@ -12,12 +12,12 @@ from onejob.planning.mirror import names
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 #: Maximum length of a target's name, since the virtual node's name must fit into a label.
-_LONGEST_TARGET: Final = 63 - len(names.NODE_SUFFIX)
+_MAX_TARGET_LENGTH: Final = 63 - len(names.NODE_SUFFIX)
 _CONFIG_KINDS: Final = ("configmaps", "secrets")
 _SECOND: Final = 10**9
 
 
-class Wish(msgspec.Struct, frozen=True):
+class MirrorSpec(msgspec.Struct, frozen=True):
     target: str = ""
     #: Namespace on the remote cluster.
     namespace: str = ""
@@ -33,10 +33,10 @@ class InvalidAnnotation(ValueError):
     """Invalid annotation; the message names it and the valid values."""
 
 
-def read_wish(job: Job) -> Wish:
+def read_wish(job: Job) -> MirrorSpec:
     """Parse the user's annotations. Raises `InvalidAnnotation`."""
     given = job.metadata.annotations
-    return Wish(
+    return MirrorSpec(
         target=_target(given),
         namespace=_namespace(given, job.metadata.namespace),
         copied=_copied(given),
@@ -52,10 +52,10 @@ def _target(given: Mapping[str, str]) -> str:
             f"the annotation {names.TARGET} must name a target; onejob mirror add creates one, "
             "onejob mirror list lists them"
         )
-    if not _NAME.fullmatch(target) or len(target) > _LONGEST_TARGET:
+    if not _NAME.fullmatch(target) or len(target) > _MAX_TARGET_LENGTH:
         raise InvalidAnnotation(
             f"the annotation {names.TARGET} must be the name of a Secret of at most "
-            f"{_LONGEST_TARGET} characters, not {target[:80]!r}"
+            f"{_MAX_TARGET_LENGTH} characters, not {target[:80]!r}"
         )
     return target
 
@@ -103,7 +103,7 @@ def _restart(given: Mapping[str, str]) -> bool:
     return text == "Restart"
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class CopyLocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Location of the copy.
 
     Written before the copy is created, so that the copy is found again after a crash. A copy runs
@@ -123,10 +123,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     orphaned: bool = False
 
 
-_read_record = msgspec.json.Decoder(Record).decode
+_read_record = msgspec.json.Decoder(CopyLocation).decode
 
 
-def record_of(job: Job) -> Record | None:
+def record_of(job: Job) -> CopyLocation | None:
     """Return the record; None also if a user made the annotation unreadable.
 
     The copy is then found by its name.
@@ -138,5 +138,5 @@ def record_of(job: Job) -> Record | None:
         return None
 
 
-def record_text(record: Record) -> str:
+def record_text(record: CopyLocation) -> str:
     return msgspec.json.encode(record).decode()

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import Record
+from onejob.planning.mirror.annotations import CopyLocation
 from onejob.planning.names import LAST_APPLIED
 
 Document = dict[str, Any]
@@ -37,7 +37,7 @@ _DEFAULTED: Final = (
 _OPTIONAL: Final = ("activeDeadlineSeconds", "maxFailedIndexes")
 
 
-def copy_of(job: Document, record: Record) -> Document:
+def copy_of(job: Document, record: CopyLocation) -> Document:
     """Return the copy to create, suspended and without a TTL.
 
     It may start only once its UID is recorded here, and its outcome must be observed from here
@@ -114,7 +114,7 @@ def dropped_fields(sent: Any, stored: Any, path: str = "spec") -> Iterator[str]:
             yield from dropped_fields(one, other, f"{path}[{position}]")
 
 
-class Change(NamedTuple):
+class FieldChange(NamedTuple):
     field: str
     old: Any
     new: Any
@@ -131,7 +131,7 @@ def _shown(value: Any) -> str:
     )
 
 
-def changes(job: Document, copy: Document) -> list[Change]:
+def changes(job: Document, copy: Document) -> list[FieldChange]:
     """Return the changes to apply to the copy's spec.
 
     A template can be changed only while the Job is suspended, on both sides.
@@ -142,14 +142,14 @@ def changes(job: Document, copy: Document) -> list[Change]:
         wanted.append(("suspend", False))
     wanted += [(field, here.get(field)) for field in _OPTIONAL]
     found = [
-        Change(field, there.get(field), value)
+        FieldChange(field, there.get(field), value)
         for field, value in wanted
         if not _same(field, there.get(field), value)
     ]
     digest = template_digest(job)
     given = copy["metadata"].get("annotations", {}).get(names.TEMPLATE_DIGEST, digest)
     if given != digest and there.get("suspend") is True:
-        found.append(Change("template", None, digest))
+        found.append(FieldChange("template", None, digest))
     return found
 
 
@@ -162,7 +162,7 @@ def _same(field: str, there: Any, here: Any) -> bool:
     return bool(there == here)
 
 
-def changed_copy(job: Document, copy: Document, what: list[Change]) -> Document:
+def changed_copy(job: Document, copy: Document, what: list[FieldChange]) -> Document:
     """Return the updated copy.
 
     It keeps UID and resourceVersion, so that no other object is changed.

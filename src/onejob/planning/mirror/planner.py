@@ -3,10 +3,10 @@
 The controller observes, executes the step, and plans again. The order of writes makes it safe to
 crash between any two of them:
 
-1. `Claim`: the local Job gets its finalizer and a record of where its copy will be.
+1. `ClaimJob`: the local Job gets its finalizer and a record of where its copy will be.
 2. `CreateCopy`: under a name that only one Job can have, suspended, labelled with our UID. Whether
    a request took effect is determined by reading.
-3. `Link`: the copy's UID is recorded.
+3. `LinkCopy`: the copy's UID is recorded.
 4. `ChangeCopy` with `starts`: only a copy whose UID is recorded is ever resumed. A copy that
    appears late stays suspended, and no process is ever started twice.
 
@@ -22,9 +22,15 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job, is_finished
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import InvalidAnnotation, Record, Wish, read_wish, record_of
+from onejob.planning.mirror.annotations import (
+    CopyLocation,
+    InvalidAnnotation,
+    MirrorSpec,
+    read_wish,
+    record_of,
+)
 from onejob.planning.mirror.copying import (
-    Change,
+    FieldChange,
     changes,
     copy_of,
     dropped_fields,
@@ -38,7 +44,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCopy:
     """A Job with the copy's name exists. The planner determines whether it is the copy."""
 
     document: Document
@@ -68,7 +74,7 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfReach:
+class RemoteUnreachable:
     """The remote cluster was unreachable or denied access."""
 
     reason: str
@@ -78,11 +84,11 @@ class OutOfReach:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked:
+class NotQueried:
     """The remote state is not needed yet."""
 
 
-Remote: TypeAlias = Found | Absent | OutOfReach | NotAsked
+Remote: TypeAlias = FoundCopy | Absent | RemoteUnreachable | NotQueried
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    record: Record
+class ClaimJob:
+    record: CopyLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +114,21 @@ class CreateCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    record: Record
+class LinkCopy:
+    record: CopyLocation
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class RecordState:
     """Update the record, before the evidence for it disappears."""
 
-    record: Record
+    record: CopyLocation
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCopy:
     copy: Document
-    changes: list[Change]
+    changes: list[FieldChange]
     #: True if the change may start Pods: the ConfigMaps and Secrets they need must exist.
     starts: bool
 
@@ -137,7 +143,7 @@ class RemoveCopy:
 class Relocate:
     """The recorded copy is gone or abandoned: the next one may be created."""
 
-    record: Record
+    record: CopyLocation
     #: Message of the Event to emit.
     message: str
     abandoned: bool = False
@@ -160,7 +166,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportStatus:
     """Only update the local status from the copy."""
 
     copy: Document
@@ -175,17 +181,17 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class NothingToDo:
     """The mirror has nothing (more) to do for this Job."""
 
 
 Step: TypeAlias = (
-    Claim | CreateCopy | Link | Remember | ChangeCopy | RemoveCopy | Relocate | Fail | Release
-    | Report | Wait | Done
+    ClaimJob | CreateCopy | LinkCopy | RecordState | ChangeCopy | RemoveCopy | Relocate | Fail
+    | Release | ReportStatus | Wait | NothingToDo
 )  # fmt: skip
 
 
-def location_to_query(job: Job) -> Record | None:
+def location_to_query(job: Job) -> CopyLocation | None:
     """Return the location to query before planning; None if no query is needed."""
     if job.finished and not job.metadata.deleting:
         return None
@@ -199,31 +205,31 @@ def plan(facts: Facts) -> Step:
     if job.metadata.deleting:
         return _leaving(facts)
     if job.finished:
-        return Done()
+        return NothingToDo()
     record = record_of(job)
     try:
         wish = read_wish(job)
     except InvalidAnnotation as error:
         return Wait("BadAnnotation", str(error))
     if record is None:
-        return Claim(Record(wish.target, wish.namespace, job.metadata.name))
+        return ClaimJob(CopyLocation(wish.target, wish.namespace, job.metadata.name))
     moved = (wish.target, wish.namespace) != (record.target, record.namespace)
     if moved and not _decided(job):
         return _moving(facts, record, wish)
     match facts.remote:
-        case OutOfReach(reason, message):
+        case RemoteUnreachable(reason, message):
             return Wait(reason, message)
         case Absent(server=server):
             if not record.uid:
                 return CreateCopy(copy_of(facts.document, record))
             return _copy_gone(facts, record, wish, server)
-        case Found() as found:
+        case FoundCopy() as found:
             return _copy_found(facts, record, wish, found)
-        case NotAsked():
+        case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
+def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: FoundCopy) -> Step:
     job = facts.job
     if found.origin != job.metadata.uid:
         if record.uid:
@@ -244,10 +250,10 @@ def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
     if needed and not is_finished(found.document):
         starts = any(change.field == "suspend" and not change.new for change in needed)
         return ChangeCopy(found.document, needed, starts)
-    return Report(found.document)
+    return ReportStatus(found.document)
 
 
-def _link(facts: Facts, record: Record, found: Found) -> Step:
+def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
     if found.deleting:
         return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
     wanted = needed_spec(copy_of(facts.document, record))
@@ -258,10 +264,10 @@ def _link(facts: Facts, record: Record, found: Found) -> Step:
             "differently there; the copy stays suspended. Use a newer server, or create the "
             "Job without these fields",
         )
-    return Link(replace(record, uid=found.uid, server=found.server))
+    return LinkCopy(replace(record, uid=found.uid, server=found.server))
 
 
-def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
+def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str) -> Step:
     """Return the step after the recorded copy disappeared without our doing."""
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
@@ -276,11 +282,11 @@ def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
     return Relocate(after, f"{text}: creating copy {after.attempt}")
 
 
-def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
+def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
     """Return the step after the target was changed: the old copy must be gone first."""
-    after = Record(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
+    after = CopyLocation(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
     match facts.remote:
-        case OutOfReach(reason, message, seconds):
+        case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
                 # Nothing was ever started there, and nothing will be.
                 return Relocate(
@@ -289,33 +295,33 @@ def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
             if wish.lost_after is not None and seconds >= wish.lost_after:
                 return Relocate(after, _given_up(record, wish.lost_after), abandoned=True)
             return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
-        case Found() as found if found.origin == facts.job.metadata.uid:
+        case FoundCopy() as found if found.origin == facts.job.metadata.uid:
             if found.deleting:
                 return Wait("Moving", f"deleting {_place(record)} before the Job moves")
             return RemoveCopy(found.uid)
-        case Found(server=server) | Absent(server=server):
+        case FoundCopy(server=server) | Absent(server=server):
             if (waiting := _unproven(facts, record, server)) is not None:
                 return waiting
             return Relocate(after, f"{_place(record)} is deleted: moved to {after.target}")
-        case NotAsked():
+        case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
 def _leaving(facts: Facts) -> Step:
     job = facts.job
     if names.FINALIZER not in job.metadata.finalizers:
-        return Done()
+        return NothingToDo()
     record = _last_record(job)
     if record is None:
         return Release()
     if facts.orphaning and not record.orphaned:
-        return Remember(replace(record, orphaned=True))
+        return RecordState(replace(record, orphaned=True))
     try:
         lost_after = read_wish(job).lost_after
     except InvalidAnnotation:
         lost_after = None
     match facts.remote:
-        case OutOfReach(reason, message, seconds):
+        case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
                 return Release(
                     f"{_place(record)} was never started; if it was created there, it stays "
@@ -323,20 +329,20 @@ def _leaving(facts: Facts) -> Step:
                 )
             if lost_after is not None and seconds >= lost_after:
                 return Release(_given_up(record, lost_after))
-            wish = Wish(lost_after=lost_after)
+            wish = MirrorSpec(lost_after=lost_after)
             return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
-        case Found() as found if found.origin == job.metadata.uid:
+        case FoundCopy() as found if found.origin == job.metadata.uid:
             if found.deleting:
                 return Wait("Leaving", f"deleting {_place(record)}")
             return RemoveCopy(found.uid, "Orphan" if record.orphaned else "Foreground")
-        case Found(server=server) | Absent(server=server):
+        case FoundCopy(server=server) | Absent(server=server):
             waiting = None if record.orphaned else _unproven(facts, record, server)
             return waiting or Release()
-        case NotAsked():
+        case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _last_record(job: Job) -> Record | None:
+def _last_record(job: Job) -> CopyLocation | None:
     """Return the location of a deleted Job's copy, even if a user removed the record."""
     if names.FINALIZER not in job.metadata.finalizers:
         return None
@@ -347,10 +353,10 @@ def _last_record(job: Job) -> Record | None:
         wish = read_wish(job)
     except InvalidAnnotation:
         return None
-    return Record(wish.target, wish.namespace, job.metadata.name)
+    return CopyLocation(wish.target, wish.namespace, job.metadata.name)
 
 
-def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
+def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
     """Return why the recorded copy cannot be considered gone yet; None if it can."""
     if not record.uid:
         return None
@@ -361,7 +367,7 @@ def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
             f"is now {server}, which does not have it; restore the target, or remove the "
             f"finalizer {names.FINALIZER} from the deleted Job",
         )
-    pods_left = facts.remote.pods_left if isinstance(facts.remote, Found | Absent) else 0
+    pods_left = facts.remote.pods_left if isinstance(facts.remote, FoundCopy | Absent) else 0
     if pods_left:
         return Wait(
             "PodsLeft",
@@ -376,14 +382,14 @@ def _decided(job: Job) -> bool:
     return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
 
 
-def _given_up(record: Record, lost_after: float) -> str:
+def _given_up(record: CopyLocation, lost_after: float) -> str:
     return (
         f"{_place(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
         f"contact, according to {names.LOST_AFTER}: it may still be running there"
     )
 
 
-def _until_given_up(record: Record, wish: Wish, seconds: float) -> str:
+def _until_given_up(record: CopyLocation, wish: MirrorSpec, seconds: float) -> str:
     if wish.lost_after is None:
         return (
             f"{_place(record)} may still be running, so no other copy is started and the Job is "
@@ -393,5 +399,5 @@ def _until_given_up(record: Record, wish: Wish, seconds: float) -> str:
     return f"{_place(record)} may still be running; it is abandoned in {left:.0f} s"
 
 
-def _place(record: Record) -> str:
+def _place(record: CopyLocation) -> str:
     return f"job {record.namespace}/{record.name} on {record.target}"

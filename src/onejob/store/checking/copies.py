@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -11,6 +10,7 @@ from onejob.store.base import CannotOpen, CorruptStore
 from onejob.store.database import (
     BUSY_MILLISECONDS,
     newest_revision,
+    pages_problems,
     readable,
     refuse_half_repaired,
     refuse_lone_log,
@@ -18,8 +18,6 @@ from onejob.store.database import (
 from onejob.store.lock_file import sync
 from onejob.store.migrations import refuse_foreign
 
-#: Limit for reports that a person reads.
-_MOST_PROBLEMS = 20
 #: SQLite virtual machine instructions between two polls of `given_up`; some milliseconds.
 _STEPS_BETWEEN_QUESTIONS = 10_000
 
@@ -67,20 +65,6 @@ def problems_of(path: Path, given_up: Callable[[], bool] | None = None) -> list[
             return pages_problems(reader)
         finally:
             reader.close()
-
-
-def pages_problems(connection: apsw.Connection) -> list[str]:
-    """Return the problems that SQLite finds in the pages of an open database."""
-    found: list[str] = []
-    try:
-        rows: Any = connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
-        for (text,) in rows:
-            # A row may hold several lines.
-            found += str(text).splitlines()
-    except apsw.CorruptError as error:
-        # Reported only if no problem was found before it.
-        found = found or [str(error)]
-    return [] if found == ["ok"] else found
 
 
 def require_whole(path: Path) -> None:

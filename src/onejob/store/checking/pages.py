@@ -31,9 +31,9 @@ _MAP_ENTRY: Final = struct.Struct(">BI")
 _PAGE_NUMBER: Final = struct.Struct(">I")
 #: The page that contains this byte is never used: file locks are held on it.
 _LOCK_BYTE: Final = 1 << 30
-_LEAST_CELL_BYTES: Final = 4
-_LEAST_ROWID: Final = -(1 << 63)
-_MOST_ROWID: Final = (1 << 63) - 1
+_MIN_CELL_BYTES: Final = 4
+_MIN_ROWID: Final = -(1 << 63)
+_MAX_ROWID: Final = (1 << 63) - 1
 #: Sizes in bytes of the numeric serial types (integers and the float) of a record.
 _NUMBER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 _FLOAT: Final = 7
@@ -117,7 +117,7 @@ class PageFile:
     def below(self, root: int) -> dict[int, range]:
         """Return the pages reachable from a table's root, with the possible rowids of each."""
         reached: dict[int, range] = {}
-        following = [(root, range(_LEAST_ROWID, _MOST_ROWID + 1))]
+        following = [(root, range(_MIN_ROWID, _MAX_ROWID + 1))]
         while following:
             number, rowids = following.pop()
             if not self._exists(number) or number in reached:
@@ -180,7 +180,7 @@ class PageFile:
                 found.last_rowids.append(_signed(rowid))
             found.children.append(child)
         if found.kind == INTERIOR_TABLE:
-            return max(at - start, _LEAST_CELL_BYTES)
+            return max(at - start, _MIN_CELL_BYTES)
         size, at = _varint(page, at)
         rowid = 0
         if found.kind == LEAF_TABLE:
@@ -196,7 +196,7 @@ class PageFile:
             chain = self._continued(first, size - local)
         payload = b"".join((payload, *chain.values()))
         found.records.append(_record(_signed(rowid), payload, size, tuple(chain)))
-        return max(end - start, _LEAST_CELL_BYTES)
+        return max(end - start, _MIN_CELL_BYTES)
 
     def _local_bytes(self, size: int, kind: int) -> int:
         """Return the number of bytes of a record that are stored on the page itself."""

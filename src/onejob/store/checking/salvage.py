@@ -26,8 +26,8 @@ _NAMES: Final = "CAST(resource AS BLOB), CAST(namespace AS BLOB), CAST(name AS B
 _COLUMNS: Final = (7, 8)
 _TEXT_COLUMNS: Final = slice(2, 5)
 #: A readable document has a name, a UID and a resourceVersion: no row with one is shorter.
-_LEAST_ROW_BYTES: Final = 64
-_MOST_ROWS: Final = PAGE_BYTES // _LEAST_ROW_BYTES
+_MIN_ROW_BYTES: Final = 64
+_MAX_ROWS_PER_PAGE: Final = PAGE_BYTES // _MIN_ROW_BYTES
 _INDEX: Final = (INTERIOR_INDEX, LEAF_INDEX)
 
 
@@ -115,7 +115,7 @@ class _Scan:
         if not is_new:
             # A duplicate of another page, in the place of a lost one of unknown content.
             self.found.index_complete = False
-            self.found.unread_rows += _MOST_ROWS
+            self.found.unread_rows += _MAX_ROWS_PER_PAGE
         return page.complete
 
     def _is_free(self, number: int) -> bool:
@@ -174,7 +174,7 @@ class _Scan:
         if parent != INTERIOR_TABLE:
             self.found.index_complete = False
         if parent != INTERIOR_INDEX and not has_branches:
-            self.found.unread_rows += _MOST_ROWS
+            self.found.unread_rows += _MAX_ROWS_PER_PAGE
 
 
 def _row_of(record: Record, *, in_use: bool) -> Row | None:
