@@ -6,7 +6,7 @@ from onejob.client.base import Bind, Create, Delete, Evict, Op, Patch, Replace
 from onejob.wire.errors import Forbidden
 from sim.faults import Chance
 
-_LONGEST_SECONDS = 30.0
+_MAX_REVOKED_SECONDS = 30.0
 _VERBS: dict[type[Op], str] = {
     Create: "create",
     Replace: "update",
@@ -30,7 +30,7 @@ class Rights:
         now = asyncio.get_running_loop().time()
         if self._dice.happens("right taken away"):
             # Deny the permission being requested: thereby it is one that is in use.
-            seconds = self._dice.up_to("right taken away", _LONGEST_SECONDS)
+            seconds = self._dice.up_to("right taken away", _MAX_REVOKED_SECONDS)
             self._denied[verb, resource] = now + seconds
         if not self._dice.calm and now < self._denied.get((verb, resource), 0.0):
             self._dice.count("request denied")

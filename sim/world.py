@@ -49,12 +49,12 @@ Node: TypeAlias = Literal["machine", "processes"]
 _CALM_AFTER_SECONDS = 150.0
 _REST_WITHIN_SECONDS = 4 * 3600
 _LOOK_EVERY_SECONDS = 20.0
-_LONGEST_OUTAGE_SECONDS = 20.0
+_MAX_OUTAGE_SECONDS = 20.0
 _CLOSE_SECONDS = 1.0
 #: Limit on callbacks at a single instant, to detect livelock; a whole world takes fewer.
-_MOST_TURNS = 200_000
+_MAX_TURNS = 200_000
 #: Consecutive failures; more cannot be by chance.
-_MOST_FAILED_STARTS = 20
+_MAX_FAILED_STARTS = 20
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _World:
                     self.checker.problems.add("time passes", str(error))
                     self.broken = True
                 now = runner.get_loop().time()
-            now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
+            now += self.rng.random() * _MAX_OUTAGE_SECONDS
         self.checker.check(
             self.history,
             self.machine,
@@ -208,7 +208,7 @@ def _node_options(world: _World) -> NodeOptions:
 
 
 def _loop_at(now: float) -> VirtualTimeLoop:
-    loop = VirtualTimeLoop(most_turns=_MOST_TURNS)
+    loop = VirtualTimeLoop(most_turns=_MAX_TURNS)
     loop.advance(now)
     return loop
 
@@ -296,7 +296,7 @@ class _Life:
             # A server logs this and exits, and its service manager starts it again.
             world.trace.note(f"cannot run: {error}")
             world.starts_failed += 1
-            if world.starts_failed > _MOST_FAILED_STARTS:
+            if world.starts_failed > _MAX_FAILED_STARTS:
                 world.checker.problems.add("starts after every crash", str(error))
                 world.broken = True
             await self._stop(plane)

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from onejob.api.decoding.query import DESPITE_DAMAGE
-from onejob.api.unreadable import Judge, StorageReadError, is_readable
+from onejob.api.unreadable import ReadabilityChecker, StorageReadError, is_readable
 from onejob.benchmarks.plane import a_job
-from onejob.cli.sources.base import Api, Ask
+from onejob.cli.sources.base import Api, ApiRequest
 from onejob.cli.sources.http_api import open_http_api
 from onejob.client.base import Selection
 from onejob.objects.meta import JOBS, PODS, Key
@@ -101,25 +101,27 @@ def test_it_is_neither_listed_nor_overwritten_but_can_be_deleted(tmp_path: Path)
     path = "/api/v1/namespaces/default/configmaps"
     with a_server(tmp_path) as api:
         for name in ("bad", "good"):
-            api.send(Ask("POST", path, body=config_map(name)))
+            api.send(ApiRequest("POST", path, body=config_map(name)))
     spoil(tmp_path / "server", "bad")
     with a_server(tmp_path) as api:
         for ask in (
-            Ask("GET", f"{path}/bad"),
-            Ask("POST", path, body=config_map("bad")),
-            Ask("PUT", f"{path}/bad", body=config_map("bad")),
-            Ask("PATCH", f"{path}/bad", body=b"{}", content_type="application/merge-patch+json"),
-            Ask("DELETE", f"{path}/bad"),
+            ApiRequest("GET", f"{path}/bad"),
+            ApiRequest("POST", path, body=config_map("bad")),
+            ApiRequest("PUT", f"{path}/bad", body=config_map("bad")),
+            ApiRequest(
+                "PATCH", f"{path}/bad", body=b"{}", content_type="application/merge-patch+json"
+            ),
+            ApiRequest("DELETE", f"{path}/bad"),
         ):
             with pytest.raises(ApiError, match="cannot be read") as refused:
                 api.send(ask)
             assert (refused.value.code, refused.value.reason) == (500, "StorageReadError")
             assert f"kubectl delete --raw '{path}/bad?{DESPITE_DAMAGE}=true'" in str(refused.value)
         assert names(api, path) == ["good", "kube-root-ca.crt"]
-        api.send(Ask("DELETE", f"{path}/bad", {DESPITE_DAMAGE: "true"}))
+        api.send(ApiRequest("DELETE", f"{path}/bad", {DESPITE_DAMAGE: "true"}))
         with pytest.raises(NotFound):
-            api.send(Ask("GET", f"{path}/bad"))
-        api.send(Ask("POST", path, body=config_map("bad")))
+            api.send(ApiRequest("GET", f"{path}/bad"))
+        api.send(ApiRequest("POST", path, body=config_map("bad")))
     with a_server(tmp_path) as api:
         assert names(api, path) == ["bad", "good", "kube-root-ca.crt"]
 
@@ -136,7 +138,7 @@ def a_server(folder: Path) -> Iterator[Api]:
 
 
 def names(api: Api, path: str) -> list[str]:
-    items = api.send(Ask("GET", path)).document["items"]
+    items = api.send(ApiRequest("GET", path)).document["items"]
     return [item["metadata"]["name"] for item in items]
 
 
@@ -181,7 +183,7 @@ async def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
 
 
 def test_what_was_decoded_to_judge_a_document_can_be_had_once() -> None:
-    judge, key = Judge(), Key(PODS, "default", "p")
+    judge, key = ReadabilityChecker(), Key(PODS, "default", "p")
     metadata = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "7"}
     document = msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
     assert judge.is_readable(key, document)

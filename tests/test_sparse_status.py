@@ -13,7 +13,7 @@ from onejob.api.schema.schema import load_schema
 from onejob.api.schema.shapes import ListShape, ObjectShape
 from onejob.api.writing.placing import status_with
 from onejob.benchmarks.plane import a_job
-from onejob.cli.sources.awaiting import Condition as AwaitedCondition
+from onejob.cli.sources.awaiting import WaitCondition as AwaitedCondition
 from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.diagnosis.ended import finish_of
 from onejob.objects.job import is_finished

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "onejob"
 PACKAGES = sorted(file.parent for file in SOURCE.rglob("__init__.py"))
 
-MOST_MODULES = 20
+MAX_MODULES = 20
 #: Folders with more modules than that, and why they are not split.
 LARGE_FOLDERS = {
     "benchmarks": "one module per scenario or peer; catalogue.py is the index",
@@ -40,7 +40,7 @@ def test_a_package_says_what_it_is_for(package: Path) -> None:
 
 
 def test_a_folder_has_at_most_twenty_modules_unless_there_is_a_reason() -> None:
-    large = {_name(folder) for folder in PACKAGES if _modules(folder) > MOST_MODULES}
+    large = {_name(folder) for folder in PACKAGES if _modules(folder) > MAX_MODULES}
     assert large == LARGE_FOLDERS.keys()
 
 

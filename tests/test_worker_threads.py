@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import Email
+from onejob.controllers.notify.delivery import NotDelivered
 from onejob.controllers.notify.mail import MailChannel
 from onejob.objects.meta import Key
 from onejob.planning.notify.messages import Message

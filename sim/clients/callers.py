@@ -25,7 +25,7 @@ RESENT = "no write is sent twice unless the server said that it did nothing"
 CONFIG_MAPS = "configmaps"
 _MARKER = "sim/marker"
 #: Requests after which a client may report the result of a create as unknown.
-_FEWEST_TRIES = 4
+_MIN_ATTEMPTS = 4
 
 
 class Caller:
@@ -83,7 +83,7 @@ class Caller:
         self._note_create(marker, result, generated=True)
         if isinstance(result, ApiError) and result.code >= 500:
             sent = self._client.requests - before
-            if sent < _FEWEST_TRIES and not isinstance(result, InsufficientStorage):
+            if sent < _MIN_ATTEMPTS and not isinstance(result, InsufficientStorage):
                 self._complain(UNKNOWN, f"{marker} was given up after {sent} requests: {result}")
 
     async def _create_named(self) -> None:

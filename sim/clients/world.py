@@ -29,7 +29,7 @@ from sim.rights import Rights
 from sim.world import Verdict
 
 _HOST = "api.example.com"
-_LONGEST_SECONDS = 60.0
+_MAX_RUN_SECONDS = 60.0
 _REST_SECONDS = 120.0
 _REQUEST_SECONDS = 8.0
 _CALLERS = 3
@@ -77,7 +77,7 @@ async def _live(stage: Stage) -> None:
     made[0].reliable = False
     for number, check in enumerate(checks):
         tasks.append(_start_on(f"informer-{number}", check.informer.run()))
-    until = stage.rng.uniform(0.3, 1.0) * _LONGEST_SECONDS
+    until = stage.rng.uniform(0.3, 1.0) * _MAX_RUN_SECONDS
     writer = Writer(stage.seed, LocalClient(plane.service), stage.trace)
     working = [_start_on(f"caller-{n}", caller.run(until)) for n, caller in enumerate(callers)]
     working.append(asyncio.create_task(writer.run(until, checks)))

@@ -13,7 +13,7 @@ from sim.network.links import ORIGIN
 from sim.network.server import connection_to
 from sim.network.stage import Stage
 
-_LONGEST_OUTAGE_SECONDS = 20.0
+_MAX_OUTAGE_SECONDS = 20.0
 
 
 class Replica:
@@ -69,7 +69,7 @@ class Replica:
         self._stage.trace.note(f"{self._host} is stopped")
         self._stopping.set()
         if self._task is not None:
-            await asyncio.wait((self._task,), timeout=_LONGEST_OUTAGE_SECONDS)
+            await asyncio.wait((self._task,), timeout=_MAX_OUTAGE_SECONDS)
         await self._end()
 
     async def _end(self) -> None:

@@ -31,7 +31,7 @@ from sim.users import Users
 from sim.world import Verdict
 
 _HOST = "api.example.com"
-_LONGEST_SECONDS = 120.0
+_MAX_RUN_SECONDS = 120.0
 _REST_WITHIN_SECONDS = 4 * 3600
 _LOOK_EVERY_SECONDS = 20.0
 _MACHINE_FAULTS = (
@@ -150,7 +150,7 @@ class _World:
 
     async def _disturb(self, replicas: list[Replica]) -> None:
         rng, loop = self._rng, asyncio.get_running_loop()
-        until = rng.uniform(0.3, 1.0) * _LONGEST_SECONDS
+        until = rng.uniform(0.3, 1.0) * _MAX_RUN_SECONDS
         await self.users.begin()
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 4)

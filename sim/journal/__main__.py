@@ -18,7 +18,7 @@ from sim.world import simulate
 #: Kept with the sources: recorded by the last version whose decisions were meant to differ.
 KEPT = Path(__file__).parent / "kept.jsonl.gz"
 _HASHING = "PYTHONHASHSEED"
-_MOST_SHOWN = 10
+_MAX_REPORTED_CHANGES = 10
 
 
 def main() -> int:
@@ -54,7 +54,7 @@ def _record(path: Path, seeds: int) -> int:
 def _replay(path: Path) -> int:
     entries = read_journal(path)
     changed = list(differences(entries))
-    for number, entry, now in changed[:_MOST_SHOWN]:
+    for number, entry, now in changed[:_MAX_REPORTED_CHANGES]:
         print(f"{entry.planner}, question {number}:")
         for line in explained(entry, now):
             print(f"    {line}")

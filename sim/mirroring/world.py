@@ -26,10 +26,10 @@ from sim.network.server import front
 from sim.network.stage import Stage
 from sim.world import Verdict
 
-_LONGEST_SECONDS = 150.0
+_MAX_RUN_SECONDS = 150.0
 _REST_WITHIN_SECONDS = 2 * 3600
 _LOOK_EVERY_SECONDS = 20.0
-_LONGEST_OUTAGE_SECONDS = 15.0
+_MAX_OUTAGE_SECONDS = 15.0
 _MACHINE_FAULTS = ("slow start", "failed start", "late report", "ignored SIGTERM")
 
 
@@ -130,7 +130,7 @@ class _World:
 
     async def _disturb(self) -> None:
         rng, loop = self._rng, asyncio.get_running_loop()
-        until = rng.uniform(0.3, 1.0) * _LONGEST_SECONDS
+        until = rng.uniform(0.3, 1.0) * _MAX_RUN_SECONDS
         while loop.time() < until:
             await asyncio.sleep(rng.random() * 4)
             match rng.choices(("users", "restart", "cut off", "set the clock"), (85, 6, 5, 4))[0]:
@@ -138,7 +138,7 @@ class _World:
                     await self.users.act()
                 case "restart":
                     await self._stop_here()
-                    await asyncio.sleep(rng.random() * _LONGEST_OUTAGE_SECONDS)
+                    await asyncio.sleep(rng.random() * _MAX_OUTAGE_SECONDS)
                     await self._start_here()
                     self._stage.disturb()
                 case "cut off":

@@ -22,7 +22,7 @@ from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import JobOutcome, Plan
 from onejob.planning.job.pod_facts import completion_index, pod_failed
 from onejob.planning.job.success_policy import matching_success_rule
-from onejob.planning.queue.order import Line
+from onejob.planning.queue.order import JobQueue
 from onejob.planning.ttl import Expires, Expiry
 from onejob.wire.errors import Forbidden
 from sim.mutants.planting import Plant, replace
@@ -186,13 +186,13 @@ def _give_up_when_denied(undo: ExitStack) -> None:
 def _start_all_that_wait(undo: ExitStack) -> None:
     """The queue releases all waiting Jobs."""
 
-    def start(line: Line) -> Sequence[str]:
+    def start(line: JobQueue) -> Sequence[str]:
         waiting = dict(line._waiting)
         for uid, (_, scopes) in waiting.items():
             line.put_running(uid, scopes)
         return list(waiting)
 
-    replace(undo, Line, "start", start)
+    replace(undo, JobQueue, "start", start)
 
 
 def _forget_lack_of_memory(undo: ExitStack) -> None:

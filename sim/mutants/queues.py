@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from onejob.controllers.queueing.controller import QueueController
 from onejob.planning.cronjob import planner
 from onejob.planning.queue import order
-from onejob.planning.queue.order import Line
+from onejob.planning.queue.order import JobQueue
 from sim.mutants.planting import Plant, edit
 
 QUEUE: Mapping[str, Plant] = {
     "slot leaked by a change of queue": edit(
-        Line.put_running, ("self.drop(uid)", "self._waiting.pop(uid, None)")
+        JobQueue.put_running, ("self.drop(uid)", "self._waiting.pop(uid, None)")
     ),
     "slot of a finished Job kept": edit(QueueController._forget, ("self._line.drop(uid)", "pass")),
     "slot kept after a refused release": edit(

@@ -20,7 +20,7 @@ ORIGIN: ContextVar[str] = ContextVar("origin", default="somewhere")
 
 _LATENCY_SECONDS = 0.002
 _LATEST_SECONDS = 6.0
-_LONGEST_PARTITION_SECONDS = 40.0
+_MAX_PARTITION_SECONDS = 40.0
 _RESET_SECONDS = 2.0
 
 JobOutcome: TypeAlias = Literal["", "lost", "replaced", "repeated"]
@@ -111,7 +111,7 @@ class Network:
 
     def maybe_cut(self, origin: str) -> None:
         if self.dice.happens("partition"):
-            self.cut(origin, self.dice.up_to("partition", _LONGEST_PARTITION_SECONDS))
+            self.cut(origin, self.dice.up_to("partition", _MAX_PARTITION_SECONDS))
 
     def note(self, arrival: Arrival) -> None:
         self.arrivals.append(arrival)

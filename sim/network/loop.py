@@ -8,7 +8,7 @@ from onejob.virtual_time import VirtualTimeLoop
 from sim.network.links import Network
 
 #: Limit on callbacks at a single instant, to detect livelock; a whole world takes fewer.
-_MOST_TURNS = 200_000
+_MAX_TURNS = 200_000
 
 
 class NetworkLoop(VirtualTimeLoop):
@@ -17,7 +17,7 @@ class NetworkLoop(VirtualTimeLoop):
     network: Network
 
     def __init__(self) -> None:
-        super().__init__(most_turns=_MOST_TURNS)
+        super().__init__(most_turns=_MAX_TURNS)
 
     async def create_connection(  # type: ignore[override]
         self,

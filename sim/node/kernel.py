@@ -22,8 +22,8 @@ TICKS_PER_SECOND = 100
 _PIDS = range(300, 420)
 #: Seconds before a pid is reused, as the supervisor assumes.
 _PID_RESTS_SECONDS = 21.0
-_LONGEST_STRAY_SECONDS = 60.0
-_LONGEST_STRANGER_SECONDS = 120.0
+_MAX_STRAY_SECONDS = 60.0
+_MAX_UNRELATED_PROCESS_SECONDS = 120.0
 
 Kind = Literal["command", "init", "stray", "stranger"]
 
@@ -189,7 +189,7 @@ class Kernel:
         except OSError:
             return
         stray.hostname = process.hostname
-        lives = self._rng.random() * _LONGEST_STRAY_SECONDS
+        lives = self._rng.random() * _MAX_STRAY_SECONDS
         self.timeline.after(lives, lambda: self.end(stray, 0))
 
     def _strangers(self) -> None:
@@ -199,7 +199,7 @@ class Kernel:
             stranger = self.make("stranger", None)
         except OSError:
             return
-        lives = self._rng.random() * _LONGEST_STRANGER_SECONDS
+        lives = self._rng.random() * _MAX_UNRELATED_PROCESS_SECONDS
         self.timeline.after(lives, lambda: self.end(stranger, 0))
 
     # --- signals

@@ -7,7 +7,7 @@ from onejob.objects.meta import Key
 from sim.api import FaultyClient
 
 #: Maximum duration of a request.
-LONGEST_SECONDS = 1.0
+MAX_REQUEST_SECONDS = 1.0
 
 
 class SlowClient(FaultyClient):
@@ -17,7 +17,7 @@ class SlowClient(FaultyClient):
         """Return the document late: it may be outdated by then."""
         document = await super().get(key)
         if self._happens("slow read"):
-            await asyncio.sleep(self._dice.up_to("slow read", LONGEST_SECONDS))
+            await asyncio.sleep(self._dice.up_to("slow read", MAX_REQUEST_SECONDS))
         return document
 
     async def write(self, op: Op) -> Written:
@@ -25,5 +25,5 @@ class SlowClient(FaultyClient):
         # change of its owners between the two comes too late.
         unconditional = isinstance(op, Delete) and not op.resource_version
         if not unconditional and self._happens("slow write"):
-            await asyncio.sleep(self._dice.up_to("slow write", LONGEST_SECONDS))
+            await asyncio.sleep(self._dice.up_to("slow write", MAX_REQUEST_SECONDS))
         return await super().write(op)

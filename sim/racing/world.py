@@ -26,7 +26,7 @@ from sim.racing.users import CONFIG_MAPS, RacingUsers, priority_of
 from sim.rights import Rights
 from sim.world import Verdict
 
-_LONGEST_SECONDS = 150.0
+_MAX_RUN_SECONDS = 150.0
 _REST_WITHIN_SECONDS = 3600
 _LOOK_EVERY_SECONDS = 20.0
 _FAULTS = (
@@ -100,7 +100,7 @@ class _World:
 
     async def _disturb(self, clock: LoopClock) -> None:
         rng, loop = self._rng, asyncio.get_running_loop()
-        until = rng.uniform(0.4, 1.0) * _LONGEST_SECONDS
+        until = rng.uniform(0.4, 1.0) * _MAX_RUN_SECONDS
         # Slots come again only if the clock is set back a little, and TTLs are checked only if it
         # is not.
         sets_clock = self._users.uses_cron and rng.random() < 0.5

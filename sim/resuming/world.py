@@ -39,7 +39,7 @@ LEFT = "a resumed run has what is left"
 KEPT = "a resumed run has what the run before had"
 UNDER_WAY = "a run that is under way is not resumed"
 _FAULTS = ("slow commit", "slow start", "late report", "failed start")
-_LONGEST_SECONDS = 40.0
+_MAX_RUN_SECONDS = 40.0
 _RUNS = 4
 _ENDS_WITHIN_SECONDS = 900.0
 
@@ -109,7 +109,7 @@ class _World:
         for document in documents:
             await self._create(plane, document)
         committer.reliable = False
-        kill_at = loop.time() + self._rng.random() * _LONGEST_SECONDS
+        kill_at = loop.time() + self._rng.random() * _MAX_RUN_SECONDS
         if self._rng.random() < 0.4:
             kill_at = loop.time() + _ENDS_WITHIN_SECONDS
         while loop.time() < kill_at and not _all_finished(history):  # noqa: ASYNC110

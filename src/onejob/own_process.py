@@ -27,14 +27,14 @@ _PERIOD_SECONDS = 10.0
 #: Share of a processor below which a period counts as idle.
 _QUIET_SHARE = 0.05
 #: A due collection waits for an idle period, but for at most this many busy ones: ten minutes.
-_MOST_BUSY_PERIODS = 60
+_MAX_BUSY_PERIODS = 60
 #: Objects that a full collection scans in about 75 ms, in which no request is answered. With more,
 #: a collection waits for an hour, because requests also arrive in idle periods.
 _QUICKLY_SCANNED_OBJECTS = 150_000
-_MOST_LARGE_PERIODS = 360
+_MAX_LARGE_HEAP_PERIODS = 360
 
 
-_MOST_DESCRIPTORS = 1 << 20
+_MAX_DESCRIPTORS = 1 << 20
 _inherited_descriptors: tuple[int, int] | None = None
 
 
@@ -79,9 +79,9 @@ class _FullCollections:
         self._busy_periods = 0 if quiet else self._busy_periods + 1
         if not _collection_is_due():
             self._due_periods = 0
-        elif quiet or self._busy_periods > _MOST_BUSY_PERIODS:
+        elif quiet or self._busy_periods > _MAX_BUSY_PERIODS:
             self._due_periods += 1
-            if _is_quickly_scanned() or self._due_periods > _MOST_LARGE_PERIODS:
+            if _is_quickly_scanned() or self._due_periods > _MAX_LARGE_HEAP_PERIODS:
                 gc.collect()
                 self._busy_periods = self._due_periods = 0
             _trim_heap()
@@ -96,7 +96,7 @@ def raise_descriptor_limit() -> None:
     """
     global _inherited_descriptors
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         _inherited_descriptors = (soft, hard)

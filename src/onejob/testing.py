@@ -12,14 +12,14 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from onejob.api.decoding.bodies import MAX_DEPTH
+from onejob.api.decoding.json_reading import MAX_DEPTH
 from onejob.api.decoding.yaml_reading import read_yaml
 from onejob.cli.known_kinds import KnownKinds
 from onejob.cli.reports.log_reading import LogQuery, containers_of
 from onejob.cli.reports.why import why_lines
 from onejob.cli.resource_args import ResourceArg
-from onejob.cli.sources.awaiting import Condition, await_on_server
-from onejob.cli.sources.base import Ask, get, list_all, path_of
+from onejob.cli.sources.awaiting import WaitCondition, await_on_server
+from onejob.cli.sources.base import ApiRequest, get, list_all, path_of
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
 from onejob.clock import SystemClock
@@ -96,7 +96,7 @@ class OnejobNamespace:
         if kind is None:
             raise ValueError(f"unsupported kind {document['apiVersion']} {document['kind']}")
         path = path_of(kind, self.name if kind.namespaced else "")
-        return self._api.send(Ask("POST", path, body=msgspec.json.encode(document))).document
+        return self._api.send(ApiRequest("POST", path, body=msgspec.json.encode(document))).document
 
     def _known(self) -> KnownKinds:
         # Not cached: a test may add kinds.
@@ -117,7 +117,7 @@ class OnejobNamespace:
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
         arg = ResourceArg(BY_RESOURCE[JOBS], name)
-        verdict = await_on_server(self._api, arg, self.name, Condition(), clock, deadline)
+        verdict = await_on_server(self._api, arg, self.name, WaitCondition(), clock, deadline)
         if verdict is None:
             raise TimeoutError(f"job/{name} has not finished after {timeout:g} s")
         return verdict.text.partition(":")[0]
@@ -127,7 +127,7 @@ class OnejobNamespace:
         text = ""
         for pod in self.list("pods", f"batch.kubernetes.io/job-name={job}"):
             for reading in containers_of(pod, "", all_of_them=False):
-                ask = Ask("GET", reading.path, LogQuery().parameters(reading.container))
+                ask = ApiRequest("GET", reading.path, LogQuery().parameters(reading.container))
                 text += self._api.send(ask).body.decode("utf-8", "replace")
         return text
 
@@ -139,7 +139,7 @@ class OnejobNamespace:
 
     def remove(self) -> None:
         """Delete the namespace; its contents are deleted in the background."""
-        self._api.send(Ask("DELETE", path_of(BY_RESOURCE[NAMESPACES], "", self.name)))
+        self._api.send(ApiRequest("DELETE", path_of(BY_RESOURCE[NAMESPACES], "", self.name)))
         self.close()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 #: Symbolic links followed on the way to a directory; the kernel's own limit.
-_MOST_LINKS: Final = 40
+_MAX_LINKS: Final = 40
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _REACHABLE_BY_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
 _OVERFLOW_USER: Final = Path("/proc/sys/kernel/overflowuid")
@@ -157,7 +157,7 @@ def _walk(path: Path, user: int) -> Iterator[int]:
             target = os.readlink(b"", dir_fd=step).decode(errors="surrogateescape")
             os.close(step)
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise NotTrusted(
                     f"{path} contains too many symbolic links; specify the directory itself"
                 )

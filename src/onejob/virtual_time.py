@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 #: Far more turns than legitimate work takes at one instant; a busy loop reaches it within a minute.
-_MOST_TURNS = 3_000_000
+_MAX_TURNS = 3_000_000
 
 
 class Stuck(RuntimeError):
@@ -53,7 +53,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Use through `run_virtual`, or pass to `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
 
-    def __init__(self, *, waits_for_threads: bool = False, most_turns: int = _MOST_TURNS) -> None:
+    def __init__(self, *, waits_for_threads: bool = False, most_turns: int = _MAX_TURNS) -> None:
         """`most_turns` is the number of loop iterations allowed at one instant of virtual time."""
         self._virtual_now = 0.0
         self._turns = 0

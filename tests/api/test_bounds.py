@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from onejob.api import yielding
-from onejob.api.decoding.bodies import MAX_VALUES, decode_body, decode_patch, weight
+from onejob.api.decoding.bodies import decode_body, decode_patch, weight
+from onejob.api.decoding.json_reading import MAX_VALUES
 from onejob.api.http.negotiation import Form, Media, Representation
 from onejob.api.http.representations import enclosed_yaml, list_pieces
 from onejob.api.http.requests import UserRequest
@@ -26,7 +27,7 @@ from onejob.api.writing.writes import Writes
 from onejob.api.yielding import INLINE_BYTES, Turns, Worker
 from onejob.objects.meta import Key
 from onejob.planning.cronjob import schedule
-from onejob.planning.cronjob.schedule import LONGEST_SCHEDULE, ScheduleError, parse_schedule
+from onejob.planning.cronjob.schedule import MAX_SCHEDULE_LENGTH, ScheduleError, parse_schedule
 from onejob.wire import names, quantity, timestamps
 from onejob.wire.errors import MAX_CAUSES, ApiError, BadRequest, Conflict, Invalid, RequestTooLarge
 from onejob.wire.requests import (
@@ -301,7 +302,9 @@ def decided_with_interference(
 
         keys = (Key("configmaps", "default", "m"),)
         try:
-            outcome = await rehearsed(service.writes, service.worker, keys, decide)
+            outcome = await rehearsed(
+                service.writes, keys, lambda writes: service.worker.run(decide, writes)
+            )
         except ApiError as error:
             errors.append(error)
             return
@@ -487,7 +490,7 @@ def test_a_schedule_has_a_length() -> None:
     fields = [",".join(map(str, range(n in (2, 3), int(top)))) for n, top in enumerate(every)]
     assert parse_schedule(" ".join(fields)).next is not None
     for text in ("*," * 2000 + " * * * *", "@every " + "1h" * 1000, "0" * 5000 + " * * * *"):
-        with pytest.raises(ScheduleError, match=f"longer than {LONGEST_SCHEDULE} characters"):
+        with pytest.raises(ScheduleError, match=f"longer than {MAX_SCHEDULE_LENGTH} characters"):
             parse_schedule(text)
 
 

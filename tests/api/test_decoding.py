@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.decoding.bodies import MAX_BODY_BYTES, MAX_DEPTH, decode_body, decode_patch
+from onejob.api.decoding.bodies import MAX_BODY_BYTES, decode_body, decode_patch
+from onejob.api.decoding.json_reading import MAX_DEPTH
 from onejob.wire.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
 
 JSON = "application/json"

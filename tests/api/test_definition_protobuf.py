@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.decoding.bodies import MAX_DEPTH, is_too_deep
+from onejob.api.decoding.json_reading import MAX_DEPTH, is_too_deep
 from onejob.api.decoding.protobuf import decode_protobuf
 from onejob.api.schema.protobuf_encoding import encode_object
 from onejob.api.schema.schema import TypeMismatch, load_schema, normalise

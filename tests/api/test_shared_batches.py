@@ -88,7 +88,7 @@ def test_an_event_is_encoded_once_for_all_watchers(
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_batches, "_MOST_BYTES", 3_000)
+    monkeypatch.setattr(shared_batches, "_MAX_BYTES", 3_000)
 
     async def test(service: Service) -> None:
         batches = service.watch(POD, "default", WatchOptions(resource_version="1"))

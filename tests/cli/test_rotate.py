@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.sources.base import Ask
+from onejob.cli.sources.base import ApiRequest
 from onejob.cli.sources.http_api import open_http_api
 from onejob.wire.errors import Unauthorized
 from tests.cli.command_line import CommandLine
@@ -19,7 +19,9 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 def send(kubeconfig: Path, method: str, path: str, body: Any = None) -> Any:
     api = open_http_api(kubeconfig, "")
     try:
-        return api.send(Ask(method, path, body=json.dumps(body).encode() if body else b"")).document
+        return api.send(
+            ApiRequest(method, path, body=json.dumps(body).encode() if body else b"")
+        ).document
     finally:
         api.close()
 

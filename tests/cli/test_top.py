@@ -19,7 +19,7 @@ import pytest
 from onejob.cli.display.quantities import memory_text
 from onejob.cli.sources.usage import Usage
 from onejob.cli.top.layout import as_lines
-from onejob.cli.top.snapshot import Snapshot, in_order, take_snapshot
+from onejob.cli.top.snapshot import TopSnapshot, in_order, take_snapshot
 from tests.cli.command_line import CommandLine
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -41,7 +41,7 @@ def a_job(name: str, *, created: str = CREATED, **status: Any) -> dict[str, Any]
     return {"metadata": metadata, "spec": {"completions": 4}, "status": status}
 
 
-def a_snapshot(pods: int = 3, **arguments: Any) -> Snapshot:
+def a_snapshot(pods: int = 3, **arguments: Any) -> TopSnapshot:
     capacity = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     return take_snapshot(
         NOW,

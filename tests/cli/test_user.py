@@ -10,7 +10,7 @@ import pytest
 
 from onejob.api.access.authentication import Credentials
 from onejob.api.access.users import BadUsers, UserTokenAuthenticator, add_user, read_users
-from onejob.cli.sources.base import Ask
+from onejob.cli.sources.base import ApiRequest
 from onejob.cli.sources.http_api import HttpApi, open_http_api
 from onejob.clock import SystemClock
 from onejob.wire.errors import ApiError, Forbidden, Unauthorized
@@ -47,7 +47,9 @@ def people(served: CommandLine) -> Iterator[dict[str, HttpApi]]:
 
 
 def send(api: HttpApi, method: str, path: str, body: Any = None) -> Any:
-    return api.send(Ask(method, path, body=json.dumps(body).encode() if body else b"")).document
+    return api.send(
+        ApiRequest(method, path, body=json.dumps(body).encode() if body else b"")
+    ).document
 
 
 def may(api: HttpApi, verb: str, what: str, namespace: str) -> bool:
@@ -159,7 +161,7 @@ def test_nobody_grants_what_they_do_not_have(people: dict[str, HttpApi]) -> None
     )
     with pytest.raises(Forbidden):
         send(owner, "PUT", f"{place}/roles/held", role("held", **NOT_HELD))
-    patch = Ask(
+    patch = ApiRequest(
         "PATCH",
         f"{place}/roles/held",
         body=json.dumps({"rules": [NOT_HELD]}).encode(),

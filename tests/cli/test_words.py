@@ -11,7 +11,7 @@ from onejob.cli.main import COMMANDS, cli
 from onejob.cli.manifests.job_from_command import CommandJob, job_document, name_for
 from onejob.cli.options import parse_image_map, parse_listen
 from onejob.cli.resource_args import parse_resource_args
-from onejob.cli.sources.awaiting import Condition
+from onejob.cli.sources.awaiting import WaitCondition
 from onejob.diagnosis.durations import short_seconds
 from tests.cli.build import finished
 from tests.cli.build import job_document as a_job_document
@@ -156,7 +156,7 @@ def test_addresses_to_listen_on(text: str, expected: tuple[str, int]) -> None:
 def test_conditions_are_judged(
     condition: str, document: dict[str, Any] | None, expected: tuple[bool, str] | None
 ) -> None:
-    verdict = Condition.parse(condition).judge(document)
+    verdict = WaitCondition.parse(condition).judge(document)
     assert (verdict and (verdict.good, verdict.text)) == expected
 
 

@@ -20,10 +20,10 @@ from onejob.controllers.identities import ACCOUNTS
 from onejob.controllers.selection import ALL
 from onejob.metrics import Metrics
 from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
-from onejob.planning.audit import AuditPolicy, Rule
+from onejob.planning.audit import AuditPolicy, AuditRule
 from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
-from onejob.planning.rbac.rules import Question
+from onejob.planning.rbac.rules import AccessAttributes
 from onejob.wire.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from onejob.wire.requests import Outcome, User
 from tests.client.write_series_support import FailingCommitter
@@ -54,7 +54,7 @@ class CountedRights(ControllerRights):
         super().__init__(default_policy())
         self.asked = 0
 
-    def allows(self, user: User, question: Question) -> bool:
+    def allows(self, user: User, question: AccessAttributes) -> bool:
         self.asked += 1
         return super().allows(user, question)
 
@@ -176,11 +176,11 @@ async def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) ->
 
 def test_the_node_has_its_role_by_what_it_is() -> None:
     policy, node = default_policy(), node_user("here")
-    wanted = Question("patch", "", "pods", "status")
+    wanted = AccessAttributes("patch", "", "pods", "status")
     rights = NodeRights(policy)
     assert rights.allows(node, wanted)
-    assert rights.allows(node, Question("create", "", "pods"))
-    assert not rights.allows(node, Question("update", "", "secrets"))
+    assert rights.allows(node, AccessAttributes("create", "", "pods"))
+    assert not rights.allows(node, AccessAttributes("update", "", "secrets"))
     # A user with a certificate of that name has not.
     assert not ControllerRights(policy).allows(node, wanted)
 
@@ -188,7 +188,7 @@ def test_the_node_has_its_role_by_what_it_is() -> None:
 @pytest.mark.parametrize("account", CONTROLLERS)
 def test_no_controller_may_read_secrets_without_a_reason(account: str) -> None:
     rights = ControllerRights(default_policy())
-    reads = rights.allows(controller_user(account), Question("get", "", "secrets"))
+    reads = rights.allows(controller_user(account), AccessAttributes("get", "", "secrets"))
     deletes_all = {
         "generic-garbage-collector",
         "namespace-controller",
@@ -263,7 +263,7 @@ async def _audit_events(
 
     committer = FailingCommitter()
     async with a_cluster(tmp_path, committer=committer) as cluster:
-        policy = AuditPolicy(rules=(Rule(level="Metadata"),), omit_stages=("RequestReceived",))
+        policy = AuditPolicy(rules=(AuditRule(level="Metadata"),), omit_stages=("RequestReceived",))
         auditor = Auditor(policy, Lines(), cluster.clock.now, Random(1))  # type: ignore[arg-type]
         user, rights = controller_user("job-controller"), ControllerRights(default_policy())
         kinds = cluster.service.kinds

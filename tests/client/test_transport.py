@@ -14,7 +14,7 @@ from onejob.client.answers import Unreachable
 from onejob.client.base import Patch
 from onejob.client.credentials import Credential, FixedCredential
 from onejob.client.http import HttpClient
-from onejob.client.transport.answer import BrokenAnswer
+from onejob.client.transport.answer import BrokenResponse
 from onejob.client.transport.dialing import Route
 from onejob.client.transport.pool import Transport
 from onejob.objects.meta import Key
@@ -357,7 +357,7 @@ def test_a_proxy_that_refuses_is_named(runs: Runs) -> None:
             "https://api.test", ssl.create_default_context(), proxy=f"http://127.0.0.1:{port}"
         )
         async with server:
-            with pytest.raises(BrokenAnswer, match="the proxy responded with 407"):
+            with pytest.raises(BrokenResponse, match="the proxy responded with 407"):
                 await Transport(route, ()).request("GET", "/", (), b"", 10)
         assert proxy.heads[0].startswith("CONNECT api.test:443 HTTP/1.1\r\n")
 

@@ -347,8 +347,8 @@ def _stamp(at: datetime | None) -> str | None:
 
 
 #: No longer duration fits into the nanoseconds of a recording.
-_LONGEST_SECONDS = 2**63 / 10**9
+_MAX_SECONDS = 2**63 / 10**9
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return round(min(seconds, _LONGEST_SECONDS), 6) if seconds is not None else None
+    return round(min(seconds, _MAX_SECONDS), 6) if seconds is not None else None

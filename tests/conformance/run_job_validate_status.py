@@ -11,7 +11,7 @@ from onejob.api.kinds import strategy_for
 from onejob.api.kinds.job.status_validation import (
     CHANGE_RULES,
     STATE_RULES,
-    Rule,
+    StatusRule,
     Write,
     applicable_rules,
     validate_job_status_update,
@@ -50,7 +50,7 @@ def corruptions(case: Case) -> Iterator[tuple[str, Case]]:
         yield "opts", with_value(case, ("opts",), fewer)
 
 
-def _all_rules() -> tuple[Rule, ...]:
+def _all_rules() -> tuple[StatusRule, ...]:
     return (*STATE_RULES, *CHANGE_RULES)
 
 

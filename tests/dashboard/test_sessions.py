@@ -9,7 +9,7 @@ from onejob.api.access.authentication import Credentials
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     IDLE_SECONDS,
-    LONGEST_SECONDS,
+    MAX_SESSION_SECONDS,
     Sessions,
     cookie_name,
     read_cookie,
@@ -76,10 +76,10 @@ def test_a_session_ends_after_half_a_day_however_much_it_is_used(
 ) -> None:
     opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
-    while clock.seconds + IDLE_SECONDS / 2 < LONGEST_SECONDS:
+    while clock.seconds + IDLE_SECONDS / 2 < MAX_SESSION_SECONDS:
         clock.seconds += IDLE_SECONDS / 2
         assert sessions.find(opened.cookie, opened.key) == ALICE
-    clock.seconds = LONGEST_SECONDS + 1
+    clock.seconds = MAX_SESSION_SECONDS + 1
     assert sessions.find(opened.cookie, opened.key) is None
 
 

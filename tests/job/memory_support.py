@@ -20,5 +20,13 @@ async def start_with_collector(cluster: Cluster, client: Client | None = None) -
         cluster.service.kinds,
     )
     await informers.start()
-    cluster.tasks.append(asyncio.create_task(collector.run()))
+
+    async def collect() -> None:
+        try:
+            await collector.run()
+        finally:
+            # Informers that outlive the store fail, and asyncio logs that during a later test.
+            await informers.stop()
+
+    cluster.tasks.append(asyncio.create_task(collect()))
     return running

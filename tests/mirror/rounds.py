@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from onejob.cli.errors import CommandError
-from onejob.cli.sources.base import Ask, get, list_all, path_of
+from onejob.cli.sources.base import ApiRequest, get, list_all, path_of
 from onejob.cli.sources.http_api import HttpApi, open_http_api
 from onejob.objects.meta import JOBS, PODS
 from onejob.planning.mirror import names
@@ -238,7 +238,7 @@ def _send(world: World, method: str, name: str, body: Document) -> None:
     api = world.api(world.here)
     try:
         path = path_of(BY_RESOURCE[JOBS], "default", name)
-        api.send(Ask(method, path, body=json.dumps(body).encode()))
+        api.send(ApiRequest(method, path, body=json.dumps(body).encode()))
     finally:
         api.close()
 
@@ -325,7 +325,7 @@ def _add_target(world: World, port: int) -> None:
     api = world.api(world.here)
     try:
         path = path_of(BY_RESOURCE["secrets"], "default")
-        api.send(Ask("POST", path, body=json.dumps(secret).encode()))
+        api.send(ApiRequest("POST", path, body=json.dumps(secret).encode()))
     finally:
         api.close()
 

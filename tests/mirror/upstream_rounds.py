@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import Record
+from onejob.planning.mirror.annotations import CopyLocation
 from tests.e2e.serving import Server
 from tests.mirror.pairs import a_job, condition
 from tests.mirror.rounds import COMPLETIONS, Document, World, options_of, play_all
@@ -54,7 +54,7 @@ class PodsThatRan:
 
     def __call__(self, world: World, job: Document, number: int) -> list[str]:
         text = job["metadata"]["annotations"][names.RECORD]
-        uid = msgspec.json.decode(text, type=Record).uid
+        uid = msgspec.json.decode(text, type=CopyLocation).uid
         new = self._ledger.successes.keys() - self._known
         self._known |= new
         others = {owner for owner, _ in new} - {uid}

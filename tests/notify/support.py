@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
-from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import NotifyConfig, load_config
+from onejob.controllers.notify.delivery import NotDelivered
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.planning.notify.messages import Message
 from tests import build

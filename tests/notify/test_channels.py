@@ -21,8 +21,9 @@ from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.clock import SystemClock
-from onejob.controllers.notify.channels import NotDelivered, channel_to
+from onejob.controllers.notify.channels import channel_to
 from onejob.controllers.notify.config import Target
+from onejob.controllers.notify.delivery import NotDelivered
 from onejob.planning.notify.messages import Message
 from onejob.virtual_time import NOON
 from tests.notify.support import a_config, a_receiver

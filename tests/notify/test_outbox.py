@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onejob.controllers.notify.outbox import FILE, Outbox, OutboxFile, open_outbox
-from onejob.planning.notify.record import ENDED, Change
+from onejob.planning.notify.record import ENDED, RecordChange
 from onejob.virtual_time import NOON
 
 
@@ -20,7 +20,7 @@ async def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
     begun, closed = threading.Event(), threading.Event()
     write = OutboxFile._write
 
-    def write_slowly(self: OutboxFile, change: Change) -> None:
+    def write_slowly(self: OutboxFile, change: RecordChange) -> None:
         write(self, change)
         if not begun.is_set():
             begun.set()
@@ -46,7 +46,7 @@ async def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
     monkeypatch.setattr(OutboxFile, "commit", note_end)
     outbox = Outbox(open_outbox(tmp_path / FILE, NOON))
     running = asyncio.create_task(outbox.run())
-    outbox.write(Change({"uid": ENDED}))
+    outbox.write(RecordChange({"uid": ENDED}))
     await asyncio.to_thread(begun.wait, 30)
     running.cancel()
     await asyncio.wait((running,))

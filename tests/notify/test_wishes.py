@@ -2,22 +2,27 @@
 
 import pytest
 
-from onejob.planning.notify.annotations import USUAL_EVENTS, Wish, effective_subscription, read_wish
+from onejob.planning.notify.annotations import (
+    USUAL_EVENTS,
+    Subscription,
+    effective_subscription,
+    read_wish,
+)
 from tests.notify.support import NOTIFY, NOTIFY_ON
 
 
 def test_the_nearest_annotation_counts() -> None:
     job, cronjob, namespace = {NOTIFY: "a"}, {NOTIFY: "b"}, {NOTIFY: "c"}
-    assert effective_subscription(job, cronjob, namespace) == Wish(("a",))
-    assert effective_subscription({}, cronjob, namespace) == Wish(("b",))
-    assert effective_subscription({}, {}, namespace) == Wish(("c",))
+    assert effective_subscription(job, cronjob, namespace) == Subscription(("a",))
+    assert effective_subscription({}, cronjob, namespace) == Subscription(("b",))
+    assert effective_subscription({}, {}, namespace) == Subscription(("c",))
     assert effective_subscription({}, {}, {}) is None
-    assert effective_subscription({NOTIFY: ""}, cronjob, namespace) == Wish()
+    assert effective_subscription({NOTIFY: ""}, cronjob, namespace) == Subscription()
 
 
 def test_several_targets_and_other_events() -> None:
     wish = read_wish({NOTIFY: "ops, mail,ops", NOTIFY_ON: "finished"})
-    assert wish == Wish(("ops", "mail"), frozenset({"finished"}))
+    assert wish == Subscription(("ops", "mail"), frozenset({"finished"}))
     assert wish.wants("finished", USUAL_EVENTS)
     assert not wish.wants("failed", USUAL_EVENTS)
     assert read_wish({NOTIFY: "ops"}).wants("failed", USUAL_EVENTS)

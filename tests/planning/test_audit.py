@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from onejob.planning.audit import BadPolicy, Question, read_policy, recording_of
+from onejob.planning.audit import AuditAttributes, BadPolicy, read_policy, recording_of
 
 
 def _policy(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def _policy(*rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 def _level(rule: dict[str, Any], **question: Any) -> int:
     asked = {"user": "alice", "groups": ("dev",), "verb": "get", **question}
     policy = read_policy(_policy({"level": "Request", **rule}))
-    return recording_of(policy, Question(**asked)).level
+    return recording_of(policy, AuditAttributes(**asked)).level
 
 
 _JOB = {"resource": "jobs", "group": "batch", "namespace": "a", "name": "j"}
@@ -81,8 +81,8 @@ def test_the_first_rule_that_matches_decides() -> None:
             omitManagedFields=True,
         )
     )
-    assert recording_of(policy, Question("alice", (), "get")).level == 0
-    found = recording_of(policy, Question("bob", (), "get"))
+    assert recording_of(policy, AuditAttributes("alice", (), "get")).level == 0
+    found = recording_of(policy, AuditAttributes("bob", (), "get"))
     assert found.level == 3
     assert found.omit_stages == {"RequestReceived", "ResponseStarted"}
     assert found.omit_managed_fields

@@ -7,7 +7,12 @@ import pytest
 
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import PodSeed
-from onejob.planning.job.pod_template import PodFactory, generate_name, generate_name_with_index
+from onejob.planning.job.pod_template import (
+    NewPod,
+    PodFactory,
+    generate_name,
+    generate_name_with_index,
+)
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,
@@ -99,15 +104,15 @@ def test_failure_counts_are_carried_on(seed: PodSeed, counts: dict[str, str]) ->
 def test_pod_factory_creation_shares_the_template_of_an_indexed_job() -> None:
     factory = PodFactory(an_indexed_job(completions=9, template=TEMPLATE), Settings())
     first, second = (factory.creation(PodSeed(index)) for index in (0, 1))
-    assert first.template is second.template
+    assert first.body is second.body
     assert first.variation is not None
     assert first.variation.hostname == "demo-0"
     assert first.variation.labels == {INDEX_ANNOTATION: "0"}
 
 
 def test_pod_factory_creation_of_a_plain_job_has_no_variation() -> None:
-    creation = PodFactory(a_job(template=TEMPLATE), Settings()).creation(PodSeed())
-    assert (creation.template, creation.variation) == (b"", None)
+    factory = PodFactory(a_job(template=TEMPLATE), Settings())
+    assert factory.creation(PodSeed()) == NewPod(factory.document(PodSeed()))
 
 
 @pytest.mark.parametrize("name", [TRACKING, TRACKING_AS_PROPOSED])
@@ -123,14 +128,16 @@ def test_the_finalizer_can_have_the_proposed_name_or_be_left_out() -> None:
     assert made(tracked=False)["metadata"].get("finalizers", []) == []
 
 
-def test_pod_factory_decodes_the_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_factory_neither_decodes_nor_encodes_per_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     factory = PodFactory(an_indexed_job(completions=1000, template=TEMPLATE), Settings())
 
     def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("nothing is decoded per Pod")
+        raise AssertionError("a creation has the template and a variation")
 
     monkeypatch.setattr(msgspec.json, "decode", refuse)
-    assert len({factory.document(PodSeed(index)) for index in range(1000)}) == 1000
+    monkeypatch.setattr(msgspec.json, "encode", refuse)
+    creations = [factory.creation(PodSeed(index)) for index in range(1000)]
+    assert len({new.variation.hostname for new in creations if new.variation is not None}) == 1000
 
 
 @pytest.mark.parametrize(

@@ -16,39 +16,79 @@ from onejob.planning.rbac.policy import (
     Subject,
     aggregated_rules,
 )
-from onejob.planning.rbac.rules import Question, Rule, allows, merged, not_covered
+from onejob.planning.rbac.rules import AccessAttributes, PolicyRule, allows, merged, not_covered
 
-GET_PODS = Rule(("get",), ("",), ("pods",))
+GET_PODS = PolicyRule(("get",), ("",), ("pods",))
 
 
 @pytest.mark.parametrize(
     ("rule", "question", "allowed"),
     [
-        (GET_PODS, Question("get", "", "pods"), True),
-        (GET_PODS, Question("list", "", "pods"), False),
-        (GET_PODS, Question("get", "apps", "pods"), False),
+        (GET_PODS, AccessAttributes("get", "", "pods"), True),
+        (GET_PODS, AccessAttributes("list", "", "pods"), False),
+        (GET_PODS, AccessAttributes("get", "apps", "pods"), False),
         # A resource does not include its subresources, nor the other way round.
-        (GET_PODS, Question("get", "", "pods", "log"), False),
-        (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods", "log"), True),
-        (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods"), False),
-        (Rule(("get",), ("",), ("*/log",)), Question("get", "", "pods", "log"), True),
-        (Rule(("get",), ("",), ("*/log",)), Question("get", "", "pods"), False),
-        (Rule(("get",), ("",), ("pods/*",)), Question("get", "", "pods", "log"), False),
-        (Rule(("get",), ("",), ("*",)), Question("get", "", "pods", "log"), True),
-        (Rule(("*",), ("*",), ("*",)), Question("deletecollection", "batch", "jobs"), True),
-        (Rule(("get",), ("",), ("pods",), ("a",)), Question("get", "", "pods", name="a"), True),
-        (Rule(("get",), ("",), ("pods",), ("a",)), Question("get", "", "pods", name="b"), False),
+        (GET_PODS, AccessAttributes("get", "", "pods", "log"), False),
+        (
+            PolicyRule(("get",), ("",), ("pods/log",)),
+            AccessAttributes("get", "", "pods", "log"),
+            True,
+        ),
+        (PolicyRule(("get",), ("",), ("pods/log",)), AccessAttributes("get", "", "pods"), False),
+        (PolicyRule(("get",), ("",), ("*/log",)), AccessAttributes("get", "", "pods", "log"), True),
+        (PolicyRule(("get",), ("",), ("*/log",)), AccessAttributes("get", "", "pods"), False),
+        (
+            PolicyRule(("get",), ("",), ("pods/*",)),
+            AccessAttributes("get", "", "pods", "log"),
+            False,
+        ),
+        (PolicyRule(("get",), ("",), ("*",)), AccessAttributes("get", "", "pods", "log"), True),
+        (
+            PolicyRule(("*",), ("*",), ("*",)),
+            AccessAttributes("deletecollection", "batch", "jobs"),
+            True,
+        ),
+        (
+            PolicyRule(("get",), ("",), ("pods",), ("a",)),
+            AccessAttributes("get", "", "pods", name="a"),
+            True,
+        ),
+        (
+            PolicyRule(("get",), ("",), ("pods",), ("a",)),
+            AccessAttributes("get", "", "pods", name="b"),
+            False,
+        ),
         # A list has no name, so a rule that names objects never allows it.
-        (Rule(("list",), ("",), ("pods",), ("a",)), Question("list", "", "pods"), False),
-        (Rule(("get",), non_resource_urls=("/healthz",)), Question("get", path="/healthz"), True),
-        (Rule(("get",), non_resource_urls=("/api/*",)), Question("get", path="/api/v1"), True),
-        (Rule(("get",), non_resource_urls=("/api/*",)), Question("get", path="/apis"), False),
-        (Rule(("get",), non_resource_urls=("*",)), Question("get", path="/x"), True),
-        (Rule(("*",), ("*",), ("*",)), Question("get", path="/metrics"), False),
-        (Rule(("get",), non_resource_urls=("*",)), Question("get", "", "pods"), False),
+        (
+            PolicyRule(("list",), ("",), ("pods",), ("a",)),
+            AccessAttributes("list", "", "pods"),
+            False,
+        ),
+        (
+            PolicyRule(("get",), non_resource_urls=("/healthz",)),
+            AccessAttributes("get", path="/healthz"),
+            True,
+        ),
+        (
+            PolicyRule(("get",), non_resource_urls=("/api/*",)),
+            AccessAttributes("get", path="/api/v1"),
+            True,
+        ),
+        (
+            PolicyRule(("get",), non_resource_urls=("/api/*",)),
+            AccessAttributes("get", path="/apis"),
+            False,
+        ),
+        (PolicyRule(("get",), non_resource_urls=("*",)), AccessAttributes("get", path="/x"), True),
+        (PolicyRule(("*",), ("*",), ("*",)), AccessAttributes("get", path="/metrics"), False),
+        (
+            PolicyRule(("get",), non_resource_urls=("*",)),
+            AccessAttributes("get", "", "pods"),
+            False,
+        ),
     ],
 )
-def test_what_a_rule_allows(rule: Rule, question: Question, allowed: bool) -> None:
+def test_what_a_rule_allows(rule: PolicyRule, question: AccessAttributes, allowed: bool) -> None:
     assert allows(rule, question) is allowed
 
 
@@ -57,9 +97,9 @@ RESOURCES = st.lists(
     st.sampled_from(["a", "b", "*", "a/s", "*/s"]), min_size=1, max_size=2, unique=True
 ).map(tuple)
 NAMES = st.lists(st.sampled_from(["x", "y"]), max_size=2, unique=True).map(tuple)
-RULES = st.lists(st.builds(Rule, WORDS, WORDS, RESOURCES, NAMES), max_size=3)
+RULES = st.lists(st.builds(PolicyRule, WORDS, WORDS, RESOURCES, NAMES), max_size=3)
 QUESTIONS = [
-    Question(verb, group, resource, subresource, name)
+    AccessAttributes(verb, group, resource, subresource, name)
     for verb in "ab"
     for group in "ab"
     for resource in "ab"
@@ -69,7 +109,9 @@ QUESTIONS = [
 
 
 @given(RULES, RULES)
-def test_covered_rules_allow_nothing_more(owned: list[Rule], wanted: list[Rule]) -> None:
+def test_covered_rules_allow_nothing_more(
+    owned: list[PolicyRule], wanted: list[PolicyRule]
+) -> None:
     """A user gains nothing by rules covered by their own."""
     missing = not_covered(owned, wanted)
     for question in QUESTIONS:
@@ -79,15 +121,15 @@ def test_covered_rules_allow_nothing_more(owned: list[Rule], wanted: list[Rule])
 
 
 @given(RULES)
-def test_rules_cover_themselves(rules: list[Rule]) -> None:
+def test_rules_cover_themselves(rules: list[PolicyRule]) -> None:
     assert not_covered(rules, rules) == []
 
 
 def test_errors_name_rules_as_upstream_does() -> None:
-    rules = [Rule((verb,), ("batch",), ("jobs",)) for verb in ("get", "list")]
+    rules = [PolicyRule((verb,), ("batch",), ("jobs",)) for verb in ("get", "list")]
     (rule,) = merged(rules)
     assert str(rule) == '{APIGroups:["batch"], Resources:["jobs"], Verbs:["get" "list"]}'
-    url = Rule(("get",), non_resource_urls=("/x",))
+    url = PolicyRule(("get",), non_resource_urls=("/x",))
     assert str(url) == '{NonResourceURLs:["/x"], Verbs:["get"]}'
 
 
@@ -105,7 +147,7 @@ def bound(kind: str, name: str, *, namespace: str = "", subject_home: str = "") 
     return policy
 
 
-ASKED = Question("get", "", "pods")
+ASKED = AccessAttributes("get", "", "pods")
 
 
 @pytest.mark.parametrize(
@@ -165,12 +207,12 @@ def test_roles_are_aggregated_by_label() -> None:
         Role(metadata=Meta(name=name, labels={"to": to}), rules=rules)
         for name, to, rules in (
             ("b", "all", (GET_PODS,)),
-            ("a", "all", (Rule(("get",), ("batch",), ("jobs",)), GET_PODS)),
-            ("c", "none", (Rule(("*",), ("*",), ("*",)),)),
+            ("a", "all", (PolicyRule(("get",), ("batch",), ("jobs",)), GET_PODS)),
+            ("c", "none", (PolicyRule(("*",), ("*",), ("*",)),)),
         )
     ]
     found = aggregated_rules(whole, [whole, *parts])
-    assert found == (Rule(("get",), ("batch",), ("jobs",)), GET_PODS)
+    assert found == (PolicyRule(("get",), ("batch",), ("jobs",)), GET_PODS)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +235,8 @@ def test_defaults_are_mended_and_additions_kept() -> None:
     assert mended["rules"][0] == mine
     assert (
         not_covered(
-            msgspec.convert(mended["rules"], list[Rule]),
-            msgspec.convert(wanted["rules"], list[Rule]),
+            msgspec.convert(mended["rules"], list[PolicyRule]),
+            msgspec.convert(wanted["rules"], list[PolicyRule]),
         )
         == []
     )

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from onejob.planning.queue.limits import BadLimits, Limits, parse_limits, read_limits, scope_text
-from onejob.planning.queue.order import Line, Rank, rank
+from onejob.planning.queue.order import JobQueue, Rank, rank
 
 
 def test_limits_are_read_as_options_and_as_text() -> None:
@@ -26,7 +26,7 @@ def test_what_is_no_limit_is_refused_by_name(item: str) -> None:
 
 
 def test_the_highest_priority_starts_first_and_then_who_came_first() -> None:
-    line = Line(Limits({"*": 1}))
+    line = JobQueue(Limits({"*": 1}))
     for uid, priority, entered in (("a", 0, 1), ("b", 5, 3), ("c", 5, 2), ("d", 9, 4)):
         line.put_waiting(uid, rank(priority, entered), ("*",))
     order: list[str] = []
@@ -37,7 +37,7 @@ def test_the_highest_priority_starts_first_and_then_who_came_first() -> None:
 
 
 def test_a_full_queue_does_not_keep_others_waiting() -> None:
-    line = Line(Limits({"*": 3, "gpu": 1}))
+    line = JobQueue(Limits({"*": 3, "gpu": 1}))
     line.put_running("r", ("*", "gpu"))
     line.put_waiting("g1", rank(9, 1), ("*", "gpu"))
     line.put_waiting("g2", rank(9, 2), ("*", "gpu"))
@@ -54,7 +54,7 @@ def test_a_full_queue_does_not_keep_others_waiting() -> None:
 
 
 def test_a_job_that_changes_its_rank_or_its_scopes_keeps_one_place() -> None:
-    line = Line(Limits({"a": 1, "b": 1}))
+    line = JobQueue(Limits({"a": 1, "b": 1}))
     line.put_waiting("x", rank(0, 1), ("a",))
     line.put_waiting("y", rank(0, 2), ("a",))
     line.put_waiting("x", rank(0, 3), ("a",))
@@ -66,7 +66,7 @@ def test_a_job_that_changes_its_rank_or_its_scopes_keeps_one_place() -> None:
 
 
 def test_put_running_frees_the_slots_of_the_former_scopes() -> None:
-    line = Line(Limits({"a": 1, "b": 1, "c": 1}))
+    line = JobQueue(Limits({"a": 1, "b": 1, "c": 1}))
     line.put_running("x", ("a", "b"))
     line.put_running("x", ("b", "c"))
     assert [line.taken(scope) for scope in "abc"] == [0, 1, 1]
@@ -77,7 +77,7 @@ def test_put_running_frees_the_slots_of_the_former_scopes() -> None:
 
 
 def test_put_running_removes_a_waiting_job_from_the_queue() -> None:
-    line = Line(Limits({"a": 1}))
+    line = JobQueue(Limits({"a": 1}))
     line.put_waiting("x", rank(0, 1), ("a",))
     line.put_running("x", ("a",))
     assert (line.runs("x"), line.waits("x"), line.taken("a")) == (True, False, 1)
@@ -87,7 +87,7 @@ def test_put_running_removes_a_waiting_job_from_the_queue() -> None:
 
 
 def test_put_waiting_frees_the_slots_of_a_job_that_ran() -> None:
-    line = Line(Limits({"a": 1}))
+    line = JobQueue(Limits({"a": 1}))
     line.put_running("x", ("a",))
     line.put_waiting("x", rank(0, 1), ("a",))
     assert (line.runs("x"), line.taken("a")) == (False, 0)
@@ -95,7 +95,7 @@ def test_put_waiting_frees_the_slots_of_a_job_that_ran() -> None:
 
 
 def test_without_a_limit_nobody_waits() -> None:
-    line = Line(Limits())
+    line = JobQueue(Limits())
     line.put_waiting("x", rank(0, 1), ())
     assert line.start() == ["x"]
 
@@ -109,7 +109,7 @@ def test_no_limit_is_exceeded_and_no_room_is_left_unused(seed: int) -> None:
     rng = Random(seed)
     limits = Limits({"*": rng.randint(0, 6), "namespace/n": rng.randint(0, 4), "q": 2})
     every = tuple(limits.by_scope)
-    line = Line(limits)
+    line = JobQueue(limits)
     running: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, tuple[Rank, tuple[str, ...]]] = {}
     for number in range(300):

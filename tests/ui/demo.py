@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from onejob.cli.known_kinds import KnownKinds
-from onejob.cli.sources.base import Ask, path_of
+from onejob.cli.sources.base import ApiRequest, path_of
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
 from onejob.testing import OnejobNamespace, OnejobServer
@@ -76,7 +76,9 @@ def change(
     path = path_of(kind, metadata.get("namespace", ""), metadata["name"], subresource)
     body = msgspec.json.encode(merge)
     query = {"fieldManager": manager}
-    api.send(Ask("PATCH", path, query, body=body, content_type="application/merge-patch+json"))
+    api.send(
+        ApiRequest("PATCH", path, query, body=body, content_type="application/merge-patch+json")
+    )
     api.close()
 
 
@@ -91,7 +93,7 @@ def limits(namespace: OnejobNamespace, text: str) -> None:
     api = open_http_api(namespace.kubeconfig, "")
     path = "/api/v1/namespaces/kube-system/configmaps"
     try:
-        api.send(Ask("POST", path, body=msgspec.json.encode(body)))
+        api.send(ApiRequest("POST", path, body=msgspec.json.encode(body)))
     except AlreadyExists:
         change(namespace, config_map, {"data": {"limits": text}})
     finally:
@@ -102,7 +104,7 @@ def sign_in_address(kubeconfig: Path, server: OnejobServer) -> str:
     """Return the address that `onejob ui --no-browser` prints."""
     api = open_http_api(kubeconfig, "")
     try:
-        code = api.send(Ask("POST", "/ui/api/codes")).document["code"]
+        code = api.send(ApiRequest("POST", "/ui/api/codes")).document["code"]
     finally:
         api.close()
     return f"{server.url}/ui/#/sign-in/{code}"

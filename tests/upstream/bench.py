@@ -32,7 +32,7 @@ from tests.upstream.replicas import Replica
 #: Parallelism and number of Pods.
 SIZES = ((10, 200), (100, 600), (1000, 1000))
 #: Concurrent requests of a controller.
-_MOST_AT_ONCE = 32
+_MAX_CONCURRENT_REQUESTS = 32
 #: Not the one that Job controllers track: they would act, too.
 _FINALIZER = "bench.onejob.dev/counted"
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -112,7 +112,7 @@ async def limit(client: HttpClient, name: str, parallelism: int, completions: in
             await client.write(Patch(key, released))
 
     started = time.monotonic()
-    await asyncio.gather(*(lives() for _ in range(min(parallelism, _MOST_AT_ONCE))))
+    await asyncio.gather(*(lives() for _ in range(min(parallelism, _MAX_CONCURRENT_REQUESTS))))
     return completions / (time.monotonic() - started)
 
 

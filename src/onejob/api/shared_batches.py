@@ -12,7 +12,7 @@ from onejob.store.base import Change
 from onejob.wire.requests import WatchEvent
 
 #: Total document size of cached batches; watchers that are further behind encode their own.
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class SharedBatches:
         size = sum(map(len, [event.document for event in batch]))
         self._kept[id(changes)] = changes, batch, size
         self._bytes += size
-        while self._bytes > _MOST_BYTES:
+        while self._bytes > _MAX_BYTES:
             *_, size = self._kept.pop(next(iter(self._kept)))
             self._bytes -= size
         return batch

@@ -11,11 +11,11 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LONGEST = 512
+_MAX_KEY_LENGTH = 512
 
 
 def short_cache(
-    entries: int, longest: int = _LONGEST
+    entries: int, longest: int = _MAX_KEY_LENGTH
 ) -> Callable[[Callable[Concatenate[str, P], T]], Callable[Concatenate[str, P], T]]:
     """Like `lru_cache`, for functions whose first argument is a string; longer strings are not
     cached."""

@@ -34,7 +34,7 @@ _VIEWS: Final[Mapping[str, type[View]]] = {JOBS: Job, CRONJOBS: CronJob, PODS: P
 
 #: Maximum number of kept views: two pages of the lists for which they are kept. More would belong
 #: to lists of other readers, and evict useful data from the processor's cache.
-_MOST_KEPT: Final = 400
+_MAX_KEPT_VIEWS: Final = 400
 
 
 @cache
@@ -60,7 +60,7 @@ def is_readable(key: Key, document: bytes) -> bool:
     return _judged(key, document) is not None
 
 
-class Judge:
+class ReadabilityChecker:
     """Readability check like `is_readable` that can also keep the decoded views.
 
     The views serve the next reader of the same documents: after a start, informers read all of
@@ -78,7 +78,7 @@ class Judge:
         view = _judged(key, document)
         kept = self._kept
         if view is not None and kept is not None and key.resource in _VIEWS:
-            if len(kept) >= _MOST_KEPT:
+            if len(kept) >= _MAX_KEPT_VIEWS:
                 kept.clear()
             kept[id(document)] = (document, view)
         return view is not None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Source lines longer than this are not quoted in an error.
-_LONGEST_SNIPPET = 16384
+_MAX_SNIPPET_LENGTH = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Issue:
         if not self.line:
             return self.message
         text = f"ERROR: <input>:{self.line}:{self.column}: {self.message}"
-        if len(self.source_line) > _LONGEST_SNIPPET:
+        if len(self.source_line) > _MAX_SNIPPET_LENGTH:
             return text
         shown = self.source_line.replace("\t", " ")
         before = shown[: self.column - 1]

@@ -8,7 +8,7 @@ from onejob.cel.errors import CompileError, issue_at
 from onejob.cel.values import UInt
 
 #: Maximum length in code points. Upstream rejects longer expressions with the same message.
-LONGEST_EXPRESSION = 100_000
+MAX_EXPRESSION_LENGTH = 100_000
 
 _PATTERN = re.compile(
     r"""
@@ -46,10 +46,10 @@ class Token:
 
 
 def tokenize(source: str) -> list[Token]:
-    if len(source) > LONGEST_EXPRESSION:
+    if len(source) > MAX_EXPRESSION_LENGTH:
         message = (
             f"expression code point size exceeds limit: size: {len(source)}, "
-            f"limit {LONGEST_EXPRESSION}"
+            f"limit {MAX_EXPRESSION_LENGTH}"
         )
         raise CompileError([issue_at("", 0, message)])
     tokens = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Kinds whose objects are offered by commands that accept any kind.
 _COMMON: Final = ("job", "cronjob", "pod")
-_MOST: Final = 200
+_MAX_COMPLETIONS: Final = 200
 
 
 def complete_file(
@@ -58,7 +58,9 @@ def complete_kind_or_object(
 def _items(words: Iterable[str], incomplete: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)][:_MOST]
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)][
+        :_MAX_COMPLETIONS
+    ]
 
 
 def _names(context: click.Context, kind: str) -> list[str]:

@@ -215,12 +215,14 @@ def controller_options(function: F) -> F:
     def with_gates(
         *arguments: Any, feature_gates: str, queue: tuple[str, ...], **options: Any
     ) -> Any:
-        from onejob.gates import UnknownGate, parse_gates
+        from onejob.gates import UnknownGate, note_without_effect, parse_gates
 
         try:
             gates = parse_gates(feature_gates)
         except UnknownGate as error:
             raise CommandError(str(error)) from None
+        if note := note_without_effect(gates):
+            click.echo(note, err=True)
         return function(*arguments, gates=gates, queue_limits=parse_queue(queue), **options)
 
     wrapped: F = _with_options(with_gates, _CONTROLLER_OPTIONS)

@@ -27,7 +27,7 @@ from onejob.client.base import (
 from onejob.client.local import LocalClient
 from onejob.metrics import Metrics, RequestLabels
 from onejob.objects.meta import Key
-from onejob.planning.rbac.rules import Question
+from onejob.planning.rbac.rules import AccessAttributes
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import Outcome, User
@@ -48,7 +48,7 @@ _SUBRESOURCES: Final[dict[type[Op], str]] = {Bind: "binding", Evict: "eviction"}
 
 
 class Rights(Protocol):
-    def allows(self, user: User, question: Question) -> bool:
+    def allows(self, user: User, question: AccessAttributes) -> bool:
         """Return whether `user` may perform the request in the whole cluster."""
 
     def on_change(self, notify: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class Rights(Protocol):
 class AllRights:
     """Unrestricted permissions, of the API server itself."""
 
-    def allows(self, user: User, question: Question) -> bool:
+    def allows(self, user: User, question: AccessAttributes) -> bool:
         return True
 
     def on_change(self, notify: Callable[[], None]) -> None:
@@ -213,7 +213,7 @@ class AuthorizedClient:
             subresource=subresource,
         )
         requests = _Requests(self._metrics, labels)
-        if not self._rights.allows(self.user, Question(verb, group, plural, subresource)):
+        if not self._rights.allows(self.user, AccessAttributes(verb, group, plural, subresource)):
             full = f"{plural}/{subresource}" if subresource else plural
             requests.add(403)
             raise Forbidden(

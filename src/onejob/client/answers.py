@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from onejob.api.decoding.bodies import has_more_values
+from onejob.api.decoding.json_reading import has_more_values
 from onejob.client.base import EventType, WatchEvent, Written
 from onejob.client.transport.answer import MAX_BODY_BYTES
 from onejob.objects.meta import Key
@@ -20,7 +20,7 @@ _MAX_STATUS_BYTES: Final = 64 * 1024
 _MAX_DIGITS: Final = 20
 
 
-class AnswerLimits(msgspec.Struct, frozen=True):
+class ResponseLimits(msgspec.Struct, frozen=True):
     """Bounds on the size of responses. 0 values means unlimited."""
 
     #: Bounds of a list, or of the response to `get_raw`.
@@ -34,7 +34,7 @@ class AnswerLimits(msgspec.Struct, frozen=True):
 #: For servers whose address and credentials are chosen by users: decoding a response must not take
 #: more than a few milliseconds and megabytes, however it is built. Large enough for any object of a
 #: Kubernetes server.
-UNTRUSTED: Final = AnswerLimits(
+UNTRUSTED: Final = ResponseLimits(
     list_bytes=16 * 2**20, list_values=200_000, object_bytes=4 * 2**20, object_values=100_000
 )
 
@@ -134,7 +134,7 @@ def _from_status(status: dict[str, Any]) -> ApiError:
     return error
 
 
-def watch_event(line: bytes, resource: str, limits: AnswerLimits) -> WatchEvent | ApiError:
+def watch_event(line: bytes, resource: str, limits: ResponseLimits) -> WatchEvent | ApiError:
     """Decode one line of a watch into an event, or an error sent by the server.
 
     Raises Unreachable for anything else.

@@ -27,14 +27,20 @@ Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]
 class Create(msgspec.Struct, frozen=True, gc=False):
     resource: str
     namespace: str
-    document: bytes
+    #: The document, or the template that `variation` is applied to.
+    body: bytes
     #: Replace a stored object of this name if it is damaged and cannot be decoded. For objects that
     #: the server creates by itself; no effect on other API servers.
     replaces_damaged: bool = False
-    #: Document that `document` was made from with `variation`; empty if it is `document` itself.
-    #: Hints for a client in the server's process, which evaluates a template only once.
-    template: bytes = b""
     variation: Variation | None = None
+
+    @property
+    def document(self) -> bytes:
+        """The document of the object; with a variation, it is encoded by each call.
+
+        A client in the server's process evaluates a template once and needs no document.
+        """
+        return self.body if self.variation is None else self.variation.of(self.body)
 
 
 class Replace(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from onejob import __version__
 from onejob.client.answers import (
-    AnswerLimits,
+    ResponseLimits,
     Unreachable,
     Untrusted,
     decoded,
@@ -50,9 +50,9 @@ from onejob.client.requests import (
     write_request,
 )
 from onejob.client.tls import tls_context
-from onejob.client.transport.answer import UnusableAnswer
+from onejob.client.transport.answer import UnusableResponse
 from onejob.client.transport.dialing import Headers, Route
-from onejob.client.transport.pool import Response, Transport
+from onejob.client.transport.pool import PooledResponse, Transport
 from onejob.objects.meta import Key
 from onejob.wire.errors import (
     AlreadyExists,
@@ -79,7 +79,7 @@ _NAME_TRIES: Final = 8
 _MAX_ERROR_BYTES: Final = 2**20
 #: Events decoded between two yields to the event loop.
 _LINES_PER_TURN: Final = 500
-_TRUSTED: Final = AnswerLimits()
+_TRUSTED: Final = ResponseLimits()
 #: Renewed client certificates leave connections behind; those of this many certificates are kept.
 _MAX_TRANSPORTS: Final = 3
 
@@ -114,7 +114,7 @@ class HttpClient:
         pace: Pace | None = None,
         permit: WritePermit | None = None,
         request_seconds: float = _REQUEST_SECONDS,
-        limits: AnswerLimits = _TRUSTED,
+        limits: ResponseLimits = _TRUSTED,
     ) -> None:
         """Create a client; it connects at the first request.
 
@@ -279,8 +279,9 @@ class HttpClient:
         return Written((await self.list(what, limit=1)).revision, b"")
 
     async def _create(self, op: Create, batch: int) -> Written:
-        document, name = with_chosen_name(op.document, self._rng)
-        if document is op.document:
+        body = op.document
+        document, name = with_chosen_name(body, self._rng)
+        if document is body:
             # Other clients may choose the same name, so an object found under it need not be ours.
             return written(await self._answer(write_request(op), batch, permit=self._permit))
         tries = _NAME_TRIES
@@ -292,7 +293,7 @@ class HttpClient:
             except AlreadyExists:
                 if not tries:
                     raise
-            document, name = with_chosen_name(op.document, self._rng)
+            document, name = with_chosen_name(body, self._rng)
 
     async def _create_named(self, op: Create, name: str, batch: int) -> Written:
         """Create an object under a unique name, retrying if the result is unknown.
@@ -401,7 +402,9 @@ class HttpClient:
         else:
             self._trouble.succeeded()
 
-    async def _send(self, request: HttpRequest, seconds: Callable[[], float | None]) -> Response:
+    async def _send(
+        self, request: HttpRequest, seconds: Callable[[], float | None]
+    ) -> PooledResponse:
         """Send a request and return the head of its response; renew a refused credential once.
 
         Obtaining a credential may take long, so `seconds`, the time limit of the request itself, is
@@ -420,7 +423,7 @@ class HttpClient:
 
     async def _send_as(
         self, credential: Credential, request: HttpRequest, seconds: float | None
-    ) -> Response:
+    ) -> PooledResponse:
         transport = await self._transport_for(credential)
         headers: Headers = (("Accept", "application/json"),)
         if credential.authorization:
@@ -480,14 +483,14 @@ def _is_refusal(error: ApiError) -> bool:
     return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
-async def _read(response: Response, most_bytes: int = _MAX_ERROR_BYTES) -> bytes:
+async def _read(response: PooledResponse, most_bytes: int = _MAX_ERROR_BYTES) -> bytes:
     try:
         return await response.read(most_bytes)
     except OSError as error:
         raise unreachable(error) from error
 
 
-async def _next_chunk(response: Response) -> bytes:
+async def _next_chunk(response: PooledResponse) -> bytes:
     """Return the next chunk of a stream; empty at its end.
 
     A lost connection also counts as its end, because the caller then watches again. Raises
@@ -495,13 +498,15 @@ async def _next_chunk(response: Response) -> bytes:
     """
     try:
         return await response.next_piece()
-    except UnusableAnswer as error:
+    except UnusableResponse as error:
         raise unreachable(error) from error
     except OSError:
         return b""
 
 
-async def _lines(response: Response, most_bytes: int) -> AsyncGenerator[Sequence[bytes], None]:
+async def _lines(
+    response: PooledResponse, most_bytes: int
+) -> AsyncGenerator[Sequence[bytes], None]:
     """Yield the lines of a stream in batches.
 
     Raises Unreachable for a line longer than `most_bytes`.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from onejob.api.decoding.bodies import MAX_DEPTH
+from onejob.api.decoding.json_reading import MAX_DEPTH
 from onejob.api.decoding.yaml_reading import read_yaml
 from onejob.client.credentials import Credential, FixedCredential
 from onejob.client.kubeconfig import Connection, InvalidKubeconfig

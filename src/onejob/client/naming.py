@@ -12,7 +12,7 @@ import msgspec
 #: The server's alphabet for generated names, which cannot spell words.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 5
-_LONGEST_PREFIX: Final = 58
+_MAX_PREFIX_LENGTH: Final = 58
 
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -31,7 +31,7 @@ def with_chosen_name(document: bytes, rng: Random) -> tuple[bytes, str]:
     prefix = _text(metadata.get("generateName"))
     if name or not prefix:
         return document, name
-    name = prefix[:_LONGEST_PREFIX] + "".join(rng.choices(_ALPHABET, k=_RANDOM_LENGTH))
+    name = prefix[:_MAX_PREFIX_LENGTH] + "".join(rng.choices(_ALPHABET, k=_RANDOM_LENGTH))
     metadata["name"] = name
     named: dict[str, Any] = {**members, "metadata": metadata}
     return msgspec.json.encode(named), name

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final, Protocol
 
 _FIRST_DELAY: Final = 0.05
-_LONGEST_DELAY: Final = 10.0
+_MAX_DELAY_SECONDS: Final = 10.0
 
 
 class Pace(Protocol):
@@ -107,7 +107,7 @@ class Trouble:
     def delay(self) -> float:
         if not self.failures:
             return 0.0
-        longest = float(min(_FIRST_DELAY * 2 ** (self.failures - 1), _LONGEST_DELAY))
+        longest = float(min(_FIRST_DELAY * 2 ** (self.failures - 1), _MAX_DELAY_SECONDS))
         return longest * self._rng.uniform(0.5, 1.0)
 
     def failed(self, sent_at: float, now: float) -> None:

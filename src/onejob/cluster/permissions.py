@@ -19,7 +19,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessReview:
     """Access check: one verb on one resource in one namespace ("" for all)."""
 
     need: Need
@@ -73,9 +73,11 @@ ELECTION_NEEDS: Sequence[Need] = (
 
 def questions(
     namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
-) -> Sequence[Question]:
+) -> Sequence[AccessReview]:
     own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
     needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
     wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]
     wanted += [(need, own_namespace) for need in own]
-    return [Question(need, verb, namespace) for need, namespace in wanted for verb in need.verbs]
+    return [
+        AccessReview(need, verb, namespace) for need, namespace in wanted for verb in need.verbs
+    ]

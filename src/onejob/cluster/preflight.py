@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.client.answers import Unreachable, Untrusted
 from onejob.client.http import HttpClient
-from onejob.cluster.permissions import Question
+from onejob.cluster.permissions import AccessReview
 from onejob.wire.errors import ApiError, Forbidden, Unauthorized
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -23,7 +23,7 @@ class PreflightError(Exception):
 
 
 async def check(
-    client: HttpClient, needs: Sequence[Question], *, own_namespace: str, manager: str
+    client: HttpClient, needs: Sequence[AccessReview], *, own_namespace: str, manager: str
 ) -> str:
     """Check reachability, permissions and `spec.managedBy`.
 
@@ -70,12 +70,12 @@ async def _version(client: HttpClient) -> str:
     return version
 
 
-async def _missing(client: HttpClient, needs: Sequence[Question]) -> list[Question]:
+async def _missing(client: HttpClient, needs: Sequence[AccessReview]) -> list[AccessReview]:
     answers = await asyncio.gather(*(_is_allowed(client, need) for need in needs))
     return [need for need, allowed in zip(needs, answers, strict=True) if not allowed]
 
 
-async def _is_allowed(client: HttpClient, question: Question) -> bool:
+async def _is_allowed(client: HttpClient, question: AccessReview) -> bool:
     body = msgspec.json.encode(question.review())
     answer: Any = msgspec.json.decode(await client.post_raw(_REVIEWS, body))
     return bool(answer.get("status", {}).get("allowed"))

@@ -20,10 +20,10 @@ Document: TypeAlias = dict[str, Any]
 
 _SHOWN_PAST: Final = 60
 #: Minimum number of upcoming times; for a calendar schedule also all within the next weeks, up to
-#: `_MOST_NEXT`.
+#: `_MAX_COMING_SLOTS`.
 _SHOWN_NEXT: Final = 30
 _WEEKS_AHEAD: Final = timedelta(weeks=4)
-_MOST_NEXT: Final = 24 * 28
+_MAX_COMING_SLOTS: Final = 24 * 28
 
 
 def fires_of(
@@ -55,15 +55,15 @@ def fires_of(
             for fire in past[:_SHOWN_PAST]
         ],
         "morePast": len(past) > _SHOWN_PAST,
-        "coming": coming[:_MOST_NEXT],
-        "moreComing": len(coming) > _MOST_NEXT,
+        "coming": coming[:_MAX_COMING_SLOTS],
+        "moreComing": len(coming) > _MAX_COMING_SLOTS,
     }
 
 
 def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
     """Return the coming times, with one more than are shown if there are more."""
     found: list[datetime] = []
-    for slot in islice(slots_from_now(schedule, now), _MOST_NEXT + 1):
+    for slot in islice(slots_from_now(schedule, now), _MAX_COMING_SLOTS + 1):
         if len(found) >= _SHOWN_NEXT and slot > now + _WEEKS_AHEAD:
             break
         found.append(slot)

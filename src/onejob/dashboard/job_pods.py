@@ -14,7 +14,7 @@ from onejob.planning.names import INDEX_ANNOTATION
 
 #: Pods named per cause.
 _NAMED_PODS: Final = 5
-_LONGEST_MESSAGE: Final = 500
+_MAX_MESSAGE_LENGTH: Final = 500
 
 
 class _Waiting(View, frozen=True):
@@ -206,4 +206,4 @@ def _end_order(pod: PodView) -> tuple[float, str]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_MESSAGE]
+    return " ".join(text.split())[:_MAX_MESSAGE_LENGTH]

@@ -21,7 +21,7 @@ from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
-    LONGEST_SECONDS,
+    MAX_SESSION_SECONDS,
     SESSION_HEADER,
     Sessions,
     cookie_name,
@@ -48,7 +48,7 @@ _SIGN_IN: Final = b"sign-in"
 _SIGN_IN_BYTES: Final = 4096
 _SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
-_MOST_LOGS: Final = 100
+_MAX_LOGS: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again"
 
@@ -173,7 +173,7 @@ class DashboardPages:
             raise Unauthorized(
                 "this link has been used or has expired: run `onejob ui` for a new one"
             )
-        cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))
+        cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(MAX_SESSION_SECONDS))
         return json_response({"key": opened.key}, 201, ((b"set-cookie", cookie),))
 
     def _sign_out(self, request: UserRequest) -> Response:
@@ -273,8 +273,8 @@ class DashboardPages:
         _require_method(request, "GET")
         wanted = []
         asked = request.query.get("log", ())
-        if not 0 < len(asked) <= _MOST_LOGS:
-            raise BadRequest(f"specify 1 to {_MOST_LOGS} logs")
+        if not 0 < len(asked) <= _MAX_LOGS:
+            raise BadRequest(f"specify 1 to {_MAX_LOGS} logs")
         for text in asked:
             pod, slash, container = text.partition("/")
             if not slash or not pod or not container:

@@ -22,13 +22,13 @@ from onejob.clock import Clock
 SESSION_HEADER: Final = b"x-onejob-session"
 CODE_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 3600.0
-LONGEST_SECONDS: Final = 12 * 3600.0
+MAX_SESSION_SECONDS: Final = 12 * 3600.0
 #: Limits beyond which the oldest are evicted: first the user's own, so that no user can sign out
 #: the others.
-_MOST_CODES: Final = 100
-_MOST_CODES_EACH: Final = 10
-_MOST_SESSIONS: Final = 1000
-_MOST_SESSIONS_EACH: Final = 50
+_MAX_CODES: Final = 100
+_MAX_CODES_PER_USER: Final = 10
+_MAX_SESSIONS: Final = 1000
+_MAX_SESSIONS_PER_USER: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Sessions:
     def new_code(self, user: str, credentials: Credentials, seconds: float = CODE_SECONDS) -> str:
         code = secrets.token_urlsafe(32)
         self._drop_expired()
-        _make_room(self._codes, user, _MOST_CODES_EACH, _MOST_CODES)
+        _make_room(self._codes, user, _MAX_CODES_PER_USER, _MAX_CODES)
         expires_at = self._clock.monotonic() + seconds
         self._codes[_hash(code)] = _Code(user, credentials, expires_at)
         return code
@@ -84,7 +84,7 @@ class Sessions:
         found = self._codes.pop(_hash(code), None)
         if found is None:
             return None
-        _make_room(self._sessions, found.user, _MOST_SESSIONS_EACH, _MOST_SESSIONS)
+        _make_room(self._sessions, found.user, _MAX_SESSIONS_PER_USER, _MAX_SESSIONS)
         opened = Opened(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         now = self._clock.monotonic()
         self._sessions[_hash(opened.cookie, opened.key)] = _Session(
@@ -151,7 +151,7 @@ def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, mo
 
 
 def _expired(session: _Session, now: float) -> bool:
-    return now - session.used_at > IDLE_SECONDS or now - session.opened_at > LONGEST_SECONDS
+    return now - session.used_at > IDLE_SECONDS or now - session.opened_at > MAX_SESSION_SECONDS
 
 
 def _hash(*secret: str) -> bytes:

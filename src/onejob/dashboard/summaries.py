@@ -50,16 +50,16 @@ Document: TypeAlias = dict[str, Any]
 #: Upper bound on ended Pods that are read; the rest of a larger Job is skipped.
 MAX_ENDED_PODS: Final = 1500
 #: Upper bound on active Pods that are read.
-_MOST_ACTIVE: Final = 1000
+_MAX_ACTIVE_PODS: Final = 1000
 #: Rows per phase in the response.
-_MOST_ROWS: Final = 300
+_MAX_ROWS: Final = 300
 #: Pods per phase considered for the explanation.
-_MOST_EXPLAINED: Final = 100
+_MAX_EXPLAINED_PODS: Final = 100
 _PAGE: Final = 500
 _CONFIG_MAPS: Final = "configmaps"
 #: Pod names contain at least this many characters of a long Job name.
-_SHORTEST_CUT: Final = 45
-_MOST_KEPT: Final = 64
+_MIN_NAME_PREFIX_LENGTH: Final = 45
+_MAX_CACHED_SUMMARIES: Final = 64
 #: Seconds for which a summary is valid: at least this, and one more per `_PODS_PER_SECOND` Pods
 #: read. So summaries take a few per cent of a processor at most.
 _FRESH_SECONDS: Final = 1.0
@@ -133,7 +133,7 @@ class Summaries:
         pods = summary["activePods"] + summary["endedPodsLookedAt"]
         until = self._clock.monotonic() + _FRESH_SECONDS + pods / _PODS_PER_SECOND
         self._kept.pop(key, None)
-        while len(self._kept) >= _MOST_KEPT:
+        while len(self._kept) >= _MAX_CACHED_SUMMARIES:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = _Kept(job.metadata.uid, job.finished, until, summary)
         return self._kept[key]
@@ -215,13 +215,13 @@ class Summaries:
         ended, all_seen = await self._ended(key, uid)
         active = [read_pod_view(pod) for pod in documents.values()]
         ended_views = list(ended.values())
-        failed = newest(ended_views, "Failed", _MOST_ROWS)
-        succeeded = newest(ended_views, "Succeeded", _MOST_ROWS)
+        failed = newest(ended_views, "Failed", _MAX_ROWS)
+        succeeded = newest(ended_views, "Succeeded", _MAX_ROWS)
         considered = await self._documents(
-            key.namespace, [*failed[:_MOST_EXPLAINED], *succeeded[:_MOST_EXPLAINED]]
+            key.namespace, [*failed[:_MAX_EXPLAINED_PODS], *succeeded[:_MAX_EXPLAINED_PODS]]
         )
         pods = [
-            *(msgspec.json.decode(pod) for pod in list(documents.values())[:_MOST_EXPLAINED]),
+            *(msgspec.json.decode(pod) for pod in list(documents.values())[:_MAX_EXPLAINED_PODS]),
             *considered,
         ]
         now = self._clock.now()
@@ -230,7 +230,7 @@ class Summaries:
         explanation = explain_job(job, pods, now, events=events, node=await self._node(pods))
         return {
             **_words(explanation, now),
-            "pods": [row_of(pod) for pod in (*active[:_MOST_ROWS], *failed, *succeeded)],
+            "pods": [row_of(pod) for pod in (*active[:_MAX_ROWS], *failed, *succeeded)],
             "activePods": len(active),
             "endedPodsLookedAt": len(ended),
             "allPodsLookedAt": all_seen,
@@ -248,7 +248,7 @@ class Summaries:
     async def _active(self, uid: str) -> dict[str, bytes]:
         """Return documents of active Pods by name; Pods deleted since are left out."""
         views = [pod for pod in self._pods.find("controller", uid) if not pod.terminal]
-        return await self._read([pod.key for pod in views[:_MOST_ACTIVE]])
+        return await self._read([pod.key for pod in views[:_MAX_ACTIVE_PODS]])
 
     async def _documents(self, namespace: str, pods: Iterable[PodView]) -> list[Document]:
         keys = [Key(PODS, namespace, pod.metadata.name) for pod in pods]
@@ -278,7 +278,7 @@ class Summaries:
     async def _ended(self, job: Key, uid: str) -> tuple[dict[str, PodView], bool]:
         """Return ended Pods by name, and whether these are all."""
         # Names of indexed Pods are cut shorter the longer their index is.
-        prefix = generate_name(job.name)[:_SHORTEST_CUT]
+        prefix = generate_name(job.name)[:_MIN_NAME_PREFIX_LENGTH]
         found, all_seen = await self._with_prefix(job.namespace, uid, prefix)
         return {pod.metadata.name: pod for pod in found if not pod.active}, all_seen
 

@@ -13,13 +13,13 @@ from onejob.client.base import WatchEvent
 from onejob.objects.meta import Key
 
 _IDLE_SECONDS = 0.1
-_LONGEST_SECONDS = 1.0
+_MAX_DELAY_SECONDS = 1.0
 
 
 class DeferredEvents:
     """Newest deferred event of each object.
 
-    `deliver` is called when the watch is idle, or after `_LONGEST_SECONDS`, once per turn of the
+    `deliver` is called when the watch is idle, or after `_MAX_DELAY_SECONDS`, once per turn of the
     event loop until it has taken all deferred events.
     """
 
@@ -39,7 +39,7 @@ class DeferredEvents:
         if not self.waiting:
             self.waiting = True
             loop = asyncio.get_running_loop()
-            self._start_timer(loop, loop.time() + _LONGEST_SECONDS)
+            self._start_timer(loop, loop.time() + _MAX_DELAY_SECONDS)
 
     def supersede(self, key: Key) -> None:
         """Drop the deferred event of this object.

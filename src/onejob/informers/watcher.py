@@ -16,7 +16,7 @@ from msgspec import Struct
 from onejob.client.base import WatchEvent
 
 _FIRST_DELAY = 0.05
-_LONGEST_DELAY = 30.0
+_MAX_DELAY_SECONDS = 30.0
 
 
 class NeedsList(Struct, frozen=True):
@@ -79,4 +79,4 @@ def delay_before(state: State) -> float:
     """
     if not state.failures:
         return 0.0
-    return float(min(_FIRST_DELAY * 2 ** (state.failures - 1), _LONGEST_DELAY))
+    return float(min(_FIRST_DELAY * 2 ** (state.failures - 1), _MAX_DELAY_SECONDS))

@@ -21,7 +21,7 @@ class GroupResources(View, frozen=True):
     resource_names: tuple[str, ...] = ()
 
 
-class Rule(View, frozen=True):
+class AuditRule(View, frozen=True):
     level: str = ""
     users: tuple[str, ...] = ()
     user_groups: tuple[str, ...] = ()
@@ -36,12 +36,12 @@ class Rule(View, frozen=True):
 class AuditPolicy(View, frozen=True):
     api_version: str = ""
     kind: str = ""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AuditRule, ...] = ()
     omit_stages: tuple[str, ...] = ()
     omit_managed_fields: bool = False
 
 
-class Question(msgspec.Struct, frozen=True):
+class AuditAttributes(msgspec.Struct, frozen=True):
     """Attributes of a request that audit rules match."""
 
     user: str
@@ -100,7 +100,7 @@ def read_policy(document: Any) -> AuditPolicy:
     return policy
 
 
-def _rule_errors(rule: Rule, path: str) -> Iterator[FieldError]:
+def _rule_errors(rule: AuditRule, path: str) -> Iterator[FieldError]:
     if not rule.level:
         yield required(f"{path}.level")
     elif rule.level not in LEVELS:
@@ -128,7 +128,7 @@ def _stage_errors(stages: Sequence[str], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}[{index}]", stage, f"allowed stages are {','.join(STAGES)}")
 
 
-def recording_of(policy: AuditPolicy, question: Question) -> Recording:
+def recording_of(policy: AuditPolicy, question: AuditAttributes) -> Recording:
     """Return the settings of the first matching rule; without a match nothing is logged."""
     for rule in policy.rules:
         if _matches(rule, question):
@@ -142,7 +142,7 @@ def recording_of(policy: AuditPolicy, question: Question) -> Recording:
     return NOTHING
 
 
-def _matches(rule: Rule, question: Question) -> bool:
+def _matches(rule: AuditRule, question: AuditAttributes) -> bool:
     if rule.users and question.user not in rule.users:
         return False
     if rule.user_groups and not any(group in rule.user_groups for group in question.groups):
@@ -162,7 +162,7 @@ def _matches_path(spec: str, path: str) -> bool:
     return spec in ("*", path) or (spec.endswith("*") and path.startswith(spec[:-1]))
 
 
-def _matches_resource(rule: Rule, question: Question) -> bool:
+def _matches_resource(rule: AuditRule, question: AuditAttributes) -> bool:
     if rule.namespaces and question.namespace not in rule.namespaces:
         return False
     if not rule.resources:
@@ -170,7 +170,7 @@ def _matches_resource(rule: Rule, question: Question) -> bool:
     return any(_is_one_of(each, question) for each in rule.resources)
 
 
-def _is_one_of(those: GroupResources, question: Question) -> bool:
+def _is_one_of(those: GroupResources, question: AuditAttributes) -> bool:
     if those.group not in (question.group, "*"):
         return False
     if not those.resources:

@@ -17,7 +17,7 @@ _SYNC_FAILED: Final = "SyncFailed"
 #: Time for which a Pod counts as evicted after the grant; afterwards it is assumed to stay.
 DELETION_TIMEOUT: Final = timedelta(minutes=2)
 #: Maximum number of granted evictions that were not observed to happen.
-_MOST_PENDING: Final = 2000
+_MAX_PENDING_EVICTIONS: Final = 2000
 
 
 class BadBudget(Exception):
@@ -184,7 +184,7 @@ def evicted(
     if status.observed_generation < budget.metadata.generation:
         cause = f"The disruption budget {name} is still being processed by the server."
         return Refused(429, too_many, cause, 10)
-    if len(status.disrupted_pods) > _MOST_PENDING:
+    if len(status.disrupted_pods) > _MAX_PENDING_EVICTIONS:
         return Refused(
             403,
             f'poddisruptionbudget.policy "{name}" is forbidden: DisruptedPods map too big - too '

@@ -13,8 +13,8 @@ from msgspec import Struct
 from onejob.objects.job import Job
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod
-from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.metadata_values import annotated_number
 from onejob.planning.names import (
     FAILURE_TTL_ANNOTATION,
     POD_TTL_ANNOTATION,

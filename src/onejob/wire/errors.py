@@ -30,7 +30,7 @@ from onejob.wire.field_errors import FieldError, shortened
 
 #: Maximum number of causes in a response; more are not useful.
 MAX_CAUSES = 100
-_LONGEST_MESSAGE = 256 * 1024
+_MAX_MESSAGE_LENGTH = 256 * 1024
 
 
 class ApiError(Exception):
@@ -50,7 +50,7 @@ class ApiError(Exception):
         details: dict[str, Any] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
-        message = shortened(message, _LONGEST_MESSAGE)
+        message = shortened(message, _MAX_MESSAGE_LENGTH)
         super().__init__(message)
         self.message = message
         self.details = dict(details or {})

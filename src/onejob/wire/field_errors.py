@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Struct
 
 #: Characters of a client's value or name repeated in a response; no legitimate one is longer.
-_LONGEST_ECHO: Final = 1024
+_MAX_ECHO_LENGTH: Final = 1024
 
 
-def shortened(text: str, longest: int = _LONGEST_ECHO) -> str:
+def shortened(text: str, longest: int = _MAX_ECHO_LENGTH) -> str:
     """Truncate a text for a response, which must not be as long as the request."""
     if len(text) <= longest:
         return text
@@ -51,7 +51,7 @@ class FieldError(Struct, frozen=True):
         text = _HEADS[self.type]
         if self.type not in _VALUELESS and not isinstance(self.value, _Omitted):
             text += f": {_render(self.value)}"
-        return f"{text}: {shortened(self.detail, 2 * _LONGEST_ECHO)}" if self.detail else text
+        return f"{text}: {shortened(self.detail, 2 * _MAX_ECHO_LENGTH)}" if self.detail else text
 
     def __str__(self) -> str:
         return f"{shortened(self.field)}: {self.message}"
@@ -69,7 +69,7 @@ def _render(value: Any) -> str:
     if not isinstance(value, str):
         # Go escapes these characters so that the JSON can be embedded in HTML.
         text = text.translate(_ESCAPED)
-    return shortened(text, 2 * _LONGEST_ECHO)
+    return shortened(text, 2 * _MAX_ECHO_LENGTH)
 
 
 _ESCAPED: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&"})

@@ -7,7 +7,7 @@ from typing import Any, Final
 from onejob.wire.field_errors import FieldError, forbidden, invalid, required, too_long
 from onejob.wire.names import label_value_errors, qualified_name_errors
 
-_LONGEST_ANNOTATIONS: Final = 256 * 1024
+_MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
@@ -35,10 +35,10 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> list[Fiel
         errors += [invalid(path, key, text) for text in qualified_name_errors(key.lower())]
         size += len(key) + len(value)
     # Count characters first: bytes matter only near the limit.
-    if size * 4 > _LONGEST_ANNOTATIONS:
+    if size * 4 > _MAX_ANNOTATIONS_BYTES:
         size = sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items())
-        if size > _LONGEST_ANNOTATIONS:
-            errors.append(too_long(path, _LONGEST_ANNOTATIONS))
+        if size > _MAX_ANNOTATIONS_BYTES:
+            errors.append(too_long(path, _MAX_ANNOTATIONS_BYTES))
     return errors
 
 

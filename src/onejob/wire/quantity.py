@@ -13,7 +13,7 @@ QuantityFormat = Literal["decimal", "binary", "exponent"]
 
 _NANO: Final = 10**9
 #: Largest value; upstream silently clamps to it (an int64).
-_LARGEST: Final = (2**63 - 1) * _NANO
+_MAX_QUANTITY: Final = (2**63 - 1) * _NANO
 
 _WRONG_FORMAT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -33,7 +33,7 @@ _EXPONENT_BOUND: Final = 64
 
 
 #: Characters. Longer texts are not cached, so that a client cannot fill the memory.
-_LONGEST_REMEMBERED: Final = 100
+_MAX_CACHED_LENGTH: Final = 100
 
 
 class InvalidQuantity(ValueError):
@@ -65,13 +65,13 @@ class Quantity(Struct, frozen=True, order=True):
 def parse_quantity(text: str | int | float) -> Quantity:
     """Parse a quantity; numbers are parsed as their JSON text. Raises `InvalidQuantity`."""
     text = text if isinstance(text, str) else repr(text)
-    return _parse(text) if len(text) <= _LONGEST_REMEMBERED else _parse.__wrapped__(text)
+    return _parse(text) if len(text) <= _MAX_CACHED_LENGTH else _parse.__wrapped__(text)
 
 
 def canonical_quantity(text: str | int | float) -> str:
     """Return upstream's notation of the quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
     text = text if isinstance(text, str) else repr(text)
-    return _canonical(text) if len(text) <= _LONGEST_REMEMBERED else str(_parse.__wrapped__(text))
+    return _canonical(text) if len(text) <= _MAX_CACHED_LENGTH else str(_parse.__wrapped__(text))
 
 
 def same_quantity(a: str | int | float, b: str | int | float) -> bool:
@@ -126,7 +126,7 @@ def _scale(suffix: str) -> tuple[int, QuantityFormat]:
 def _bounded(numerator: int, denominator: int) -> int:
     """Return the quotient, rounded away from zero and clamped to upstream's range."""
     nanos = -(-abs(numerator) // denominator)
-    nanos = min(nanos, _LARGEST)
+    nanos = min(nanos, _MAX_QUANTITY)
     return -nanos if numerator < 0 else nanos
 
 

@@ -82,11 +82,15 @@ class LabelMatcher:
             return False
         if self._forbidden and not self._forbidden.isdisjoint(keys):
             return False
-        if any(labels[key] not in allowed for key, allowed in self._allowed.items()):
-            return False
+        # Plain loop, because a watch evaluates it for every change.
+        for key, allowed in self._allowed.items():
+            if labels[key] not in allowed:
+                return False
         denied = self._denied
         if denied and any(labels[key] in denied[key] for key in keys & denied.keys()):
             return False
+        if not self._above and not self._below:
+            return True
         return all(_compare(labels[key], bound, gt) for key, bound in self._above.items()) and all(
             _compare(labels[key], bound, lt) for key, bound in self._below.items()
         )

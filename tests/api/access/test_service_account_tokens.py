@@ -11,7 +11,7 @@ from onejob.api.access.authentication import ADMIN, API_AUDIENCE, RejectedToken
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.reviews import review
 from onejob.api.access.service_accounts.signing_keys import (
-    LONGEST_TOKEN_LIFE,
+    MAX_TOKEN_LIFETIME,
     BadKeys,
     SigningKeys,
     ensure_keys,
@@ -187,7 +187,7 @@ def test_after_a_rotation_older_tokens_hold_until_their_key_is_dropped(tmp_path:
         assert accounts.who(old)
         assert accounts.who(new)
         assert len(accounts.accounts.key_set()["keys"]) == 2
-        rotate_keys(accounts.keys_file, clock.now() + LONGEST_TOKEN_LIFE)
+        rotate_keys(accounts.keys_file, clock.now() + MAX_TOKEN_LIFETIME)
         assert len(accounts.accounts.key_set()["keys"]) == 2
         with pytest.raises(RejectedToken, match="key"):
             accounts.who(old)
@@ -198,7 +198,7 @@ def test_after_a_rotation_older_tokens_hold_until_their_key_is_dropped(tmp_path:
 def test_no_token_lives_longer_than_its_key_is_kept(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         claims = claims_of(accounts.token(expirationSeconds=1 << 32))
-        assert claims["exp"] - claims["iat"] == LONGEST_TOKEN_LIFE.total_seconds()
+        assert claims["exp"] - claims["iat"] == MAX_TOKEN_LIFETIME.total_seconds()
 
     with_accounts(tmp_path, test)
 

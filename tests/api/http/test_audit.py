@@ -528,7 +528,7 @@ def test_a_full_disk_costs_events_and_not_requests(
 def test_a_queue_that_is_full_drops_instead_of_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onejob.api.audit.log_file._MOST_BYTES", 10)
+    monkeypatch.setattr("onejob.api.audit.log_file._MAX_QUEUED_BYTES", 10)
     log = AuditLog(str(tmp_path / "audit.log"), Rotation(), _Time())
     log.write(b"x" * 11)
     assert log.dropped == 1

@@ -22,7 +22,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 #: Timeout that only a hang reaches, on however busy a machine.
-_LONGEST_TALK_SECONDS = 300
+_TIMEOUT_SECONDS = 300
 
 Talk = Callable[["Line"], Coroutine[Any, Any, None]]
 Connected = Callable[[App, Talk], None]
@@ -64,7 +64,7 @@ def connected(request: pytest.FixtureRequest) -> Connected:
             address = server.sockets[0].getsockname()
             reader, writer = await asyncio.open_connection(*address)
             try:
-                async with asyncio.timeout(_LONGEST_TALK_SECONDS):
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
                     await talk(Line(reader, writer, shared))
             finally:
                 writer.close()

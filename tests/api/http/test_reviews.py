@@ -7,7 +7,7 @@ import pytest
 from onejob.api.access.authentication import ADMIN
 from onejob.api.access.authorization import AllowAuthenticated, Attributes, Decision, require
 from onejob.api.access.reviews import review
-from onejob.planning.rbac.rules import Rule
+from onejob.planning.rbac.rules import PolicyRule
 from onejob.wire.errors import BadRequest, Forbidden, Invalid
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import User
@@ -26,8 +26,8 @@ class OnlyReading:
         allowed = attributes.verb == "get" and attributes.resource == "jobs"
         return Decision(allowed, "" if allowed else "only reading Jobs")
 
-    def rules(self, user: User, namespace: str) -> list[Rule]:
-        return [Rule(("get",), ("batch",), ("jobs",))]
+    def rules(self, user: User, namespace: str) -> list[PolicyRule]:
+        return [PolicyRule(("get",), ("batch",), ("jobs",))]
 
 
 def test_an_operator_may_do_everything() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from onejob.objects.job import Job, read_job
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import InvalidAnnotation, Record, read_wish, record_of
+from onejob.planning.mirror.annotations import CopyLocation, InvalidAnnotation, read_wish, record_of
 from onejob.planning.mirror.copying import (
     ConfigRef,
     changed_copy,
@@ -19,7 +19,7 @@ from onejob.planning.mirror.copying import (
 )
 
 Document = dict[str, Any]
-RECORD = Record("a", "far", "x")
+RECORD = CopyLocation("a", "far", "x")
 
 
 def a_job(**spec: Any) -> Document:

@@ -7,26 +7,26 @@ import pytest
 
 from onejob.objects.job import read_job
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import Record, record_text
+from onejob.planning.mirror.annotations import CopyLocation, record_text
 from onejob.planning.mirror.copying import copy_of
 from onejob.planning.mirror.planner import (
     Absent,
     ChangeCopy,
-    Claim,
+    ClaimJob,
     CreateCopy,
-    Done,
     Facts,
     Fail,
-    Found,
-    Link,
-    NotAsked,
-    OutOfReach,
+    FoundCopy,
+    LinkCopy,
+    NothingToDo,
+    NotQueried,
+    RecordState,
     Release,
     Relocate,
-    Remember,
     Remote,
+    RemoteUnreachable,
     RemoveCopy,
-    Report,
+    ReportStatus,
     Step,
     Wait,
     location_to_query,
@@ -35,13 +35,13 @@ from onejob.planning.mirror.planner import (
 
 Document = dict[str, Any]
 SERVER = "https://a:6443"
-LINKED = Record("a", "ns", "x", SERVER, "copy-uid")
-UNLINKED = Record("a", "ns", "x")
-LOST = OutOfReach("Unreachable", "no answer", seconds=50.0)
+LINKED = CopyLocation("a", "ns", "x", SERVER, "copy-uid")
+UNLINKED = CopyLocation("a", "ns", "x")
+LOST = RemoteUnreachable("Unreachable", "no answer", seconds=50.0)
 
 
 def a_job(
-    record: Record | None = LINKED,
+    record: CopyLocation | None = LINKED,
     *,
     deleting: bool = False,
     conditions: tuple[str, ...] = (),
@@ -89,8 +89,8 @@ def a_copy(
     return document
 
 
-def found(copy: Document, **more: Any) -> Found:
-    return Found(copy, server=more.pop("server", SERVER), **more)
+def found(copy: Document, **more: Any) -> FoundCopy:
+    return FoundCopy(copy, server=more.pop("server", SERVER), **more)
 
 
 def gone(**more: Any) -> Absent:
@@ -108,20 +108,20 @@ IMPATIENT = {names.LOST_AFTER: "30s"}
 
 ROWS: list[tuple[str, Document, Remote, type[Step]]] = [
     # --- the usual way
-    ("new", a_job(None, finalizers=()), NotAsked(), Claim),
+    ("new", a_job(None, finalizers=()), NotQueried(), ClaimJob),
     ("nothing there yet", a_job(UNLINKED), gone(), CreateCopy),
-    ("created, not on record", a_job(UNLINKED), found(a_copy(suspend=True)), Link),
+    ("created, not on record", a_job(UNLINKED), found(a_copy(suspend=True)), LinkCopy),
     ("on record, may start", a_job(), found(a_copy(suspend=True)), ChangeCopy),
-    ("runs", a_job(), found(a_copy()), Report),
+    ("runs", a_job(), found(a_copy()), ReportStatus),
     ("other parallelism wanted", a_job(parallelism=5), found(a_copy()), ChangeCopy),
     ("edited there", a_job(), found(a_copy(parallelism=9)), ChangeCopy),
     ("suspended here", a_job(suspend=True), found(a_copy()), ChangeCopy),
     ("deadline there only", a_job(), found(a_copy(activeDeadlineSeconds=5)), ChangeCopy),
-    ("over, whatever differs", a_job(parallelism=5), found(a_copy(over=True)), Report),
-    ("finished here", a_job(conditions=("Complete",)), NotAsked(), Done),
+    ("over, whatever differs", a_job(parallelism=5), found(a_copy(over=True)), ReportStatus),
+    ("finished here", a_job(conditions=("Complete",)), NotQueried(), NothingToDo),
     # --- trouble
-    ("no target", a_job(None, annotations={names.TARGET: ""}), NotAsked(), Wait),
-    ("bad duration", a_job(annotations={names.LOST_AFTER: "soon"}), NotAsked(), Wait),
+    ("no target", a_job(None, annotations={names.TARGET: ""}), NotQueried(), Wait),
+    ("bad duration", a_job(annotations={names.LOST_AFTER: "soon"}), NotQueried(), Wait),
     ("out of reach", a_job(), LOST, Wait),
     ("name taken", a_job(UNLINKED), found(a_copy(origin="")), Wait),
     ("name taken by another", a_job(UNLINKED), found(a_copy(origin="other")), Wait),
@@ -144,7 +144,7 @@ ROWS: list[tuple[str, Document, Remote, type[Step]]] = [
     ("move: lost for long", a_job(annotations={**MOVED, **IMPATIENT}), LOST, Relocate),
     ("move: never started", a_job(UNLINKED, annotations=MOVED), LOST, Relocate),
     ("move: too late", a_job(annotations=MOVED, conditions=("SuccessCriteriaMet",)),
-     found(a_copy()), Report),
+     found(a_copy()), ReportStatus),
     # --- deletion
     ("delete: there", a_job(deleting=True), found(a_copy()), RemoveCopy),
     ("delete: leaves", a_job(deleting=True), found(a_copy(deleting=True)), Wait),
@@ -158,8 +158,8 @@ ROWS: list[tuple[str, Document, Remote, type[Step]]] = [
     ("delete: lost for long", a_job(deleting=True, annotations=IMPATIENT), LOST, Release),
     ("delete: finished before", a_job(deleting=True, conditions=("Failed",)),
      found(a_copy()), RemoveCopy),
-    ("delete: released", a_job(deleting=True, finalizers=("other",)), NotAsked(), Done),
-    ("delete: never claimed", a_job(None, deleting=True, finalizers=()), NotAsked(), Done),
+    ("delete: released", a_job(deleting=True, finalizers=("other",)), NotQueried(), NothingToDo),
+    ("delete: never claimed", a_job(None, deleting=True, finalizers=()), NotQueried(), NothingToDo),
 ]  # fmt: skip
 
 
@@ -185,10 +185,10 @@ def test_only_a_copy_on_record_is_ever_started_and_no_record_is_replaced_without
         assert record is not None
         assert not record.uid
     if isinstance(step, Relocate) and record is not None and record.uid and not step.abandoned:
-        assert isinstance(remote, Absent | Found)
+        assert isinstance(remote, Absent | FoundCopy)
         assert not remote.pods_left
     if isinstance(step, RemoveCopy):
-        assert isinstance(remote, Found)
+        assert isinstance(remote, FoundCopy)
         assert remote.origin == "job-uid", "nobody else's Job is ever deleted"
 
 
@@ -206,7 +206,7 @@ def test_a_copy_is_not_linked_where_the_server_dropped_fields() -> None:
     rules = [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}}]
     job = a_job(UNLINKED, podFailurePolicy={"rules": rules})
     copy = a_copy(job=job, suspend=True)
-    assert isinstance(planned(job, found(copy)), Link)
+    assert isinstance(planned(job, found(copy)), LinkCopy)
     del copy["spec"]["podFailurePolicy"]
     step = planned(job, found(copy))
     assert isinstance(step, Wait)
@@ -220,13 +220,13 @@ def test_giving_up_says_what_may_still_run() -> None:
     assert step.abandoned
     assert "copy-uid" in step.message
     assert "may still be running" in step.message
-    assert step.record == Record("b", "ns", "x", attempt=2)
+    assert step.record == CopyLocation("b", "ns", "x", attempt=2)
 
 
 def test_pods_that_are_to_stay_stay_there_too() -> None:
     """The propagation policy is recorded first, because its marks on the Job here are removed."""
     first = planned(a_job(deleting=True), found(a_copy()), orphaning=True)
-    assert isinstance(first, Remember)
+    assert isinstance(first, RecordState)
     assert first.record.orphaned
     job = a_job(first.record, deleting=True)
     assert planned(job, found(a_copy())) == RemoveCopy("copy-uid", "Orphan")
@@ -236,18 +236,18 @@ def test_pods_that_are_to_stay_stay_there_too() -> None:
 def test_after_a_step_comes_another_one() -> None:
     """From nothing to a running copy; each step's effect leads to the next, none is repeated."""
     job = a_job(None, finalizers=())
-    claim = planned(job, NotAsked())
-    assert isinstance(claim, Claim)
+    claim = planned(job, NotQueried())
+    assert isinstance(claim, ClaimJob)
     job = a_job(claim.record)
     create = planned(job, gone())
     assert isinstance(create, CreateCopy)
     copy = create.document
     copy["metadata"]["uid"] = "copy-uid"
     link = planned(job, found(copy))
-    assert isinstance(link, Link)
+    assert isinstance(link, LinkCopy)
     assert (link.record.uid, link.record.server) == ("copy-uid", SERVER)
     job = a_job(link.record)
     start = planned(job, found(copy))
     assert isinstance(start, ChangeCopy)
     copy["spec"]["suspend"] = False
-    assert isinstance(planned(job, found(copy)), Report)
+    assert isinstance(planned(job, found(copy)), ReportStatus)

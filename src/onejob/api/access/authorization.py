@@ -8,7 +8,7 @@ from msgspec import Struct
 from onejob.api.access.authentication import AUTHENTICATED_GROUP, Impersonation
 from onejob.api.audit_notes import note, noted
 from onejob.planning.rbac.policy import MASTERS, Granted, Policy
-from onejob.planning.rbac.rules import Question, Rule, allows_name
+from onejob.planning.rbac.rules import AccessAttributes, PolicyRule, allows_name
 from onejob.wire.errors import Forbidden
 from onejob.wire.requests import User
 
@@ -42,14 +42,14 @@ class Authorizer(Protocol):
 
     def authorize(self, user: User, attributes: Attributes) -> Decision: ...
 
-    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+    def rules(self, user: User, namespace: str) -> Sequence[PolicyRule]:
         """Return all rules that apply to the user in a namespace, for SelfSubjectRulesReview and
         the privilege-escalation check."""
 
 
-EVERYTHING: Sequence[Rule] = (
-    Rule(("*",), ("*",), ("*",)),
-    Rule(("*",), non_resource_urls=("*",)),
+EVERYTHING: Sequence[PolicyRule] = (
+    PolicyRule(("*",), ("*",), ("*",)),
+    PolicyRule(("*",), non_resource_urls=("*",)),
 )
 
 
@@ -59,7 +59,7 @@ class AllowAuthenticated:
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         return Decision(bool(self.rules(user, "")))
 
-    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+    def rules(self, user: User, namespace: str) -> Sequence[PolicyRule]:
         known = AUTHENTICATED_GROUP in user.groups or MASTERS in user.groups
         return EVERYTHING if known else ()
 
@@ -69,7 +69,7 @@ _NOT_ALLOWED: Final = Decision(False)
 #: Limits of the decision cache in entries and characters per key: a client that sends ever new or
 #: very long requests pays for an evaluation each time.
 _REMEMBERED: Final = 4096
-_LONGEST: Final = 512
+_MAX_KEY_LENGTH: Final = 512
 
 
 class RbacAuthorizer:
@@ -112,7 +112,7 @@ class RbacAuthorizer:
         concerning = self._concerning
         found = concerning.get(place)
         if found is None:
-            question = Question(
+            question = AccessAttributes(
                 wanted.verb, wanted.group, wanted.resource, wanted.subresource, path=wanted.path
             )
             found = self._policy.concerning(user.name, user.groups, wanted.namespace, question)
@@ -122,7 +122,7 @@ class RbacAuthorizer:
                 concerning[place] = found
         return found
 
-    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+    def rules(self, user: User, namespace: str) -> Sequence[PolicyRule]:
         if MASTERS in user.groups:
             return EVERYTHING
         granted = self._policy.granted(user.name, user.groups, namespace)
@@ -132,7 +132,7 @@ class RbacAuthorizer:
 def _is_short(user: User, wanted: Attributes) -> bool:
     texts = (wanted.namespace, wanted.verb, wanted.group, wanted.resource, wanted.subresource)
     length = sum(map(len, texts)) + len(wanted.path) + len(user.name)
-    return length + sum(map(len, user.groups)) <= _LONGEST
+    return length + sum(map(len, user.groups)) <= _MAX_KEY_LENGTH
 
 
 def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:

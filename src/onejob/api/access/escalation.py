@@ -16,7 +16,7 @@ from onejob.planning.rbac.policy import (
     Policy,
     RoleRef,
 )
-from onejob.planning.rbac.rules import Rule, merged, not_covered
+from onejob.planning.rbac.rules import PolicyRule, merged, not_covered
 from onejob.wire.errors import Forbidden, not_found
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import User
@@ -57,7 +57,7 @@ class EscalationCheck:
         wanted = Attributes("escalate", GROUP, "*", kind.plural, namespace=namespace, name=name)
         if self._authorizer.authorize(user, wanted).allowed:
             return
-        rules = msgspec.convert(role.get("rules") or [], list[Rule])
+        rules = msgspec.convert(role.get("rules") or [], list[PolicyRule])
         self._require_held(user, kind, namespace, name, rules)
         gathers = gathers and kind.resource == CLUSTER_ROLES
         if gathers and not_covered(self._authorizer.rules(user, ""), EVERYTHING):
@@ -82,7 +82,7 @@ class EscalationCheck:
         self._require_held(user, kind, home, binding["metadata"].get("name", ""), rules)
 
     def _require_held(
-        self, user: User, kind: Kind, namespace: str, name: str, rules: Iterable[Rule]
+        self, user: User, kind: Kind, namespace: str, name: str, rules: Iterable[PolicyRule]
     ) -> None:
         missing = not_covered(self._authorizer.rules(user, namespace), rules)
         if missing:

@@ -13,7 +13,7 @@ from onejob.api.access.authentication import (
 )
 from onejob.api.access.authorization import Attributes, Authorizer, Decision
 from onejob.api.strategy import Document
-from onejob.planning.rbac.rules import Rule
+from onejob.planning.rbac.rules import PolicyRule
 from onejob.wire.errors import BadRequest, Invalid
 from onejob.wire.field_errors import FieldError, invalid, required
 from onejob.wire.kinds import Kind
@@ -105,7 +105,7 @@ def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:
     }
 
 
-def _written(rule: Rule) -> Document:
+def _written(rule: PolicyRule) -> Document:
     document: Document = msgspec.json.decode(msgspec.json.encode(rule))
     return document
 

@@ -21,8 +21,8 @@ from onejob.worker_threads import start_daemon
 log = logging.getLogger(__name__)
 
 _MIB: Final = 1024 * 1024
-_MOST_LINES: Final = 10_000
-_MOST_BYTES: Final = 64 * _MIB
+_MAX_QUEUED_LINES: Final = 10_000
+_MAX_QUEUED_BYTES: Final = 64 * _MIB
 _STOP_SECONDS: Final = 5.0
 _TIME: Final = "%Y-%m-%dT%H-%M-%S.%f"
 
@@ -51,7 +51,7 @@ class AuditLog:
         self._now = now
         self._most_bytes = (rotation.max_mib or 100) * _MIB
         #: Lines, or functions that create one, with their sizes; None ends the thread.
-        self._queue: queue.Queue[tuple[bytes | Make, int] | None] = queue.Queue(_MOST_LINES)
+        self._queue: queue.Queue[tuple[bytes | Make, int] | None] = queue.Queue(_MAX_QUEUED_LINES)
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         self._failing = False
@@ -76,7 +76,7 @@ class AuditLog:
 
     def _put(self, line: bytes | Make, size: int) -> None:
         with self._lock:
-            if self._waiting_bytes + size > _MOST_BYTES:
+            if self._waiting_bytes + size > _MAX_QUEUED_BYTES:
                 self.dropped += 1
                 return
             self._waiting_bytes += size

@@ -18,9 +18,9 @@ from onejob.planning.audit import (
     LEVELS,
     RECEIVED,
     STARTED,
+    AuditAttributes,
     AuditPolicy,
     BadPolicy,
-    Question,
     Recording,
     read_policy,
     recording_of,
@@ -28,7 +28,7 @@ from onejob.planning.audit import (
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import User
 
-_LONGEST_AGENT: Final = 1024
+_MAX_USER_AGENT_LENGTH: Final = 1024
 #: Body size above which the writing thread creates the event, because decoding megabytes of YAML
 #: takes seconds.
 _MADE_AT_ONCE: Final = 32 * 1024
@@ -130,7 +130,7 @@ class AuditedRequest:
     def _record(self, wanted: Attributes, *, on_a_page: bool = False) -> None:
         asks, acts_as = self._asks, self._acts_as
         self._otherwise = None
-        question = Question(
+        question = AuditAttributes(
             asks.name if asks is not None else "",
             asks.groups if asks is not None else (),
             wanted.verb,
@@ -160,7 +160,7 @@ class AuditedRequest:
             event["impersonatedUser"] = _shown_user(acts_as)
         if self._address:
             event["sourceIPs"] = [self._address]
-        agent = self._headers.get(b"user-agent", b"")[:_LONGEST_AGENT].decode("latin-1")
+        agent = self._headers.get(b"user-agent", b"")[:_MAX_USER_AGENT_LENGTH].decode("latin-1")
         if agent:
             event["userAgent"] = agent
         if wanted.resource:

@@ -31,7 +31,7 @@ _GOODBYE_SECONDS: Final = 5.0
 _UNREAD_SECONDS: Final = 60.0
 #: Upper limit for closing a connection to a slow reader. The event loop measures no progress, so
 #: this only ends connections that the periodic checks do not end.
-_LONGEST_CLOSE_SECONDS: Final = 3600.0
+_MAX_CLOSE_SECONDS: Final = 3600.0
 #: Connections accepted per event loop iteration.
 _PER_TURN: Final = 32
 #: Delay before the next attempt when the machine lacks resources or all connections are busy. A
@@ -158,7 +158,7 @@ class Acceptor:
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=_LONGEST_CLOSE_SECONDS,
+                ssl_shutdown_timeout=_MAX_CLOSE_SECONDS,
             )
         except OSError:
             # No TLS, too slow, or an unusable certificate: no connection was established.

@@ -21,7 +21,7 @@ _TEXT: Final = b"text/plain; charset=utf-8"
 _WARNINGS_TOTAL: Final = 4096
 _WARNING_LENGTH: Final = 256
 #: Clients based on Python's http.client reject responses with more than a hundred headers.
-_MOST_WARNINGS: Final = 80
+_MAX_WARNINGS: Final = 80
 
 Header = tuple[bytes, bytes]
 
@@ -75,7 +75,7 @@ def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
     """
     if not warnings:
         return ()
-    texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MOST_WARNINGS]
+    texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MAX_WARNINGS]
     if sum(map(len, texts)) > _WARNINGS_TOTAL:
         texts = [text[:_WARNING_LENGTH] for text in texts]
     kept: list[Header] = []

@@ -27,7 +27,7 @@ _KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 15, socket.T
 #: Limit for a watch or two of every client, and descriptors reserved for other uses.
 _MAX_CONNECTIONS: Final = 4096
 _SPARE_DESCRIPTORS: Final = 256
-_FEWEST_CONNECTIONS: Final = 64
+_MIN_CONNECTIONS: Final = 64
 
 
 class CannotListen(Exception):
@@ -112,7 +112,7 @@ def _most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
-    return max(_FEWEST_CONNECTIONS, min(_MAX_CONNECTIONS, soft - _SPARE_DESCRIPTORS))
+    return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, soft - _SPARE_DESCRIPTORS))
 
 
 def local_url(host: str, port: int) -> str:

@@ -33,7 +33,7 @@ from onejob.wire.field_errors import (
 from onejob.wire.kinds import Kind
 from onejob.wire.names import config_key_errors, label_errors, port_name_errors
 
-_LARGEST_DATA: Final = 1024 * 1024
+_MAX_DATA_BYTES: Final = 1024 * 1024
 _FROZEN: Final = "field is immutable when `immutable` is set"
 
 
@@ -231,8 +231,8 @@ def _validate_config_data(doc: Document) -> list[FieldError]:
     for key, encoded in binary.items():
         errors += [invalid(f"binaryData[{key}]", key, m) for m in config_key_errors(key)]
         size += _decoded_size(encoded)
-    if size > _LARGEST_DATA:
-        errors.append(too_long("data", _LARGEST_DATA))
+    if size > _MAX_DATA_BYTES:
+        errors.append(too_long("data", _MAX_DATA_BYTES))
     return errors
 
 
@@ -241,8 +241,8 @@ def _validate_secret_data(doc: Document) -> list[FieldError]:
     errors = []
     for key in data:
         errors += [invalid(f"data[{key}]", key, text) for text in config_key_errors(key)]
-    if sum(map(_decoded_size, data.values())) > _LARGEST_DATA:
-        errors.append(too_long("data", _LARGEST_DATA))
+    if sum(map(_decoded_size, data.values())) > _MAX_DATA_BYTES:
+        errors.append(too_long("data", _MAX_DATA_BYTES))
     for key in _SECRET_KEYS.get(doc.get("type", ""), ()):
         if key not in data:
             errors.append(required(f"data[{key}]"))

@@ -31,7 +31,7 @@ from onejob.wire.kinds import Kind
 from onejob.wire.names import subdomain_errors
 
 #: A Job's name appends eleven characters to the CronJob's, and must fit into a label (63).
-_LONGEST_NAME: Final = 52
+_MAX_NAME_LENGTH: Final = 52
 
 _CONCURRENCY: Final = ["Allow", "Forbid", "Replace"]
 
@@ -104,9 +104,9 @@ def validate_cronjob(doc: Document) -> list[FieldError]:
     errors = validate_metadata(doc["metadata"], subdomain_errors, namespaced=True)
     errors += validate_cronjob_spec(doc["spec"], None, "spec")
     name = doc["metadata"].get("name", "")
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME_LENGTH:
         errors.append(
-            invalid("metadata.name", name, f"must be no more than {_LONGEST_NAME} characters")
+            invalid("metadata.name", name, f"must be no more than {_MAX_NAME_LENGTH} characters")
         )
     return errors
 

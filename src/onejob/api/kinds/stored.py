@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from onejob.api.kinds.stored_rules import Rules
 
 _NO_PODS: Final = "no controller makes Pods of it"
-_NOT_CALLED: Final = "requests are not sent to the webhooks"
 _NO_ROUTES: Final = "nothing is routed by it"
 
 #: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
@@ -47,8 +46,6 @@ WITHOUT_EFFECT: Final = {
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io": (
         "requests are not changed by its policy"
     ),
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
-    "validatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
     "validatingadmissionpolicies.admissionregistration.k8s.io": "requests are not judged by it",
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": (
         "requests are not judged by its policy"

@@ -37,7 +37,7 @@ from onejob.wire.names import label_errors
 from onejob.wire.quantity import parse_quantity
 from onejob.wire.selectors import matcher_of
 
-_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+_MAX_USER_PRIORITY: Final = 1_000_000_000
 _UNHEALTHY_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
@@ -262,8 +262,8 @@ def _check_priority_class(doc: Document) -> list[FieldError]:
             "priority class names with 'system-' prefix are reserved for system use only. error: "
         )
         return [forbidden("metadata.name", text + problem)] if problem else []
-    if doc["value"] > _HIGHEST_USER_PRIORITY:
-        text = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
+    if doc["value"] > _MAX_USER_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {_MAX_USER_PRIORITY}"
         return [forbidden("value", text)]
     return []
 

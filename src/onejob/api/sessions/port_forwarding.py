@@ -42,8 +42,8 @@ _PIECE_BYTES: Final = 64 * 1024
 #: Limit of data that waits for a Pod that does not read. Generous, because reading must continue
 #: for pings to be answered.
 _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
-_MOST_PORTS: Final = 100
-_MOST_STREAMS: Final = 1000
+_MAX_PORTS: Final = 100
+_MAX_STREAMS: Final = 1000
 
 
 class PortSource(Protocol):
@@ -59,8 +59,8 @@ def forwarded_ports(query: Query) -> tuple[int, ...]:
     texts = [text for value in query.get("ports", ()) for text in value.split(",")]
     if not texts:
         raise BadRequest('query parameter "ports" is required')
-    if len(texts) > _MOST_PORTS:
-        raise BadRequest(f"at most {_MOST_PORTS} ports can be forwarded at once")
+    if len(texts) > _MAX_PORTS:
+        raise BadRequest(f"at most {_MAX_PORTS} ports can be forwarded at once")
     return tuple(map(_port, texts))
 
 
@@ -187,7 +187,7 @@ class _Tunnel:
             pair = self._pairs.get(number) or _Pair(_port(event.headers.get("port", "")), self)
         except BadRequest:
             pair = None
-        crowded = len(self._of_stream) >= _MOST_STREAMS or event.stream in self._of_stream
+        crowded = len(self._of_stream) >= _MAX_STREAMS or event.stream in self._of_stream
         if pair is None or kind not in ("data", "error") or kind in pair.streams or crowded:
             await self.write(self._writer.reset(event.stream))
             return

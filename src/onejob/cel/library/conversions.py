@@ -23,7 +23,7 @@ _INT = re.compile(r"[+-]?\d{1,30}\Z", re.ASCII)
 _UINT = re.compile(r"\d{1,30}\Z", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)\Z",
                     re.ASCII | re.IGNORECASE)  # fmt: skip
-_LONGEST = 1000
+_MAX_NUMBER_LENGTH = 1000
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
@@ -95,7 +95,7 @@ def double_of_number(value: float) -> float:
 @LIBRARY.add("double(string) -> double")
 def double_of_string(value: str) -> float:
     # Length limit first: the pattern would try every split of a long run of digits.
-    if len(value) > _LONGEST or not _FLOAT.match(value):
+    if len(value) > _MAX_NUMBER_LENGTH or not _FLOAT.match(value):
         raise _not_parsed("ParseFloat", value)
     return float(value)
 

@@ -11,7 +11,7 @@ from onejob.cel.library.times import format_duration, format_timestamp
 from onejob.cel.values import Duration, Timestamp, TypeValue, UInt, type_name
 
 _CLAUSE = re.compile(r"%(?:(%)|(?:\.(\d{1,3}))?([a-zA-Z]))")
-_MOST_DIGITS = 100
+_MAX_DIGITS = 100
 #: Superscript digits, which upstream uses for powers of ten.
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -42,7 +42,7 @@ def format_string(text: str, arguments: list[Any], longest: int) -> str:
 
 
 def _clause(verb: str, precision: str | None, value: Any) -> str:
-    if precision is not None and int(precision) > _MOST_DIGITS:
+    if precision is not None and int(precision) > _MAX_DIGITS:
         raise EvaluationError(f"could not parse formatting clause: precision {precision}")
     if verb in ("f", "e"):
         return _float(verb, 6 if precision is None else int(precision), value)

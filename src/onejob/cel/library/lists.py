@@ -12,7 +12,7 @@ LIBRARY = Library()
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _SUMMABLE = ("int", "uint", "double", "duration")
-_LONGEST = 1_000_000
+_MAX_LIST_LENGTH = 1_000_000
 
 
 @LIBRARY.add(*(f"list<{each}>..isSorted() -> bool" for each in _COMPARABLE), cost=Cost.LIST)
@@ -108,7 +108,7 @@ def flatten_to(values: list[Any], depth: int) -> list[Any]:
                 result.extend(each)
             else:
                 result.append(each)
-            if len(result) > _LONGEST:
+            if len(result) > _MAX_LIST_LENGTH:
                 raise CostLimitExceeded
         values = result
     return list(values)
@@ -135,7 +135,7 @@ def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
 
 @LIBRARY.add("lists.range(int) -> list<int>", cost=Cost.OUTPUT)
 def range_(count: int) -> list[int]:
-    if count > _LONGEST:
+    if count > _MAX_LIST_LENGTH:
         raise CostLimitExceeded
     return list(range(count))
 

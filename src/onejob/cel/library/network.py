@@ -13,7 +13,7 @@ LIBRARY = Library()
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PREFIX = re.compile(r"(?:0|[1-9]\d{0,2})\Z", re.ASCII)
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
-_LONGEST = 64
+_MAX_ADDRESS_LENGTH = 64
 
 
 class IP(Opaque):
@@ -51,12 +51,13 @@ class CIDR(Opaque):
 
 def _address(text: str, what: str) -> _Address:
     try:
-        if len(text) > _LONGEST:
+        if len(text) > _MAX_ADDRESS_LENGTH:
             raise ValueError("too long")
         address = ipaddress.ip_address(text)
     except ValueError as error:
         raise EvaluationError(
-            f'{what} parse error during conversion from string: ParseAddr("{text[:_LONGEST]}"): '
+            f"{what} parse error during conversion from string: "
+            f'ParseAddr("{text[:_MAX_ADDRESS_LENGTH]}"): '
             "unable to parse IP"
         ) from error
     if isinstance(address, ipaddress.IPv6Address):
@@ -68,7 +69,7 @@ def _address(text: str, what: str) -> _Address:
 
 
 def parse_ip(text: str) -> IP:
-    return IP(_address(text, f'IP Address "{text[:_LONGEST]}"'))
+    return IP(_address(text, f'IP Address "{text[:_MAX_ADDRESS_LENGTH]}"'))
 
 
 def parse_cidr(text: str) -> CIDR:
@@ -77,7 +78,7 @@ def parse_cidr(text: str) -> CIDR:
     if not slash or not _PREFIX.match(tail) or int(tail) > address.max_prefixlen:
         raise EvaluationError(
             "network address parse error during conversion from string: "
-            f'netip.ParsePrefix("{text[:_LONGEST]}"): bad bits after slash'
+            f'netip.ParsePrefix("{text[:_MAX_ADDRESS_LENGTH]}"): bad bits after slash'
         )
     return CIDR(address, int(tail))
 

@@ -15,7 +15,7 @@ _QUANTITY = re.compile(
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
-_LONGEST = 1000
+_MAX_QUANTITY_LENGTH = 1000
 #: Beyond this exponent a quantity is clamped to its maximum, or below a billionth.
 _FARTHEST = 1100
 
@@ -36,7 +36,7 @@ def parse_quantity(text: str) -> Quantity:
         "quantities must match the regular expression "
         "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )
-    match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
+    match = _QUANTITY.match(text) if len(text) <= _MAX_QUANTITY_LENGTH else None
     if match is None or not (match[2] or match[3]):
         raise fault
     fraction = match[3] or ""

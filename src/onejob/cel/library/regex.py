@@ -11,7 +11,7 @@ from onejob.cel.functions import Cost, Library
 
 LIBRARY = Library()
 
-_LONGEST_PATTERN = 20_000
+_MAX_PATTERN_LENGTH = 20_000
 _MEMORY = 8 << 20
 
 
@@ -20,7 +20,7 @@ def compile_pattern(pattern: str) -> Any:
     # Imported when the first pattern is compiled: most rules have none.
     import re2
 
-    if len(pattern) > _LONGEST_PATTERN:
+    if len(pattern) > _MAX_PATTERN_LENGTH:
         raise EvaluationError("error parsing regexp: expression too long")
     options = re2.Options()
     options.log_errors = False
@@ -70,7 +70,7 @@ def find(text: str, pattern: str) -> str:
     return "" if match is None else match.group(0)
 
 
-_MOST_FOUND = 1_000_000
+_MAX_MATCHES = 1_000_000
 
 
 @LIBRARY.add(
@@ -85,7 +85,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         for match in compile_pattern(pattern).finditer(text):
             if len(found) == limit:
                 break
-            if len(found) >= _MOST_FOUND:
+            if len(found) >= _MAX_MATCHES:
                 raise CostLimitExceeded
             found.append(match.group(0))
     except UnicodeEncodeError as error:

@@ -15,7 +15,7 @@ _VERSION = re.compile(
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\Z",
     re.ASCII,
 )
-_LONGEST = 1000
+_MAX_VERSION_LENGTH = 1000
 
 
 class Semver(Opaque):
@@ -34,7 +34,7 @@ class Semver(Opaque):
 
 
 def parse_semver(text: str, normalize: bool = False) -> Semver:
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_VERSION_LENGTH:
         raise EvaluationError("version is too long")
     if normalize:
         text = _normalized(text)

@@ -11,7 +11,7 @@ from onejob.cel.values import no_overload
 LIBRARY = Library()
 
 #: Longer than any string that the cost limit allows to build.
-LONGEST = 10_000_000
+MAX_STRING_LENGTH = 10_000_000
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
 #: Unicode's white space; Python's strip removes some more control characters.
@@ -92,7 +92,7 @@ def replace(text: str, old: str, new: str, limit: int = -1) -> str:
     times = text.count(old)
     if 0 <= limit < times:
         times = limit
-    if len(text) + times * (len(new) - len(old)) > LONGEST:
+    if len(text) + times * (len(new) - len(old)) > MAX_STRING_LENGTH:
         raise CostLimitExceeded
     return text.replace(old, new, times)
 
@@ -140,7 +140,7 @@ def trim(text: str) -> str:
 def join(parts: list[Any], separator: str = "") -> str:
     if not all(type(part) is str for part in parts):
         raise no_overload()
-    if sum(map(len, parts)) + len(separator) * len(parts) > LONGEST:
+    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_STRING_LENGTH:
         raise CostLimitExceeded
     return separator.join(parts)
 
@@ -152,4 +152,4 @@ def quote(text: str) -> str:
 
 @LIBRARY.add("string..format(list<dyn>) -> string", cost=Cost.TRAVERSE)
 def format_(text: str, arguments: list[Any]) -> str:
-    return format_string(text, arguments, LONGEST)
+    return format_string(text, arguments, MAX_STRING_LENGTH)

@@ -30,7 +30,7 @@ _UNITS = {
     "ns": 1,
 }
 _DURATION_PART = re.compile(r"(\d{0,40})(?:\.(\d{0,40}))?(ns|us|µs|μs|ms|h|m|s)", re.ASCII)
-_LONGEST = 200
+_MAX_TEXT_LENGTH = 200
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -69,7 +69,7 @@ def _days(match: re.Match[str]) -> int:
 def parse_duration(text: str) -> Duration:
     """Parse a duration in Go's notation: `1h30m`, `-1.5s`. Raises EvaluationError."""
     fault = EvaluationError(f'time: invalid duration "{text[:64]}"')
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_TEXT_LENGTH:
         raise fault
     sign = -1 if text[:1] == "-" else 1
     rest = text[1:] if text[:1] in ("-", "+") else text

@@ -53,7 +53,7 @@ Jobs are named NAME-backfill-MINUTE, so a repeated call creates only missing one
 label onejob.dev/backfill=NAME and are not owned by the CronJob: its history limits ignore them."""
 
 #: Limit against mistyped time spans: more Jobs are hardly intended.
-_MOST_BACKFILLED = 1000
+_MAX_BACKFILLED_JOBS = 1000
 
 
 @click.group(epilog=_EPILOG, short_help="Show the times of a schedule, run now, history, backfill")
@@ -192,10 +192,10 @@ def backfill(
     if last <= first:
         raise CommandError(f"--to {until} is not after --from {begin}")
     api, namespace, cronjob = _cronjob(where, what)
-    wanted = backfill_jobs(cronjob, first, last, queue, most=_MOST_BACKFILLED + 1)
-    if len(wanted) > _MOST_BACKFILLED:
+    wanted = backfill_jobs(cronjob, first, last, queue, most=_MAX_BACKFILLED_JOBS + 1)
+    if len(wanted) > _MAX_BACKFILLED_JOBS:
         raise CommandError(
-            f"the period contains more than {_MOST_BACKFILLED} times",
+            f"the period contains more than {_MAX_BACKFILLED_JOBS} times",
             "use several shorter periods",
         )
     if not wanted:

@@ -75,7 +75,7 @@ def command(
     import msgspec
 
     from onejob.cli.resource_args import parse_resource_args
-    from onejob.cli.sources.base import Ask, path_of
+    from onejob.cli.sources.base import ApiRequest, path_of
     from onejob.wire.errors import NotFound
 
     if ids := _run_ids(what):
@@ -99,7 +99,7 @@ def command(
     removed = []
     for arg, namespace in doomed:
         try:
-            api.send(Ask("DELETE", path_of(arg.kind, namespace, arg.name), body=body))
+            api.send(ApiRequest("DELETE", path_of(arg.kind, namespace, arg.name), body=body))
         except NotFound:
             if not ignore_not_found:
                 raise
@@ -203,13 +203,13 @@ def _delete_options(cascade: str, grace_period: int, now: bool, force: bool) -> 
 def _wait_until_gone(
     api: "Api", removed: "list[tuple[ResourceArg, str]]", timeout: float | None
 ) -> None:
-    from onejob.cli.sources.awaiting import Condition, await_on_server
+    from onejob.cli.sources.awaiting import WaitCondition, await_on_server
     from onejob.clock import SystemClock
 
     clock = SystemClock()
     deadline = None if timeout is None else clock.monotonic() + timeout
     for arg, namespace in removed:
-        gone = await_on_server(api, arg, namespace, Condition("delete"), clock, deadline)
+        gone = await_on_server(api, arg, namespace, WaitCondition("delete"), clock, deadline)
         if gone is None:
             raise CommandError(
                 f"{arg} is still being deleted",

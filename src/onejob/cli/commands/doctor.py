@@ -136,7 +136,7 @@ def _remove(database: Path, names: Sequence[str]) -> None:
 
     from onejob.api.unreadable import is_readable
     from onejob.store.base import CannotOpen, StoreError
-    from onejob.store.checking.removal import remove_damaged
+    from onejob.store.removal import remove_damaged
 
     damaged = {str(key): key for key in _examine(database).lost}
     for name in names:

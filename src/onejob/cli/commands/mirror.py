@@ -32,7 +32,7 @@ Examples:
   onejob mirror remove prod"""
 
 #: The virtual node of a target is named after it, and names have at most 63 characters.
-_LONGEST_NAME: Final = 44
+_MAX_NAME_LENGTH: Final = 44
 
 
 @click.group(epilog=_EPILOG, short_help="Manage remote clusters for mirrored Jobs")
@@ -91,10 +91,10 @@ def add(
     from onejob.client.kubeconfig import InvalidKubeconfig
     from onejob.wire.names import subdomain_errors
 
-    if subdomain_errors(name) or len(name) > _LONGEST_NAME:
+    if subdomain_errors(name) or len(name) > _MAX_NAME_LENGTH:
         raise CommandError(
             f"invalid target name {name!r}",
-            f"use lower case letters, digits, '-' and '.', at most {_LONGEST_NAME} characters",
+            f"use lower case letters, digits, '-' and '.', at most {_MAX_NAME_LENGTH} characters",
         )
     try:
         text = inlined_kubeconfig(Path(kubeconfig), context)
@@ -114,7 +114,7 @@ def add(
 
 def _check(text: bytes) -> None:
     """Check that the cluster answers and lets us list Jobs. Raises CommandError."""
-    from onejob.cli.sources.base import Ask, path_of
+    from onejob.cli.sources.base import ApiRequest, path_of
     from onejob.cli.sources.http_api import HttpApi
     from onejob.client.inline_kubeconfig import read_inline_kubeconfig
     from onejob.objects.meta import JOBS
@@ -124,7 +124,9 @@ def _check(text: bytes) -> None:
     connection = read_inline_kubeconfig(text, "kubeconfig")
     api = HttpApi(connection, "--no-check adds it anyway")
     try:
-        api.send(Ask("GET", path_of(BY_RESOURCE[JOBS], connection.namespace), {"limit": "1"}))
+        api.send(
+            ApiRequest("GET", path_of(BY_RESOURCE[JOBS], connection.namespace), {"limit": "1"})
+        )
     except ApiError as error:
         raise CommandError(
             f"{connection.server}: {error.message}", "--no-check adds it anyway"
@@ -139,7 +141,7 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
 
     import msgspec
 
-    from onejob.cli.sources.base import Ask, path_of
+    from onejob.cli.sources.base import ApiRequest, path_of
     from onejob.planning.mirror.names import KUBECONFIG_KEY, TARGET_LABEL
     from onejob.wire.errors import AlreadyExists
     from onejob.wire.kinds import BY_RESOURCE
@@ -153,14 +155,14 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
     }
     body = msgspec.json.encode(secret)
     try:
-        api.send(Ask("POST", path_of(kind, namespace), body=body))
+        api.send(ApiRequest("POST", path_of(kind, namespace), body=body))
     except AlreadyExists:
         if not replace:
             raise CommandError(
                 f"Secret {name} already exists", "--replace replaces its kubeconfig"
             ) from None
         api.send(
-            Ask(
+            ApiRequest(
                 "PATCH",
                 path_of(kind, namespace, name),
                 body=body,
@@ -227,7 +229,7 @@ def _mirrored_jobs(api: "Api", namespace: str) -> list[dict[str, Any]]:
 def remove(name: str, force: bool, where: "Sources") -> None:
     """Delete the credentials of a target. Refused while Jobs have copies there, because these could
     no longer be tracked or deleted."""
-    from onejob.cli.sources.base import Ask, get, path_of
+    from onejob.cli.sources.base import ApiRequest, get, path_of
     from onejob.diagnosis.mirrors import target_of
     from onejob.planning.mirror.names import FINALIZER, TARGET_LABEL
     from onejob.wire.kinds import BY_RESOURCE
@@ -250,5 +252,5 @@ def remove(name: str, force: bool, where: "Sources") -> None:
             "delete the Jobs first, or use --force",
             exit_code=EXIT_FAILED,
         )
-    api.send(Ask("DELETE", path_of(kind, namespace, name)))
+    api.send(ApiRequest("DELETE", path_of(kind, namespace, name)))
     print(f"target {name} removed")

@@ -71,8 +71,9 @@ def test_target(target: str, notify_config: str | None, data_dir: str | None) ->
 
 async def _send(target: "Target") -> None:
     from onejob.clock import SystemClock
-    from onejob.controllers.notify.channels import NotDelivered, channel_to
+    from onejob.controllers.notify.channels import channel_to
     from onejob.controllers.notify.config import BadNotifyConfig
+    from onejob.controllers.notify.delivery import NotDelivered
     from onejob.planning.notify.messages import trial_message
 
     clock = SystemClock()

@@ -31,7 +31,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     import msgspec
 
     from onejob.cli.resource_args import parse_resource_args
-    from onejob.cli.sources.base import FIELD_MANAGER, Ask, get, path_of
+    from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, get, path_of
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
@@ -58,7 +58,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
             print(f"{arg} is {'already suspended' if suspended else 'not suspended'}")
             continue
         api.send(
-            Ask(
+            ApiRequest(
                 "PATCH",
                 path_of(arg.kind, namespace, arg.name),
                 {"fieldManager": FIELD_MANAGER},

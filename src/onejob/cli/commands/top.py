@@ -48,12 +48,12 @@ def command(sort: str, once: bool, interval: float, output: str | None, where: "
     from onejob.cli.display.terminal import terminal_of
     from onejob.cli.top.layout import as_lines
     from onejob.cli.top.reading import read_snapshot
-    from onejob.cli.top.snapshot import Snapshot, in_order
+    from onejob.cli.top.snapshot import TopSnapshot, in_order
     from onejob.clock import SystemClock
 
     api = where.require_server()
 
-    def read() -> Snapshot:
+    def read() -> TopSnapshot:
         return read_snapshot(api, where.namespace, api.namespace, SystemClock())
 
     if output:

@@ -29,12 +29,12 @@ def command(no_browser: bool, where: "Sources") -> int:
     from urllib.parse import urlencode
 
     from onejob.cli.display.browsers import open_browser
-    from onejob.cli.sources.base import Ask
+    from onejob.cli.sources.base import ApiRequest
     from onejob.cli.sources.http_api import HttpApi
 
     api = where.require_server()
     assert isinstance(api, HttpApi), "a server is reached over HTTPS"
-    code = api.send(Ask("POST", "/ui/api/codes")).document["code"]
+    code = api.send(ApiRequest("POST", "/ui/api/codes")).document["code"]
     address = f"{api.url}/ui/#/sign-in/{code}"
     # Without -n and with the default namespace, the page starts with all namespaces.
     namespace = where.namespace_in(api)

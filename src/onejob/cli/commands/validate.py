@@ -49,7 +49,7 @@ def command(
     from onejob.cli.manifests.sending import print_warnings
     from onejob.cli.run.plan import server_problems
     from onejob.clock import SystemClock
-    from onejob.gates import UnknownGate, parse_gates
+    from onejob.gates import UnknownGate, note_without_effect, parse_gates
 
     if not files:
         raise CommandError("which files?", "for example: onejob validate job.yaml")
@@ -57,6 +57,8 @@ def command(
         gates = parse_gates(feature_gates)
     except UnknownGate as error:
         raise CommandError(str(error)) from None
+    if note := note_without_effect(gates):
+        click.echo(note, err=True)
     manifests, problems = scan_manifests(files)
     now = SystemClock().now()
     for manifest in manifests:

@@ -23,7 +23,7 @@ def command(client: bool, output: str | None, where: "Sources") -> int:
     """Print the versions of onejob, of its Kubernetes API, and of the server."""
     from onejob import __version__
     from onejob.api.schema.schema import load_schema
-    from onejob.cli.sources.base import Ask
+    from onejob.cli.sources.base import ApiRequest
     from onejob.cli.sources.selection import ServerDown
 
     versions = {"onejob": f"v{__version__}", "kubernetesApi": load_schema().release}
@@ -35,7 +35,7 @@ def command(client: bool, output: str | None, where: "Sources") -> int:
         except ServerDown as error:
             down = error.lines[0]
     if server is not None:
-        versions["server"] = server.send(Ask("GET", "/version")).document["gitVersion"]
+        versions["server"] = server.send(ApiRequest("GET", "/version")).document["gitVersion"]
     if output:
         from onejob.cli.display.output import rendered
 

@@ -42,10 +42,10 @@ def command(
     """Wait until each object meets a condition; without --for, until each Job has finished. The
     exit code is 0 if all are Complete and 1 if one Failed."""
     from onejob.cli.resource_args import parse_resource_args
-    from onejob.cli.sources.awaiting import Condition, await_object
+    from onejob.cli.sources.awaiting import WaitCondition, await_object
     from onejob.clock import SystemClock
 
-    wanted = Condition.parse(condition)
+    wanted = WaitCondition.parse(condition)
     if selector:
         args = _selected(where, what, selector)
     else:

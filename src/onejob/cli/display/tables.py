@@ -7,7 +7,7 @@ from onejob.cli.display.terminal import visible
 
 _GAP: Final = 3
 #: Minimum width of a truncated column; fewer characters are meaningless.
-_LEAST: Final = 8
+_MIN_TRUNCATED_WIDTH: Final = 8
 #: Cells of columns that do not apply.
 _UNSET: Final = ("", "<none>")
 
@@ -70,7 +70,7 @@ def _fit(widths: list[int], available: int, whole: int) -> list[int]:
     while excess > 0 and columns:
         widest = max(columns, key=fitted.__getitem__)
         rest = max((fitted[i] for i in columns if i != widest), default=0)
-        target = max(fitted[widest] - excess, min(rest, fitted[widest] - 1), _LEAST)
+        target = max(fitted[widest] - excess, min(rest, fitted[widest] - 1), _MIN_TRUNCATED_WIDTH)
         if target >= fitted[widest]:
             break
         excess -= fitted[widest] - target

@@ -28,7 +28,7 @@ _KNOWN: Final = frozenset(
         "unsafe-no-fsync",
     }
 )
-_MOST_BYTES: Final = 16_384
+_MAX_BYTES: Final = 16_384
 #: Seconds for a client to send its request; other clients wait meanwhile.
 _PATIENCE: Final = 1.0
 
@@ -79,7 +79,7 @@ def _serve_one(listener: socket.socket) -> None:
 
 def _read_head(connection: socket.socket) -> bytes:
     head = b""
-    while b"\r\n\r\n" not in head and len(head) < _MOST_BYTES:
+    while b"\r\n\r\n" not in head and len(head) < _MAX_BYTES:
         received = connection.recv(4096)
         if not received:
             break

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.decoding.bodies import MAX_DEPTH
+from onejob.api.decoding.json_reading import MAX_DEPTH
 from onejob.cli.errors import EXIT_USAGE, CommandError
 from onejob.cli.known_kinds import BUILT_IN, KnownKinds
 from onejob.wire.errors import BadRequest

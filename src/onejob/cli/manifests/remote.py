@@ -7,7 +7,7 @@ from typing import Final
 from onejob.cli.errors import CommandError
 
 _SECONDS: Final = 30.0
-_MOST_BYTES: Final = 10 << 20
+_MAX_BYTES: Final = 10 << 20
 
 
 def download(url: str) -> bytes:
@@ -19,7 +19,7 @@ def download(url: str) -> bytes:
     try:
         # Callers pass http and https URLs only.
         with urlopen(url, timeout=_SECONDS) as answer:
-            data: bytes = answer.read(_MOST_BYTES + 1)
+            data: bytes = answer.read(_MAX_BYTES + 1)
     except HTTPError as error:
         raise CommandError(f"{url}: {error.code} {error.reason}") from None
     except URLError as error:
@@ -28,8 +28,8 @@ def download(url: str) -> bytes:
         raise CommandError(f"{url}: {why}") from None
     except (HTTPException, OSError, ValueError) as error:
         raise CommandError(f"{url}: {type(error).__name__}: {error}") from None
-    if len(data) > _MOST_BYTES:
-        raise CommandError(f"{url}: more than {_MOST_BYTES >> 20} MiB")
+    if len(data) > _MAX_BYTES:
+        raise CommandError(f"{url}: more than {_MAX_BYTES >> 20} MiB")
     return data
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.manifests.loading import InvalidManifests, Manifest, Problem, placed
-from onejob.cli.sources.base import FIELD_MANAGER, Api, Ask, Reply, path_of
+from onejob.cli.sources.base import FIELD_MANAGER, Api, ApiRequest, ApiResponse, path_of
 from onejob.objects.meta import NAMESPACES
 from onejob.wire.errors import ApiError, BadRequest, NotFound
 from onejob.wire.kinds import BY_KIND
@@ -33,7 +33,7 @@ def manifest_namespace(manifest: Manifest, asked: str, default: str = "default")
 def create(
     api: Api, manifest: Manifest, namespace: str, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    ask = Ask(
+    ask = ApiRequest(
         "POST",
         path_of(manifest.kind, namespace),
         _parameters(dry_run=dry_run),
@@ -52,7 +52,7 @@ def apply(
             "use onejob create for generateName",
         )
     query = {**_parameters(dry_run=dry_run), "force": "true" if force else ""}
-    ask = Ask(
+    ask = ApiRequest(
         "PATCH",
         path_of(manifest.kind, namespace, manifest.name),
         query,
@@ -95,7 +95,7 @@ def _misspelt(manifest: Manifest) -> list[Problem]:
     return shape_problems(manifest)
 
 
-def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
+def _sent(api: Api, ask: ApiRequest, manifest: Manifest) -> ApiResponse:
     try:
         reply = api.send(ask)
     except ApiError as error:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 #: Jobs followed at most: hand-written annotations may form a cycle.
-_LONGEST: Final = 1000
+_MAX_LINEAGE_JOBS: Final = 1000
 
 
 def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result]:
     """Return the newest attempt of each index of the original Job."""
     parts = [results_of_job(api, job)]
     repeated = _repeated(job)
-    while repeated and len(parts) < _LONGEST:
+    while repeated and len(parts) < _MAX_LINEAGE_JOBS:
         found = _on_server(api, job, repeated) or _in_runs(where, repeated)
         if found is None:
             print(

@@ -14,7 +14,7 @@ from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import CommandError
 from onejob.cli.kept_runs import RunEnd
 from onejob.cli.resource_args import ResourceArg
-from onejob.cli.sources.base import TABLE, Api, Ask, get, list_all, path_of, watch_events
+from onejob.cli.sources.base import TABLE, Api, ApiRequest, get, list_all, path_of, watch_events
 from onejob.cli.sources.selection import Sources
 from onejob.wire.kinds import Kind
 
@@ -117,7 +117,7 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
             if arg.name:
                 api, namespace = where.holding(arg)
                 path = path_of(kind, namespace, arg.name)
-                ask = Ask("GET", path, _include_object_parameter(api, query), TABLE)
+                ask = ApiRequest("GET", path, _include_object_parameter(api, query), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
             elif server is not None:
                 _add_pages(table, server, _namespace_to_list(where, server, kind, query), query)
@@ -186,7 +186,7 @@ def watch_table(
     path = path_of(arg.kind, place)
     fields = ",".join(filter(None, [query.fields, f"metadata.name={arg.name}" * bool(arg.name)]))
     parameters = {"labelSelector": query.labels, "fieldSelector": fields}
-    listing = api.send(Ask("GET", path, parameters, TABLE)).document
+    listing = api.send(ApiRequest("GET", path, parameters, TABLE)).document
     table = Rows(arg.kind, show_namespace=query.all_namespaces)
     table.add(listing)
     names, rows = table.layout(wide=wide, prefix=False)
@@ -196,7 +196,9 @@ def watch_table(
         print(line)
     sys.stdout.flush()
     revision = listing["metadata"]["resourceVersion"]
-    ask = Ask("GET", path, {**parameters, "watch": "true", "resourceVersion": revision}, TABLE)
+    ask = ApiRequest(
+        "GET", path, {**parameters, "watch": "true", "resourceVersion": revision}, TABLE
+    )
     for event in watch_events(api, ask):
         if event["type"] in ("BOOKMARK", "ERROR"):
             continue
@@ -214,7 +216,7 @@ def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "
         asked = query.parameters(
             limit="500", **{"continue": token}, **_include_object_parameter(api, query)
         )
-        page = api.send(Ask("GET", path_of(table.kind, namespace), asked, TABLE)).document
+        page = api.send(ApiRequest("GET", path_of(table.kind, namespace), asked, TABLE)).document
         table.add(page, run, api.ended)
         token = page["metadata"].get("continue", "")
         if not token:

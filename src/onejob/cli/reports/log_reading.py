@@ -11,7 +11,7 @@ import msgspec
 
 from onejob.cli.display.terminal import terminal_of, visible
 from onejob.cli.errors import EXIT_OK, CommandError
-from onejob.cli.sources.base import Api, Ask, path_of
+from onejob.cli.sources.base import Api, ApiRequest, path_of
 from onejob.objects.meta import PODS
 from onejob.wire.errors import ApiError, BadRequest
 from onejob.wire.kinds import BY_RESOURCE
@@ -87,7 +87,9 @@ def print_logs(
     for number, reading in enumerate(readings):
         head = head_of(reading, number, several=several) if prefix else ""
         try:
-            pieces = api.stream(Ask("GET", reading.path, query.parameters(reading.container)))
+            pieces = api.stream(
+                ApiRequest("GET", reading.path, query.parameters(reading.container))
+            )
             for line in whole_lines(pieces):
                 if query.shows(line):
                     stream.write(f"{head}{line}")
@@ -115,7 +117,7 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
         head = head_of(reading, number, several=several) if prefix else ""
         own = api.fresh()
         try:
-            ask = Ask("GET", reading.path, query.parameters(reading.container))
+            ask = ApiRequest("GET", reading.path, query.parameters(reading.container))
             for line in whole_lines(own.stream(ask)):
                 if query.shows(line):
                     lines.put(head + line)

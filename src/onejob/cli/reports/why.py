@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from onejob.cli.sources.base import Api, Ask, list_all, path_of
+from onejob.cli.sources.base import Api, ApiRequest, list_all, path_of
 from onejob.cli.sources.pods import owners, pods_of_job
 from onejob.clock import local_zone
 from onejob.diagnosis.explanation import Document, Explanation
@@ -121,7 +121,7 @@ def _node(api: Api, pods: list[dict[str, Any]]) -> NodeView | None:
 def _last_log_lines(api: Api, namespace: str, pod: str, container: str) -> list[str]:
     path = path_of(BY_RESOURCE[PODS], namespace, pod, "log")
     try:
-        reply = api.send(Ask("GET", path, {"container": container, "tailLines": "5"}))
+        reply = api.send(ApiRequest("GET", path, {"container": container, "tailLines": "5"}))
     except ApiError:
         # Logs may be deleted before their Pod; the rest of the explanation is valid without them.
         return []

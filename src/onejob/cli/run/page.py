@@ -19,7 +19,7 @@ from onejob.cli.run.progress import JobProgress
 from onejob.clock import Clock
 from onejob.control_plane import ControlPlane, Settings
 from onejob.dashboard.files import MISSING, Files
-from onejob.dashboard.sessions import LONGEST_SECONDS
+from onejob.dashboard.sessions import MAX_SESSION_SECONDS
 from onejob.diagnosis.durations import short_seconds
 from onejob.server import HttpsServer
 
@@ -82,7 +82,7 @@ class RunPage:
         """Open the dashboard in a browser if wanted and possible; return the line to print."""
         # The sign-in code works once, for a reader of this terminal, and is valid for the lifetime
         # of a session.
-        address = self._server.sign_in_address(LONGEST_SECONDS) + _first_page(jobs)
+        address = self._server.sign_in_address(MAX_SESSION_SECONDS) + _first_page(jobs)
         if self._options.open_browser and open_browser(address):
             return f"dashboard: opened {self._server.url}/ui/ in a browser"
         return f"dashboard: {address}"

@@ -4,14 +4,14 @@ from difflib import get_close_matches
 from typing import Final
 
 from onejob.cli.errors import CommandError
-from onejob.cli.sources.base import Api, Ask, path_of
+from onejob.cli.sources.base import Api, ApiRequest, path_of
 from onejob.cli.sources.selection import Sources
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS
 from onejob.wire.errors import ApiError, NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: Objects listed in search of a similarly spelled name.
-_MOST_NAMES: Final = 500
+_MAX_LISTED_NAMES: Final = 500
 _LIKE_EACH_OTHER: Final = (JOBS, CRONJOBS, PODS)
 
 
@@ -67,9 +67,9 @@ def _of_another_kind(api: Api, kind: Kind, namespace: str, name: str) -> str:
 
 
 def _listed(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, dict[str, str]]]:
-    asked = {**query, "limit": str(_MOST_NAMES)}
+    asked = {**query, "limit": str(_MAX_LISTED_NAMES)}
     items: list[dict[str, dict[str, str]]]
-    items = api.send(Ask("GET", path_of(kind, namespace), asked)).document["items"]
+    items = api.send(ApiRequest("GET", path_of(kind, namespace), asked)).document["items"]
     return items
 
 

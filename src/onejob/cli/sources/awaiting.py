@@ -9,7 +9,7 @@ import msgspec
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.kept_runs import is_under_way
 from onejob.cli.resource_args import ResourceArg
-from onejob.cli.sources.base import Api, Ask, get, path_of, watch_events
+from onejob.cli.sources.base import Api, ApiRequest, get, path_of, watch_events
 from onejob.cli.sources.selection import Sources
 from onejob.clock import Clock
 from onejob.wire.errors import NotFound
@@ -22,7 +22,7 @@ _WATCH_SECONDS: Final = 300
 _LOOK_SECONDS: Final = 0.3
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class WaitResult(msgspec.Struct, frozen=True):
     """Final result of a wait, with a text for the user.
 
     `good` is False if the Job failed, or if the object was deleted although its deletion was not
@@ -33,14 +33,14 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str
 
 
-class Condition(msgspec.Struct, frozen=True):
+class WaitCondition(msgspec.Struct, frozen=True):
     """Condition to wait for. `type` is "" for the end of a Job, and `delete` for deletion."""
 
     type: str = ""
     status: str = "True"
 
     @classmethod
-    def parse(cls, text: str) -> "Condition":
+    def parse(cls, text: str) -> "WaitCondition":
         if not text:
             return cls()
         kind, _, rest = text.partition("=")
@@ -62,30 +62,30 @@ class Condition(msgspec.Struct, frozen=True):
             case _:
                 return f"{self.type}={self.status}"
 
-    def judge(self, document: dict[str, Any] | None) -> Verdict | None:
+    def judge(self, document: dict[str, Any] | None) -> WaitResult | None:
         """Evaluate the condition; None while it does not hold.
 
         `document` is None for a deleted object.
         """
         if document is None:
             if self.type == "delete":
-                return Verdict(True, "deleted")
-            return Verdict(False, "was deleted")
+                return WaitResult(True, "deleted")
+            return WaitResult(False, "was deleted")
         conditions = document.get("status", {}).get("conditions", ())
         for condition in conditions:
             kind, status = condition.get("type", ""), condition.get("status", "")
             if not self.type and kind in ("Complete", "Failed") and status == "True":
                 detail = "" if kind == "Complete" else f": {condition.get('message', '')}"
-                return Verdict(kind == "Complete", f"{kind}{detail}")
+                return WaitResult(kind == "Complete", f"{kind}{detail}")
             wanted = kind.lower() == self.type.lower() and status.lower() == self.status.lower()
             if self.type and wanted:
-                return Verdict(True, "condition met")
+                return WaitResult(True, "condition met")
         return None
 
 
 def await_object(
-    where: Sources, arg: ResourceArg, condition: Condition, clock: Clock, deadline: float | None
-) -> Verdict | None:
+    where: Sources, arg: ResourceArg, condition: WaitCondition, clock: Clock, deadline: float | None
+) -> WaitResult | None:
     """Wait for a condition, on the server or in a kept run; None at the deadline.
 
     Raises NotFound if no such object exists, unless the condition is its deletion.
@@ -94,7 +94,7 @@ def await_object(
         api, namespace = where.holding(arg)
     except NotFound:
         if condition.type == "delete":
-            return Verdict(True, "deleted")
+            return WaitResult(True, "deleted")
         raise
     from onejob.cli.sources.stored_api import StoredApi
 
@@ -107,15 +107,15 @@ def await_on_server(
     api: Api,
     arg: ResourceArg,
     namespace: str,
-    condition: Condition,
+    condition: WaitCondition,
     clock: Clock,
     deadline: float | None,
-) -> Verdict | None:
+) -> WaitResult | None:
     """List, then watch one object until the condition holds; None at the deadline."""
     path = path_of(arg.kind, namespace)
     selection = {"fieldSelector": f"metadata.name={arg.name}"}
     while True:
-        listing = api.send(Ask("GET", path, selection)).document
+        listing = api.send(ApiRequest("GET", path, selection)).document
         verdict = condition.judge(listing["items"][0] if listing["items"] else None)
         seconds = _watch_seconds(clock, deadline)
         if verdict is not None or seconds <= 0:
@@ -126,7 +126,7 @@ def await_on_server(
             "resourceVersion": listing["metadata"]["resourceVersion"],
             "timeoutSeconds": str(seconds),
         }
-        for event in watch_events(api, Ask("GET", path, query)):
+        for event in watch_events(api, ApiRequest("GET", path, query)):
             if event["type"] == "ERROR":
                 break
             gone = event["type"] == "DELETED"
@@ -146,10 +146,10 @@ def _await_run(
     api: "StoredApi",
     arg: ResourceArg,
     namespace: str,
-    condition: Condition,
+    condition: WaitCondition,
     clock: Clock,
     deadline: float | None,
-) -> Verdict | None:
+) -> WaitResult | None:
     """Poll the store of a run until the condition holds; None at the deadline.
 
     A run serves no API to other processes, so its state is read repeatedly. Raises CommandError if

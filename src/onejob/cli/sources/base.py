@@ -18,7 +18,7 @@ TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 FIELD_MANAGER: Final = "onejob"
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """HTTP request to an API server, independent of the connection.
 
     `path` must be quoted already; see `path_of`.
@@ -38,7 +38,7 @@ class Ask(msgspec.Struct, frozen=True):
         return f"{self.path}?{urlencode(given)}" if given else self.path
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ApiResponse(msgspec.Struct, frozen=True):
     """Successful response of an API server; error responses are raised as ApiError.
 
     `document` decodes the body at each access and raises msgspec.DecodeError if it is not JSON.
@@ -73,9 +73,9 @@ class Api(Protocol):
     #: True if the server is on this machine, reached over loopback or in its data dir.
     on_this_machine: bool
 
-    def send(self, ask: Ask) -> Reply: ...
+    def send(self, ask: ApiRequest) -> ApiResponse: ...
 
-    def stream(self, ask: Ask) -> Iterator[bytes]:
+    def stream(self, ask: ApiRequest) -> Iterator[bytes]:
         """Yield the response body in chunks as they arrive."""
 
     def fresh(self) -> "Api":
@@ -94,7 +94,7 @@ def path_of(kind: Kind, namespace: str, name: str = "", subresource: str = "") -
 
 
 def get(api: Api, kind: Kind, namespace: str, name: str) -> dict[str, Any]:
-    return api.send(Ask("GET", path_of(kind, namespace, name))).document
+    return api.send(ApiRequest("GET", path_of(kind, namespace, name))).document
 
 
 def list_all(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, Any]]:
@@ -103,14 +103,14 @@ def list_all(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[st
     token = ""
     while True:
         asked = {**query, "limit": "500", "continue": token}
-        page = api.send(Ask("GET", path_of(kind, namespace), asked)).document
+        page = api.send(ApiRequest("GET", path_of(kind, namespace), asked)).document
         items.extend(page["items"])
         token = page["metadata"].get("continue", "")
         if not token:
             return items
 
 
-def watch_events(api: Api, ask: Ask) -> Iterator[dict[str, Any]]:
+def watch_events(api: Api, ask: ApiRequest) -> Iterator[dict[str, Any]]:
     """Yield the events of a watch until the server ends it."""
     rest = b""
     for piece in api.stream(ask):

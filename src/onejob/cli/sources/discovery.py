@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from onejob.cli.sources.base import Api, Ask
+from onejob.cli.sources.base import Api, ApiRequest
 from onejob.wire.kinds import Kind, Subresource
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -11,7 +11,7 @@ _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 
 def discovered(api: Api) -> Sequence[Kind]:
     """Return the kinds that the server lists in aggregated discovery, core group excluded."""
-    reply = api.send(Ask("GET", "/apis", accept=f"{_AGGREGATED},application/json"))
+    reply = api.send(ApiRequest("GET", "/apis", accept=f"{_AGGREGATED},application/json"))
     return list(_kinds_in(reply.document))
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from onejob import __version__
 from onejob.cli.errors import CommandError
-from onejob.cli.sources.base import Ask, Reply
+from onejob.cli.sources.base import ApiRequest, ApiResponse
 from onejob.client.credentials import Credential
 from onejob.client.kubeconfig import Connection, InvalidKubeconfig, load_kubeconfig
 from onejob.clock import SystemClock
@@ -39,13 +39,13 @@ class HttpApi:
         self.ended: RunEnd | None = None
         self.on_this_machine = _is_loopback(self._host)
 
-    def send(self, ask: Ask) -> Reply:
+    def send(self, ask: ApiRequest) -> ApiResponse:
         answer = self._answer(ask, _ANSWER_SECONDS)
         body = answer.read()
         warnings = tuple(_warning_text(text) for text in answer.headers.get_all("Warning") or ())
-        return Reply(answer.status, body, warnings)
+        return ApiResponse(answer.status, body, warnings)
 
-    def stream(self, ask: Ask) -> Iterator[bytes]:
+    def stream(self, ask: ApiRequest) -> Iterator[bytes]:
         answer = self._answer(ask, None)
         # The stream takes the connection over; the next request opens another one.
         connection, self._open = self._open, None
@@ -83,7 +83,7 @@ class HttpApi:
     def _port(self) -> int:
         return self._url.port or (443 if self._url.scheme == "https" else 80)
 
-    def _answer(self, ask: Ask, timeout: float | None) -> http.client.HTTPResponse:
+    def _answer(self, ask: ApiRequest, timeout: float | None) -> http.client.HTTPResponse:
         headers = {
             "Accept": ask.accept,
             "User-Agent": f"onejob/{__version__}",

@@ -24,7 +24,7 @@ from onejob.api.service import Service
 from onejob.api.unreadable import is_readable
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.kept_runs import DATABASE, Run, is_under_way, run_end
-from onejob.cli.sources.base import Ask, Reply
+from onejob.cli.sources.base import ApiRequest, ApiResponse
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.gates import FeatureGates
@@ -61,13 +61,13 @@ class StoredApi:
             raise
         self._endpoints = self._serve()
 
-    def send(self, ask: Ask) -> Reply:
+    def send(self, ask: ApiRequest) -> ApiResponse:
         answer = self._answer(ask)
         if isinstance(answer.body, bytes):
-            return Reply(answer.code, answer.body)
-        return Reply(answer.code, b"".join(self._pieces(answer.body)))
+            return ApiResponse(answer.code, answer.body)
+        return ApiResponse(answer.code, b"".join(self._pieces(answer.body)))
 
-    def stream(self, ask: Ask) -> Iterator[bytes]:
+    def stream(self, ask: ApiRequest) -> Iterator[bytes]:
         answer = self._answer(ask)
         if isinstance(answer.body, bytes):
             yield answer.body
@@ -113,7 +113,7 @@ class StoredApi:
             logs=_KeptLogs(service, self.folder),
         )
 
-    def _answer(self, ask: Ask) -> Response:
+    def _answer(self, ask: ApiRequest) -> Response:
         path, _, query = ask.target.partition("?")
         target = self._router.locate(path)
         assert isinstance(target, ResourcePath), path

@@ -8,7 +8,7 @@ from onejob.cli.display.quantities import memory_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import visible
 from onejob.cli.sources.usage import Usage
-from onejob.cli.top.snapshot import JobLine, Line, NodeLine, PodLine, Snapshot, in_order
+from onejob.cli.top.snapshot import JobRow, NodeRow, ObjectRow, PodUsageRow, TopSnapshot, in_order
 from onejob.diagnosis.durations import short_seconds
 
 _NODE_HEADERS: Final = ("NODE", "CPU", "MEMORY", "PODS")
@@ -18,11 +18,11 @@ _KEYS: Final = "sorted by {key}; keys: c cpu, m memory, a age, n name, q quit"
 #: Divisor of the remaining height: on a low terminal, Jobs get at most this part of it.
 _JOBS_PART: Final = 2
 #: Rows shown per section, however low the terminal is.
-_LEAST_ROWS: Final = 1
+_MIN_ROWS: Final = 1
 
 
 def as_lines(
-    snapshot: Snapshot, key: str, width: int, height: int | None = None, title: str = ""
+    snapshot: TopSnapshot, key: str, width: int, height: int | None = None, title: str = ""
 ) -> list[str]:
     """Return the lines of a snapshot, sorted by `key`.
 
@@ -64,7 +64,7 @@ def _section(
     if room is None or len(rows) <= room - len(space) - 1:
         return [*space, *render_table(headers, rows, width, whole=0)]
     # One line for the headers, one for the number of omitted rows.
-    shown = max(_LEAST_ROWS, room - len(space) - 2)
+    shown = max(_MIN_ROWS, room - len(space) - 2)
     more = _cut(f"... and {len(rows) - shown} more", width)
     return [*space, *render_table(headers, rows[:shown], width, whole=0), more]
 
@@ -73,7 +73,7 @@ def _spaced(lines: list[str]) -> list[str]:
     return [""] if lines else []
 
 
-def _summary(snapshot: Snapshot) -> str:
+def _summary(snapshot: TopSnapshot) -> str:
     texts = [snapshot.at.strftime("%H:%M:%SZ")]
     for name, lines in (("Jobs", snapshot.jobs), ("Pods", snapshot.pods)):
         states = Counter(line.state for line in lines)
@@ -85,7 +85,7 @@ def _counts(states: Counter[str]) -> str:
     return ", ".join(f"{n} {state.lower()}" for state, n in states.most_common()) or "none"
 
 
-def _node_row(node: NodeLine) -> list[str]:
+def _node_row(node: NodeRow) -> list[str]:
     cpu = memory = "-"
     if node.usage is not None:
         cpu = _part(
@@ -108,7 +108,7 @@ def _part(used: str, capacity: str, amount: int, whole: int) -> str:
     return f"{used}/{capacity}{share}"
 
 
-def _job_row(line: JobLine) -> list[str]:
+def _job_row(line: JobRow) -> list[str]:
     done = str(line.succeeded)
     if line.completions is not None:
         done += f"/{line.completions}"
@@ -123,7 +123,7 @@ def _job_row(line: JobLine) -> list[str]:
     ]
 
 
-def _pod_row(line: PodLine) -> list[str]:
+def _pod_row(line: PodUsageRow) -> list[str]:
     name = f"{line.namespace}/{line.name}"
     return [name, line.state, str(line.restarts), *_usage_cells(line.usage), _age(line)]
 
@@ -134,7 +134,7 @@ def _usage_cells(usage: Usage | None) -> tuple[str, str]:
     return f"{usage.cpu_millicores}m", memory_text(usage.memory_bytes)
 
 
-def _age(line: Line) -> str:
+def _age(line: ObjectRow) -> str:
     return short_seconds(line.age_seconds)
 
 

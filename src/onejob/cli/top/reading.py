@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.usage import Usage, usage_of_nodes, usage_of_pods
-from onejob.cli.top.snapshot import Snapshot, take_snapshot
+from onejob.cli.top.snapshot import TopSnapshot, take_snapshot
 from onejob.clock import Clock
 from onejob.objects.meta import JOBS, NODES, PODS
 from onejob.wire.errors import ApiError, Forbidden
@@ -17,7 +17,7 @@ T = TypeVar("T")
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> Snapshot:
+def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> TopSnapshot:
     """Read a snapshot of one namespace, or of all if `namespace` is "".
 
     Falls back to the namespace `fallback` if listing all of them is forbidden. Data that cannot be

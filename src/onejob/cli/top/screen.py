@@ -15,7 +15,7 @@ from typing import Final
 from onejob.cli.display.terminal import visible
 from onejob.cli.errors import CommandError
 from onejob.cli.top.layout import as_lines
-from onejob.cli.top.snapshot import Snapshot
+from onejob.cli.top.snapshot import TopSnapshot
 from onejob.wire.errors import ApiError
 
 _SORT_BY: Final[Mapping[bytes, str]] = {b"c": "cpu", b"m": "memory", b"a": "age", b"n": "name"}
@@ -32,9 +32,9 @@ _END_OF_LINE: Final = "\x1b[K"
 _END_OF_SCREEN: Final = "\x1b[J"
 
 
-def follow(read: Callable[[], Snapshot], key: str, interval: float, title: str) -> None:
+def follow(read: Callable[[], TopSnapshot], key: str, interval: float, title: str) -> None:
     """Redraw until the user presses q. A failed request is shown and repeated."""
-    snapshot: Snapshot | None = None
+    snapshot: TopSnapshot | None = None
     problem = ""
     with _own_screen():
         while True:
@@ -60,7 +60,7 @@ def follow(read: Callable[[], Snapshot], key: str, interval: float, title: str) 
 
 
 def _draw(
-    snapshot: Snapshot | None, problem: str, key: str, size: os.terminal_size, title: str
+    snapshot: TopSnapshot | None, problem: str, key: str, size: os.terminal_size, title: str
 ) -> None:
     lines = [problem] if problem else []
     if snapshot is not None:

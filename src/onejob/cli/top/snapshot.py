@@ -16,7 +16,7 @@ from onejob.wire.quantity import InvalidQuantity, parse_quantity
 Document = dict[str, Any]
 
 
-class NodeLine(Struct, frozen=True, rename="camel"):
+class NodeRow(Struct, frozen=True, rename="camel"):
     name: str
     cpu_capacity_millicores: int
     memory_capacity_bytes: int
@@ -25,7 +25,7 @@ class NodeLine(Struct, frozen=True, rename="camel"):
     usage: Usage | None = None
 
 
-class Line(Struct, frozen=True, rename="camel", kw_only=True):
+class ObjectRow(Struct, frozen=True, rename="camel", kw_only=True):
     """Row of a Job or a Pod."""
 
     namespace: str
@@ -36,7 +36,7 @@ class Line(Struct, frozen=True, rename="camel", kw_only=True):
     usage: Usage | None = None
 
 
-class JobLine(Line, frozen=True, rename="camel", kw_only=True):
+class JobRow(ObjectRow, frozen=True, rename="camel", kw_only=True):
     #: Pods that exist and have not ended.
     active: int
     succeeded: int
@@ -45,16 +45,16 @@ class JobLine(Line, frozen=True, rename="camel", kw_only=True):
     completions: int | None
 
 
-class PodLine(Line, frozen=True, rename="camel", kw_only=True):
+class PodUsageRow(ObjectRow, frozen=True, rename="camel", kw_only=True):
     job: str
     restarts: int
 
 
-class Snapshot(Struct, frozen=True):
+class TopSnapshot(Struct, frozen=True):
     at: datetime
-    nodes: Sequence[NodeLine] = ()
-    jobs: Sequence[JobLine] = ()
-    pods: Sequence[PodLine] = ()
+    nodes: Sequence[NodeRow] = ()
+    jobs: Sequence[JobRow] = ()
+    pods: Sequence[PodUsageRow] = ()
     #: Messages on data that could not be read.
     notes: Sequence[str] = ()
 
@@ -67,7 +67,7 @@ def take_snapshot(
     node_usage: Mapping[str, Usage],
     pod_usage: Mapping[tuple[str, str], Usage],
     notes: Sequence[str] = (),
-) -> Snapshot:
+) -> TopSnapshot:
     """Return a snapshot of the nodes and of all Jobs and Pods that have not ended."""
     pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
     pod_lines = [_pod_line(pod, pod_usage, now) for pod in pods]
@@ -75,7 +75,7 @@ def take_snapshot(
     for line in pod_lines:
         if line.usage is not None:
             used.setdefault((line.namespace, line.job), []).append(line.usage)
-    return Snapshot(
+    return TopSnapshot(
         now,
         [_node_line(node, pods, node_usage) for node in nodes],
         [_job_line(job, used, now) for job in jobs if not is_finished(job)],
@@ -84,7 +84,7 @@ def take_snapshot(
     )
 
 
-L = TypeVar("L", bound=Line)
+L = TypeVar("L", bound=ObjectRow)
 
 
 def in_order(lines: Sequence[L], key: str) -> list[L]:
@@ -95,19 +95,19 @@ def in_order(lines: Sequence[L], key: str) -> list[L]:
     return ordered
 
 
-_AMOUNTS: Final[Mapping[str, Callable[[Line], float]]] = {
+_AMOUNTS: Final[Mapping[str, Callable[[ObjectRow], float]]] = {
     "cpu": lambda line: line.usage.cpu_millicores if line.usage else -1,
     "memory": lambda line: line.usage.memory_bytes if line.usage else -1,
     "age": lambda line: line.age_seconds,
 }
 
 
-def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: datetime) -> JobLine:
+def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: datetime) -> JobRow:
     metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
     place = metadata["namespace"], metadata["name"]
     active = status.get("active", 0)
     waiting = "Suspended" if spec.get("suspend") else "Waiting"
-    return JobLine(
+    return JobRow(
         namespace=place[0],
         name=place[1],
         state="Running" if active else waiting,
@@ -120,11 +120,11 @@ def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: d
     )
 
 
-def _pod_line(pod: Document, usage: Mapping[tuple[str, str], Usage], now: datetime) -> PodLine:
+def _pod_line(pod: Document, usage: Mapping[tuple[str, str], Usage], now: datetime) -> PodUsageRow:
     metadata, status = pod["metadata"], pod["status"]
     owners = metadata.get("ownerReferences", ())
     restarts = sum(one.get("restartCount", 0) for one in status.get("containerStatuses", ()))
-    return PodLine(
+    return PodUsageRow(
         namespace=metadata["namespace"],
         name=metadata["name"],
         state="Terminating" if "deletionTimestamp" in metadata else status.get("phase", ""),
@@ -135,10 +135,10 @@ def _pod_line(pod: Document, usage: Mapping[tuple[str, str], Usage], now: dateti
     )
 
 
-def _node_line(node: Document, pods: Iterable[Document], usage: Mapping[str, Usage]) -> NodeLine:
+def _node_line(node: Document, pods: Iterable[Document], usage: Mapping[str, Usage]) -> NodeRow:
     name = node["metadata"]["name"]
     capacity = node.get("status", {}).get("capacity", {})
-    return NodeLine(
+    return NodeRow(
         name,
         _amount(capacity, "cpu", milli=True),
         _amount(capacity, "memory"),

@@ -17,11 +17,11 @@ _INFLATED_BYTES: Final = 2**19
 _MAX_WAITING_BYTES: Final = 2**20
 
 
-class BrokenAnswer(ConnectionError):
+class BrokenResponse(ConnectionError):
     """The connection ended early, or carried bytes that are not an HTTP response."""
 
 
-class UnusableAnswer(BrokenAnswer):
+class UnusableResponse(BrokenResponse):
     """The response is too long, or cannot be decompressed: a retry would give the same."""
 
 
@@ -46,13 +46,13 @@ class _Inflater:
         try:
             piece = self._stream.decompress(self._input, _INFLATED_BYTES)
         except zlib.error as error:
-            raise UnusableAnswer(f"cannot decompress the response: {error}") from error
+            raise UnusableResponse(f"cannot decompress the response: {error}") from error
         self._input = self._stream.unconsumed_tail
         self.drained = len(piece) < _INFLATED_BYTES and not self._input
         return piece
 
 
-class Answer:
+class IncomingResponse:
     """HTTP response: status and headers after `head` returned; then the body, whole or in pieces.
 
     The methods from `feed` on are for the connection that receives it.
@@ -93,7 +93,7 @@ class Answer:
             pieces.append(piece)
             size += len(piece)
             if size > most_bytes:
-                raise UnusableAnswer(f"the response has more than {most_bytes} bytes")
+                raise UnusableResponse(f"the response has more than {most_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def next_piece(self) -> bytes:
@@ -122,13 +122,13 @@ class Answer:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if isinstance(error.__context__, BrokenAnswer):
+            if isinstance(error.__context__, BrokenResponse):
                 raise error.__context__ from None
-            raise BrokenAnswer(f"invalid HTTP response: {error}") from error
+            raise BrokenResponse(f"invalid HTTP response: {error}") from error
         if not self._head_complete:
             self._head_bytes += len(data)
             if self._head_bytes > _MAX_HEAD_BYTES:
-                raise BrokenAnswer("the response headers are too long")
+                raise BrokenResponse("the response headers are too long")
 
     def ended(self, error: Exception | None) -> None:
         """Handle the end of the connection.
@@ -144,7 +144,7 @@ class Answer:
             self._finish()
         else:
             self.fail(
-                error or BrokenAnswer("the connection was closed before the end of the response")
+                error or BrokenResponse("the connection was closed before the end of the response")
             )
 
     def fail(self, error: Exception) -> None:
@@ -156,7 +156,7 @@ class Answer:
 
     def on_message_begin(self) -> None:
         if self.complete:
-            raise BrokenAnswer("unexpected data after the response")
+            raise BrokenResponse("unexpected data after the response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")

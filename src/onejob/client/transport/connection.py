@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol, cast
 
-from onejob.client.transport.answer import Answer, BrokenAnswer
+from onejob.client.transport.answer import BrokenResponse, IncomingResponse
 
 
 class Keeper(Protocol):
@@ -20,13 +20,13 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._transport: asyncio.Transport | None = None
-        self._answer: Answer | None = None
+        self._answer: IncomingResponse | None = None
         self._time_limit: asyncio.TimerHandle | None = None
         self.closed = False
         #: Loop time at which the connection became idle; meaningless during an exchange.
         self.idle_since = 0.0
 
-    async def ask(self, request: bytes, seconds: float | None) -> Answer:
+    async def ask(self, request: bytes, seconds: float | None) -> IncomingResponse:
         """Send a request and return once the head of its response has arrived.
 
         The whole response may take `seconds`. Raises OSError.
@@ -34,9 +34,9 @@ class HttpConnection(asyncio.Protocol):
         assert self._answer is None, "one exchange at a time"
         assert self._transport is not None, "there is a transport once it is dialed"
         if self.closed:
-            raise BrokenAnswer("the connection is closed")
+            raise BrokenResponse("the connection is closed")
         transport = self._transport
-        answer = self._answer = Answer(transport.pause_reading, transport.resume_reading)
+        answer = self._answer = IncomingResponse(transport.pause_reading, transport.resume_reading)
         if seconds is not None:
             self._time_limit = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
         transport.write(request)
@@ -47,7 +47,7 @@ class HttpConnection(asyncio.Protocol):
             raise
         return answer
 
-    def drop(self, answer: Answer) -> None:
+    def drop(self, answer: IncomingResponse) -> None:
         """Abort the connection if this response is unfinished.
 
         The unread rest of a response cannot be skipped.
@@ -58,7 +58,7 @@ class HttpConnection(asyncio.Protocol):
     def abort(self) -> None:
         self.closed = True
         if self._answer is not None:
-            self._answer.fail(BrokenAnswer("the connection was closed"))
+            self._answer.fail(BrokenResponse("the connection was closed"))
         self._end_exchange()
         if self._transport is not None:
             self._transport.abort()
@@ -85,7 +85,7 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             answer.feed(data)
-        except BrokenAnswer as error:
+        except BrokenResponse as error:
             answer.fail(error)
             self.abort()
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from onejob.client.transport.answer import Answer, BrokenAnswer
+from onejob.client.transport.answer import BrokenResponse, IncomingResponse
 from onejob.client.transport.connection import HttpConnection, Keeper
 
 #: Header names and values.
@@ -88,7 +88,7 @@ async def dial(route: Route, keeper: Keeper) -> HttpConnection:
         transport.abort()
         raise
     if secured is None:
-        raise BrokenAnswer("the proxy closed the connection")
+        raise BrokenResponse("the proxy closed the connection")
     connection.connection_made(secured)
     return connection
 
@@ -101,14 +101,14 @@ class _Tunnel(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answer = Answer(lambda: None, lambda: None)
+        self._answer = IncomingResponse(lambda: None, lambda: None)
 
     def data_received(self, data: bytes) -> None:
         if self.opened.done():
             return
         try:
             self._answer.feed(data)
-        except BrokenAnswer as error:
+        except BrokenResponse as error:
             if self._answer.status != 200:
                 self.opened.set_exception(error)
                 return
@@ -116,11 +116,11 @@ class _Tunnel(asyncio.Protocol):
         if status == 200:
             self.opened.set_result(None)
         elif status:
-            self.opened.set_exception(BrokenAnswer(f"the proxy responded with {status}"))
+            self.opened.set_exception(BrokenResponse(f"the proxy responded with {status}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.opened.done():
-            self.opened.set_exception(exc or BrokenAnswer("the proxy closed the connection"))
+            self.opened.set_exception(exc or BrokenResponse("the proxy closed the connection"))
 
 
 def _address(url: SplitResult) -> tuple[str, int]:

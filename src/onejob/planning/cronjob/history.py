@@ -21,7 +21,7 @@ FireState: TypeAlias = Literal[
 
 _FIRST_SPAN = timedelta(hours=1)
 #: Maximum number of slots searched backwards; a schedule may have one per second.
-_MOST_SLOTS = 100_000
+_MAX_SLOTS = 100_000
 
 #: State of a slot without a Job, by the reason of an Event about the CronJob.
 _REASONS: Mapping[str, FireState] = {
@@ -105,7 +105,7 @@ def last_slots(
 def slots_between(schedule: Schedule, begin: datetime, until: datetime) -> Iterator[datetime]:
     """Yield the slots after `begin`, up to and including `until`."""
     slot = schedule.next(begin)
-    for _ in range(_MOST_SLOTS):
+    for _ in range(_MAX_SLOTS):
         if slot is None or slot > until:
             return
         yield slot

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 #: Characters of a generateName that the server keeps.
-_LONGEST_PREFIX: Final = 58
+_MAX_PREFIX_LENGTH: Final = 58
 
 
 def manual_prefix(cronjob: str) -> str:
     """Return the generateName prefix of manually started Jobs."""
-    return f"{cronjob[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
+    return f"{cronjob[: _MAX_PREFIX_LENGTH - len('-manual-')]}-manual-"
 
 
 def job_of_cronjob(cronjob: Mapping[str, Any], name: Mapping[str, str]) -> dict[str, Any]:

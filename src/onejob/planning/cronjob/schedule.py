@@ -29,7 +29,7 @@ YEARS_AHEAD = 5
 
 #: Characters. Listing every minute, hour, day and month takes a third of this. Upstream has no
 #: limit of its own, but here a schedule is parsed on every sync of its CronJob.
-LONGEST_SCHEDULE = 1024
+MAX_SCHEDULE_LENGTH = 1024
 
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 
@@ -131,8 +131,8 @@ def parse_schedule(text: str, zone: str | None = None, *, local: str = "UTC") ->
     Raises:
         ScheduleError: if the text is invalid or too long.
     """
-    if len(text) > LONGEST_SCHEDULE:
-        raise ScheduleError(f"schedule is longer than {LONGEST_SCHEDULE} characters")
+    if len(text) > MAX_SCHEDULE_LENGTH:
+        raise ScheduleError(f"schedule is longer than {MAX_SCHEDULE_LENGTH} characters")
     return _parse(text, zone, local)
 
 

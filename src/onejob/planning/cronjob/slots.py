@@ -14,7 +14,7 @@ from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
 from onejob.planning.cronjob.time_zones import time_zone_error
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
-from onejob.planning.job.backoff import annotated_number
+from onejob.planning.metadata_values import annotated_number
 from onejob.planning.names import JITTER_ANNOTATION
 
 Missed: TypeAlias = Literal["none", "few", "many"]

@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from onejob.objects.job import Job
-from onejob.objects.meta import Meta
 from onejob.planning.job.operator_settings import Settings
+from onejob.planning.metadata_values import annotated_number
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
 from onejob.planning.pod.restart_policy import restart_policy_of
 
 _NO_DELAY = timedelta(0)
 #: Upper bound of the base delay in seconds (100 years). The API field is 64 bits wide, more than a
 #: `timedelta` can hold.
-_LONGEST_SECONDS = 100 * 365 * 24 * 3600
+_MAX_BASE_SECONDS = 100 * 365 * 24 * 3600
 
 
 class BackoffRecord(Struct, frozen=True):
@@ -99,16 +99,8 @@ def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
     seconds = _own_base(job)
     if seconds is None:
         seconds = settings.backoff_base_seconds
-    base = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
+    base = timedelta(seconds=min(seconds, _MAX_BASE_SECONDS))
     return BackoffPolicy(base, max(base, timedelta(seconds=settings.backoff_ceiling_seconds)))
-
-
-def annotated_number(metadata: Meta, annotation: str) -> int | None:
-    """Return an annotation's value as a non-negative number; None if it is absent or malformed."""
-    text = metadata.annotations.get(annotation)
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
-        return None
-    return int(text)
 
 
 def _own_base(job: Job) -> int | None:

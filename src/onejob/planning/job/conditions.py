@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from onejob.objects.meta import Condition
+from onejob.planning.metadata_values import whole_second
 
 COMPLETE = "Complete"
 FAILED = "Failed"
@@ -51,12 +52,3 @@ def find_true(conditions: Sequence[Condition], kind: str) -> Condition | None:
         if condition.type == kind and condition.status == "True":
             return condition
     return None
-
-
-def whole_second(moment: datetime) -> datetime:
-    """Truncate to whole seconds.
-
-    API timestamps have no fractions, so a fractional time would compare unequal to itself once
-    stored.
-    """
-    return moment.replace(microsecond=0)

@@ -11,12 +11,12 @@ from onejob.planning.job.conditions import (
     SUCCESS_CRITERIA_MET,
     find_true,
     new_condition,
-    whole_second,
 )
 from onejob.planning.job.counting import JobCounters, JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.plan import JobOutcome
 from onejob.planning.job.success_policy import matching_success_rule, success_message
+from onejob.planning.metadata_values import whole_second
 from onejob.planning.pod.restart_policy import restart_policy_of
 
 _DEFAULT_BACKOFF_LIMIT = 6

@@ -154,7 +154,7 @@ class IndexSet:
 
 NO_INDEXES = IndexSet()
 
-_LONGEST_INT64 = 19
+_MAX_INT64_DIGITS = 19
 
 
 def read_index(text: str | None) -> int | None:
@@ -162,7 +162,7 @@ def read_index(text: str | None) -> int | None:
 
     `int()` is too lenient: it accepts spaces, signs, underscores and non-ASCII digits.
     """
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > _LONGEST_INT64:
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > _MAX_INT64_DIGITS:
         return None
     return int(text)
 

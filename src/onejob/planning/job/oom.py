@@ -24,12 +24,12 @@ from onejob.planning.pod.restart_policy import restart_policy_of
 from onejob.wire.quantity import InvalidQuantity, Quantity, parse_quantity
 
 OOM_KILLED: Final = "OOMKilled"
-LARGEST_FACTOR: Final = 100
+MAX_FACTOR: Final = 100
 #: Upper bound of the stored count. A factor of 100 exceeds the largest quantity long before.
-_MOST_RETRIES: Final = 64
+_MAX_RETRIES: Final = 64
 _THOUSAND: Final = 1000
 #: Largest memory quantity, in nano-units, rounded down to whole KiB.
-_LARGEST_MEMORY: Final = 2**63 // 1024 * 1024 * 10**9 - 1024 * 10**9
+_MAX_MEMORY: Final = 2**63 // 1024 * 1024 * 10**9 - 1024 * 10**9
 _FACTOR: Final = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?", re.ASCII)
 
 
@@ -47,7 +47,7 @@ class MemoryGrowth(Struct, frozen=True):
         nanos = -(-amount.nanos * self.factor**self.retries // _THOUSAND**self.retries)
         # Round up to bytes, or KiB if the template uses binary units, but not beyond the maximum.
         step = (1024 if amount.format == "binary" else 1) * 10**9
-        most = _LARGEST_MEMORY if self.maximum is None else self.maximum.nanos
+        most = _MAX_MEMORY if self.maximum is None else self.maximum.nanos
         nanos = min(-(-nanos // step), most // step) * step
         return Quantity(max(nanos, amount.nanos), amount.format)
 
@@ -58,7 +58,7 @@ def read_factor(text: str) -> int | None:
     if match is None:
         return None
     factor = int(match[1]) * _THOUSAND + int((match[2] or "").ljust(3, "0"))
-    return factor if _THOUSAND < factor <= LARGEST_FACTOR * _THOUSAND else None
+    return factor if _THOUSAND < factor <= MAX_FACTOR * _THOUSAND else None
 
 
 def read_maximum(text: str) -> Quantity | None:
@@ -126,7 +126,7 @@ def retries_after(pod: Pod) -> int:
     """Return the OOM count to annotate on the Pod that replaces this one."""
     text = pod.metadata.annotations.get(OOM_RETRIES, "")
     retries = int(text) if text.isascii() and text.isdigit() and len(text) <= 2 else 0
-    return min(retries + ran_out_of_memory(pod), _MOST_RETRIES)
+    return min(retries + ran_out_of_memory(pod), _MAX_RETRIES)
 
 
 def ran_out_of_memory(pod: Pod) -> bool:

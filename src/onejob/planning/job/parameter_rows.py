@@ -17,8 +17,8 @@ PARAMS_ANNOTATION: Final = "onejob.dev/params"
 #: Environment variable with the whole row as JSON, for programs that prefer it.
 ROW_VARIABLE: Final = "ONEJOB_PARAMS"
 #: Bytes. Linux limits one environment variable to 128 KiB; a ConfigMap holds 1 MiB.
-_LONGEST_VARIABLE: Final = 100_000
-_LARGEST_CONFIG_MAP: Final = 1_000_000
+_MAX_VARIABLE_BYTES: Final = 100_000
+_MAX_CONFIG_MAP_BYTES: Final = 1_000_000
 _ROWS_VARIABLE: Final = "ONEJOB_ROWS_"
 #: Separator between the row selection and the user's command in the generated script.
 _ROW_IS_SET: Final = 'eval "$1"; set --\n'
@@ -57,16 +57,16 @@ def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
 def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
     """Return the ConfigMap's data and the number of rows per key."""
     lines = [_shell_line(row, number) for number, row in enumerate(rows, 1)]
-    per_key = max(1, _LONGEST_VARIABLE // (max(len(line.encode()) for line in lines) + 1))
+    per_key = max(1, _MAX_VARIABLE_BYTES // (max(len(line.encode()) for line in lines) + 1))
     keys = {
         f"rows-{start // per_key}": "\n".join(lines[start : start + per_key])
         for start in range(0, len(lines), per_key)
     }
     size = sum(len(text.encode()) for text in keys.values())
-    if size > _LARGEST_CONFIG_MAP:
+    if size > _MAX_CONFIG_MAP_BYTES:
         raise BadInput(
             f"{len(rows)} rows need {size:,} bytes, but a ConfigMap holds at most "
-            f"{_LARGEST_CONFIG_MAP:,}",
+            f"{_MAX_CONFIG_MAP_BYTES:,}",
             f"split them, or let the program select its row by ${INDEX_VARIABLE}",
         )
     return keys, per_key
@@ -93,8 +93,8 @@ def _shell_line(row: Row, number: int) -> str:
             raise BadInput(f"row {number}: {name} contains a line break", "values must be one line")
     texts[ROW_VARIABLE] = msgspec.json.encode(row).decode()
     line = " ".join(["export", *(f"{name}={shlex.quote(text)}" for name, text in texts.items())])
-    if len(line.encode()) >= _LONGEST_VARIABLE:
-        raise BadInput(f"row {number} is too long", f"at most {_LONGEST_VARIABLE:,} bytes")
+    if len(line.encode()) >= _MAX_VARIABLE_BYTES:
+        raise BadInput(f"row {number} is too long", f"at most {_MAX_VARIABLE_BYTES:,} bytes")
     return line
 
 

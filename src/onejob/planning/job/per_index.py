@@ -17,7 +17,7 @@ from onejob.planning.job.indexes import NO_INDEXES, IndexSet, parse_indexes
 from onejob.planning.job.pod_facts import finish_time, is_tracked, pod_failed, valid_index
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION
 
-_LARGEST_COUNT = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 
 
 def failure_count(pod: Pod) -> int:
@@ -138,7 +138,7 @@ def remaining_for_index(
 def _read_count(pod: Pod, annotation: str) -> int:
     """Return the annotated count, or 0 if it is invalid, since users may edit annotations."""
     text = pod.metadata.annotations.get(annotation, "")
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(_LARGEST_COUNT)):
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(_MAX_COUNT)):
         return 0
     count = int(text)
-    return count if count <= _LARGEST_COUNT else 0
+    return count if count <= _MAX_COUNT else 0

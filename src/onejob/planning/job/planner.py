@@ -18,7 +18,6 @@ from onejob.planning.job.conditions import (
     ensure_condition,
     find_true,
     new_condition,
-    whole_second,
 )
 from onejob.planning.job.counting import JobCounters, JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
@@ -47,6 +46,7 @@ from onejob.planning.job.reporting import RESUMED, STARTED, UNKNOWN_MODE, creati
 from onejob.planning.job.reporting import SUSPENDED as SUSPENDED_EVENT
 from onejob.planning.job.scaling import PodChanges, change_pods
 from onejob.planning.job.tracking import FINALIZER_TRACKING, settle
+from onejob.planning.metadata_values import whole_second
 from onejob.planning.names import BUILT_IN_MANAGER
 
 __all__ = ["account", "plan_job", "settle"]

@@ -23,7 +23,7 @@ from onejob.planning.names import (
 from onejob.wire.requests import Variation
 
 #: Characters. The server truncates a generateName to this length and appends five characters.
-_LONGEST_PREFIX = 58
+_MAX_PREFIX_LENGTH = 58
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PER_POD_ANNOTATIONS = (
     INDEX_ANNOTATION,
@@ -33,11 +33,9 @@ _PER_POD_ANNOTATIONS = (
 
 
 class NewPod(msgspec.Struct, frozen=True, gc=False):
-    """Document of a Pod to create, and the template and variation that it was made from."""
+    """A Pod to create: its document, or the template that `variation` is applied to."""
 
-    document: bytes
-    #: Empty if it is `document` itself.
-    template: bytes = b""
+    body: bytes
     variation: Variation | None = None
 
 
@@ -47,7 +45,7 @@ class PodFactory:
     The template changes only with the generation, so cache the factory by UID and generation.
     """
 
-    __slots__ = ("_job_name", "_pod", "_template", "_varies")
+    __slots__ = ("_job_name", "_template", "_varies")
 
     def __init__(
         self,
@@ -86,28 +84,20 @@ class PodFactory:
             shared["labels"] = labels
         if annotations:
             shared["annotations"] = annotations
-        self._pod: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": shared,
-            "spec": spec,
-        }
-        self._template = msgspec.json.encode(self._pod)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": shared, "spec": spec}
+        self._template = msgspec.json.encode(pod)
 
     def creation(self, seed: PodSeed) -> NewPod:
         """Return the Pod to create."""
-        if not self._varies:
-            document, template, variation = self._template, b"", None
-        else:
-            template, variation = self._template, self._variation(seed)
-            document = _varied(self._pod, variation)
         if seed.memory is not None:
-            return NewPod(grown_document(document, seed.memory))
-        return NewPod(document, template, variation)
+            return NewPod(self.document(seed))
+        return NewPod(self._template, self._variation(seed) if self._varies else None)
 
     def document(self, seed: PodSeed) -> bytes:
         """Return the JSON of the Pod to create."""
-        return self.creation(seed).document
+        template = self._template
+        document = self._variation(seed).of(template) if self._varies else template
+        return document if seed.memory is None else grown_document(document, seed.memory)
 
     def _variation(self, seed: PodSeed) -> Variation:
         assert seed.index is not None, "a Pod of an Indexed Job needs an index"
@@ -131,7 +121,7 @@ def generate_name(job_name: str) -> str:
 def generate_name_with_index(job_name: str, index: int) -> str:
     """Return `<job>-<index>-`; if too long, the Job's name is truncated, never the index."""
     suffix = f"-{index}-"
-    return job_name[: _LONGEST_PREFIX - len(suffix)] + suffix
+    return job_name[: _MAX_PREFIX_LENGTH - len(suffix)] + suffix
 
 
 def _failure_counts(seed: PodSeed) -> dict[str, str]:
@@ -141,18 +131,6 @@ def _failure_counts(seed: PodSeed) -> dict[str, str]:
     if seed.ignored_failure_count:
         counts[IGNORED_FAILURE_COUNT_ANNOTATION] = str(seed.ignored_failure_count)
     return counts
-
-
-def _varied(pod: Mapping[str, Any], variation: Variation) -> bytes:
-    metadata = pod["metadata"]
-    own = {
-        **metadata,
-        "generateName": variation.generate_name,
-        "labels": {**metadata.get("labels", {}), **variation.labels},
-        "annotations": {**metadata.get("annotations", {}), **variation.annotations},
-    }
-    spec = {"hostname": variation.hostname, **pod["spec"]}
-    return msgspec.json.encode({**pod, "metadata": own, "spec": spec})
 
 
 def _add_index_variable(spec: dict[str, Any]) -> None:

@@ -4,12 +4,12 @@ from heapq import nsmallest
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.counting import JobPods
 from onejob.planning.job.oom import oom_factor, retries_after
 from onejob.planning.job.operator_settings import Settings, tracks_with_finalizers
 from onejob.planning.job.plan import PodRef
 from onejob.planning.job.pod_facts import completion_index, finish_time
+from onejob.planning.metadata_values import annotated_number
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
 from onejob.planning.pod.restart_policy import restart_policy_of
 

@@ -44,9 +44,9 @@ _FOREIGN_ANNOTATIONS: Final = (
     LAST_APPLIED,
 )
 _SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
-_LONGEST_NAME: Final = 63
+_MAX_NAME_LENGTH: Final = 63
 #: A Job may have up to 2^31 completions; listing more than this many individually is refused.
-_MOST_INDEXES: Final = 100_000
+_MAX_INDEXES: Final = 100_000
 
 Document = dict[str, Any]
 
@@ -157,7 +157,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
     number = 1
     while True:
         suffix = f"-rerun-{number}"
-        fresh = base[: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix
+        fresh = base[: _MAX_NAME_LENGTH - len(suffix)].rstrip("-.") + suffix
         if fresh not in taken:
             return fresh
         number += 1
@@ -169,10 +169,10 @@ def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
     if spec.get("completionMode") != "Indexed":
         return None
     completions = spec.get("completions") or 0
-    if completions > _MOST_INDEXES:
+    if completions > _MAX_INDEXES:
         raise BadInput(
             f"job {job['metadata']['name']} has {completions:,} indexes; only up to "
-            f"{_MOST_INDEXES:,} remaining indexes can be selected",
+            f"{_MAX_INDEXES:,} remaining indexes can be selected",
             "rerun the whole Job, without --failed-only",
         )
     done = parse_indexes(job.get("status", {}).get("completedIndexes", ""), completions)
@@ -190,7 +190,7 @@ def _note_origin(fresh: Document, job: Mapping[str, Any], indexes: list[int]) ->
     annotations = fresh["metadata"]["annotations"]
     before = annotations.get(RERUN_INDEXES)
     if before is not None:
-        origins = list(islice(parse_indexes(before, 2**31), _MOST_INDEXES))
+        origins = list(islice(parse_indexes(before, 2**31), _MAX_INDEXES))
         indexes = [origins[index] for index in indexes if index < len(origins)]
     annotations[RERUN_INDEXES] = str(IndexSet((index, index) for index in indexes))
     fresh["spec"]["completions"] = len(indexes)

@@ -25,7 +25,7 @@ from onejob.planning.job.plan import (
 from onejob.planning.job.pod_facts import completion_index, is_tracked, sidecar_names
 
 #: Minimum delay of a scheduled sync; an earlier one would only see the same events again.
-_SHORTEST_WAIT = timedelta(seconds=1)
+_MIN_SYNC_DELAY = timedelta(seconds=1)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _PHASE_RANK = {"Pending": 0, "Unknown": 1, "Running": 2}
 
@@ -187,7 +187,7 @@ def _start_pods(
 
 
 def _waiting(kind: NoteKind, text: str, now: datetime, wait: timedelta) -> PodChanges:
-    note = Note(kind, text, now + max(wait, _SHORTEST_WAIT))
+    note = Note(kind, text, now + max(wait, _MIN_SYNC_DELAY))
     return PodChanges(action="pods_created", notes=(note,))
 
 

@@ -26,11 +26,11 @@ EVENTS: Final = (FAILED, FINISHED, LATE, RECOVERED)
 #: Events of a target that configures none.
 USUAL_EVENTS: Final = frozenset((FAILED, LATE, RECOVERED))
 
-_MOST_TARGETS: Final = 10
-_LONGEST_SHOWN: Final = 63
+_MAX_TARGETS: Final = 10
+_MAX_QUOTED_LENGTH: Final = 63
 
 
-class Wish(Struct, frozen=True):
+class Subscription(Struct, frozen=True):
     targets: tuple[str, ...] = ()
     #: None: use the events configured for each target.
     events: frozenset[str] | None = None
@@ -41,7 +41,7 @@ class Wish(Struct, frozen=True):
         return event in (usual if self.events is None else self.events)
 
 
-def effective_subscription(*annotations: Mapping[str, str]) -> Wish | None:
+def effective_subscription(*annotations: Mapping[str, str]) -> Subscription | None:
     """Return the settings of the first of these annotations (Job, CronJob, namespace) that has any.
 
     An empty value disables notifications, so that a single Job can be excluded.
@@ -52,12 +52,12 @@ def effective_subscription(*annotations: Mapping[str, str]) -> Wish | None:
     return None
 
 
-def read_wish(annotations: Mapping[str, str]) -> Wish:
+def read_wish(annotations: Mapping[str, str]) -> Subscription:
     problems: list[str] = []
     targets = _items(annotations.get(NOTIFY_ANNOTATION, ""))
-    if len(targets) > _MOST_TARGETS:
-        problems.append(f"{NOTIFY_ANNOTATION} names more than {_MOST_TARGETS} targets")
-        targets = targets[:_MOST_TARGETS]
+    if len(targets) > _MAX_TARGETS:
+        problems.append(f"{NOTIFY_ANNOTATION} names more than {_MAX_TARGETS} targets")
+        targets = targets[:_MAX_TARGETS]
     problems += [
         f"{NOTIFY_ANNOTATION}: {_shown(name)} is not a valid target name"
         for name in targets
@@ -73,10 +73,10 @@ def read_wish(annotations: Mapping[str, str]) -> Wish:
         ]
         events = frozenset(named) & frozenset(EVENTS)
     usable = tuple(name for name in targets if not label_errors(name))
-    return Wish(usable, events, tuple(problems))
+    return Subscription(usable, events, tuple(problems))
 
 
-def unknown_targets(wish: Wish, known: Set[str]) -> tuple[str, ...]:
+def unknown_targets(wish: Subscription, known: Set[str]) -> tuple[str, ...]:
     return tuple(name for name in wish.targets if name not in known)
 
 
@@ -89,4 +89,4 @@ def _items(text: str) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…")
+    return repr(text if len(text) <= _MAX_QUOTED_LENGTH else f"{text[:_MAX_QUOTED_LENGTH]}…")

@@ -9,13 +9,13 @@ from msgspec import Struct
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.planning.cronjob.slots import schedule_of
-from onejob.planning.job.backoff import annotated_number
+from onejob.planning.metadata_values import annotated_number
 from onejob.planning.notify.annotations import (
     FAILED,
     FINISHED,
     LATE_AFTER_ANNOTATION,
     RECOVERED,
-    Wish,
+    Subscription,
 )
 
 _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def series_of(job: Job) -> str:
     return f"{kind}/{job.metadata.namespace}/{name}"
 
 
-def end_event(job: Job, *, was_failing: bool, wish: Wish, usual: Set[str]) -> str | None:
+def end_event(job: Job, *, was_failing: bool, wish: Subscription, usual: Set[str]) -> str | None:
     """Return the most specific event that the target subscribes to for a Job's end, or None."""
     first = FAILED if has_failed(job) else RECOVERED
     telling = (first, FINISHED) if has_failed(job) or was_failing else (FINISHED,)

@@ -16,7 +16,7 @@ from onejob.planning.notify.annotations import FAILED, FINISHED, LATE, RECOVERED
 from onejob.planning.notify.events import Lateness, ended_at
 
 TEST: Final = "test"
-_LONGEST_MESSAGE: Final = 2000
+_MAX_MESSAGE_LENGTH: Final = 2000
 _VERBS: Final = {FAILED: "failed", FINISHED: "finished", RECOVERED: "succeeded again"}
 
 
@@ -167,4 +167,4 @@ def _readable(text: str) -> str:
     """Return one line without control characters, safe for mail, chat and terminals."""
     shown = "".join(character if character.isprintable() else " " for character in text)
     shown = " ".join(shown.split())
-    return shown if len(shown) <= _LONGEST_MESSAGE else f"{shown[: _LONGEST_MESSAGE - 1]}…"
+    return shown if len(shown) <= _MAX_MESSAGE_LENGTH else f"{shown[: _MAX_MESSAGE_LENGTH - 1]}…"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
-from onejob.planning.notify.annotations import LATE, Wish
+from onejob.planning.notify.annotations import LATE, Subscription
 from onejob.planning.notify.events import (
     Lateness,
     end_event,
@@ -27,13 +27,13 @@ from onejob.planning.notify.messages import (
     late_job_message,
 )
 
-#: Value in `Record.seen` for a Job whose end has been processed.
+#: Value in `NotificationRecord.seen` for a Job whose end has been processed.
 ENDED: Final = "ended"
 #: Maximum number of failing series remembered, since Job names may be new each time.
-_MOST_FAILING: Final = 10_000
+_MAX_FAILING_SERIES: Final = 10_000
 
 
-class Record(Struct):
+class NotificationRecord(Struct):
     """Notification state except for the pending messages."""
 
     #: Events before this time are not notified: notifications were not enabled then.
@@ -43,7 +43,7 @@ class Record(Struct):
     #: Series whose last Job failed, oldest first. The values are unused.
     failing: dict[str, None] = field(default_factory=dict)
 
-    def apply(self, change: "Change") -> None:
+    def apply(self, change: "RecordChange") -> None:
         for uid, what in change.seen.items():
             if what is None:
                 self.seen.pop(uid, None)
@@ -54,7 +54,7 @@ class Record(Struct):
         self.failing.update(dict.fromkeys(change.failing))
 
 
-class Change(Struct, frozen=True):
+class RecordChange(Struct, frozen=True):
     """Atomic change of the record.
 
     Written to disk as one, so that a crash neither loses nor repeats a part of it.
@@ -69,12 +69,12 @@ class Change(Struct, frozen=True):
 
 def job_ended(
     job: Job,
-    wish: Wish,
-    record: Record,
+    wish: Subscription,
+    record: NotificationRecord,
     usual: Mapping[str, Set[str]],
     now: datetime,
     give_up_after: timedelta,
-) -> Change | None:
+) -> RecordChange | None:
     """Return the change for a finished Job; None if it was processed before or is too old.
 
     `usual` maps each configured target to its events.
@@ -93,20 +93,24 @@ def job_ended(
             event = end_event(job, was_failing=was_failing, wish=wish, usual=usual[target])
             if event is not None:
                 messages.append(end_message(job, event, target, now))
-    change = Change({uid: ENDED}, messages=tuple(messages))
+    change = RecordChange({uid: ENDED}, messages=tuple(messages))
     if not has_failed(job):
         return replace(change, recovered=(series,))
-    forgotten = () if was_failing or len(record.failing) < _MOST_FAILING else _oldest(record)
+    forgotten = () if was_failing or len(record.failing) < _MAX_FAILING_SERIES else _oldest(record)
     return replace(change, failing=(series,), recovered=forgotten)
 
 
-def _oldest(record: Record) -> tuple[str, ...]:
+def _oldest(record: NotificationRecord) -> tuple[str, ...]:
     return (next(iter(record.failing)),)
 
 
 def job_is_late(
-    job: Job, wish: Wish, record: Record, usual: Mapping[str, Set[str]], now: datetime
-) -> Change | None:
+    job: Job,
+    wish: Subscription,
+    record: NotificationRecord,
+    usual: Mapping[str, Set[str]],
+    now: datetime,
+) -> RecordChange | None:
     uid = job.metadata.uid
     if uid in record.seen:
         return None
@@ -115,17 +119,17 @@ def job_is_late(
         for target in wish.targets
         if target in usual and wish.wants(LATE, usual[target])
     )
-    return Change({uid: LATE}, messages=messages)
+    return RecordChange({uid: LATE}, messages=messages)
 
 
 def cronjob_is_late(
     cronjob: CronJob,
     lateness: Lateness,
-    wish: Wish,
-    record: Record,
+    wish: Subscription,
+    record: NotificationRecord,
     usual: Mapping[str, Set[str]],
     now: datetime,
-) -> Change | None:
+) -> RecordChange | None:
     """Return the change for a late CronJob, or None.
 
     A CronJob is reported once per first scheduled time missed since a success.
@@ -138,4 +142,4 @@ def cronjob_is_late(
         for target in wish.targets
         if target in usual and wish.wants(LATE, usual[target])
     )
-    return Change({uid: slot}, messages=messages)
+    return RecordChange({uid: slot}, messages=messages)

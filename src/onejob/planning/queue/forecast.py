@@ -13,7 +13,7 @@ from statistics import median
 from onejob.objects.job import Job
 from onejob.planning.queue.limits import Limits
 from onejob.planning.queue.membership import Priorities, Standing, entered_at, standing
-from onejob.planning.queue.order import Line, Rank, Scopes, rank
+from onejob.planning.queue.order import JobQueue, Rank, Scopes, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def forecast(
     """Return the running Jobs, followed by the waiting ones in queue order."""
     jobs = [*jobs]
     in_queue = {job.metadata.uid: job for job in jobs if _is_in_queue(job, limits)}
-    line, ranks = Line(limits), dict[str, Rank]()
+    line, ranks = JobQueue(limits), dict[str, Rank]()
     running: list[Entry] = []
     for uid, job in in_queue.items():
         subject_to = limits.scopes_of(job)
@@ -124,7 +124,7 @@ class _Durations:
 
 
 def _starts(
-    line: Line,
+    line: JobQueue,
     running: Sequence[Entry],
     durations: _Durations,
     jobs: Mapping[str, Job],

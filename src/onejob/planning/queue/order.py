@@ -36,7 +36,7 @@ class _Waiting(NamedTuple):
     scopes: Scopes
 
 
-class Line:
+class JobQueue:
     """Queue of Jobs by UID.
 
     Create a new one when the limits change, because a Job's scopes are the ones with a limit.

@@ -12,7 +12,7 @@ import msgspec
 
 from onejob.planning.rbac import component_roles
 from onejob.planning.rbac.policy import GROUP
-from onejob.planning.rbac.rules import Rule, not_covered
+from onejob.planning.rbac.rules import PolicyRule, not_covered
 
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -230,5 +230,5 @@ def reconciled(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document 
     return {**found, **changed} if changed else None
 
 
-def _rules(document: Mapping[str, Any]) -> list[Rule]:
-    return msgspec.convert(document.get("rules") or [], list[Rule])
+def _rules(document: Mapping[str, Any]) -> list[PolicyRule]:
+    return msgspec.convert(document.get("rules") or [], list[PolicyRule])

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, field
 
 from onejob.objects.meta import LabelSelector, Meta, View
-from onejob.planning.rbac.rules import Question, Rule, allows, allows_some
+from onejob.planning.rbac.rules import AccessAttributes, PolicyRule, allows, allows_some
 from onejob.wire.selectors import matcher_of
 
 ROLES = "roles.rbac.authorization.k8s.io"
@@ -28,7 +28,7 @@ class Role(View, frozen=True):
     """A Role or a ClusterRole; a ClusterRole has no namespace."""
 
     metadata: Meta = Meta()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     aggregation_rule: AggregationRule | None = None
 
 
@@ -58,7 +58,7 @@ read_binding = msgspec.json.Decoder(Binding).decode
 class Granted(Struct, frozen=True):
     """Rule granted to a user, and the binding it comes from."""
 
-    rule: Rule
+    rule: PolicyRule
     reason: str
 
 
@@ -108,7 +108,7 @@ class Policy(Struct):
                 for rule in self.rules_of(binding.role_ref, place):
                     yield Granted(rule, reason)
 
-    def rules_of(self, ref: RoleRef, namespace: str) -> tuple[Rule, ...]:
+    def rules_of(self, ref: RoleRef, namespace: str) -> tuple[PolicyRule, ...]:
         """Return the rules of the role that a binding in `namespace` references.
 
         Empty if there is no such role.
@@ -117,7 +117,7 @@ class Policy(Struct):
         return role.rules if role is not None else ()
 
     def decide(
-        self, user: str, groups: Iterable[str], namespace: str, question: Question
+        self, user: str, groups: Iterable[str], namespace: str, question: AccessAttributes
     ) -> str | None:
         """Return the reason why a request is allowed; None if it is denied."""
         for granted in self.granted(user, groups, namespace):
@@ -126,7 +126,7 @@ class Policy(Struct):
         return None
 
     def concerning(
-        self, user: str, groups: Iterable[str], namespace: str, question: Question
+        self, user: str, groups: Iterable[str], namespace: str, question: AccessAttributes
     ) -> tuple[Granted, ...]:
         """Return the grants that allow the request for at least one name, in evaluation order."""
         granted = self.granted(user, groups, namespace)
@@ -157,7 +157,7 @@ def _reason(binding: Binding, subject: Subject) -> str:
     return f'RBAC: allowed by {kind} "{name}" of {ref.kind} "{ref.name}" to {subject.kind} "{who}"'
 
 
-def aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, ...]:
+def aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[PolicyRule, ...]:
     """Return the effective rules of a ClusterRole.
 
     With an aggregation rule these are the rules of all ClusterRoles whose labels match, ordered by
@@ -165,7 +165,7 @@ def aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, .
     """
     if role.aggregation_rule is None:
         return role.rules
-    found: dict[Rule, None] = {}
+    found: dict[PolicyRule, None] = {}
     for selector in role.aggregation_rule.cluster_role_selectors:
         matcher = matcher_of(selector)
         for other in sorted(cluster_roles, key=lambda other: other.metadata.name):

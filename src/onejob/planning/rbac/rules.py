@@ -9,7 +9,7 @@ from onejob.objects.meta import View
 EVERYTHING = "*"
 
 
-class Rule(View, frozen=True, kw_only=False):
+class PolicyRule(View, frozen=True, kw_only=False):
     """One rule of a Role or ClusterRole."""
 
     verbs: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ def _quoted(values: Sequence[str]) -> str:
     return "[" + " ".join(f'"{value}"' for value in values) + "]"
 
 
-class Question(View, frozen=True, kw_only=False):
+class AccessAttributes(View, frozen=True, kw_only=False):
     """Attributes of an access request, for a resource or a non-resource path."""
 
     verb: str
@@ -47,11 +47,11 @@ class Question(View, frozen=True, kw_only=False):
     path: str = ""
 
 
-def allows(rule: Rule, question: Question) -> bool:
+def allows(rule: PolicyRule, question: AccessAttributes) -> bool:
     return allows_some(rule, question) and allows_name(rule, question.name)
 
 
-def allows_some(rule: Rule, question: Question) -> bool:
+def allows_some(rule: PolicyRule, question: AccessAttributes) -> bool:
     """Return whether the rule allows the request for at least one name."""
     if not _has(rule.verbs, question.verb):
         return False
@@ -62,11 +62,11 @@ def allows_some(rule: Rule, question: Question) -> bool:
     )
 
 
-def allows_name(rule: Rule, name: str) -> bool:
+def allows_name(rule: PolicyRule, name: str) -> bool:
     return not rule.resource_names or name in rule.resource_names
 
 
-def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def not_covered(owned: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return the parts of `wanted` that no rule of `owned` allows.
 
     Basis of the privilege-escalation check: a user with the rights `owned` must not be able to
@@ -80,21 +80,21 @@ def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
     ]
 
 
-def _parts(rule: Rule) -> Iterator[Rule]:
+def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
     """Yield the rule split by verb, group, resource and name, or by verb and URL."""
     for group in rule.api_groups:
         for resource in rule.resources:
             for verb in rule.verbs:
                 if not rule.resource_names:
-                    yield Rule((verb,), (group,), (resource,))
+                    yield PolicyRule((verb,), (group,), (resource,))
                 for name in rule.resource_names:
-                    yield Rule((verb,), (group,), (resource,), (name,))
+                    yield PolicyRule((verb,), (group,), (resource,), (name,))
     for url in rule.non_resource_urls:
         for verb in rule.verbs:
-            yield Rule((verb,), non_resource_urls=(url,))
+            yield PolicyRule((verb,), non_resource_urls=(url,))
 
 
-def _covers(own: Rule, part: Rule) -> bool:
+def _covers(own: PolicyRule, part: PolicyRule) -> bool:
     """Return whether `own` allows `part`, a result of `_parts`.
 
     Only a wildcard covers a wildcard.
@@ -114,15 +114,19 @@ def _covers(own: Rule, part: Rule) -> bool:
     )
 
 
-def merged(rules: Iterable[Rule]) -> list[Rule]:
+def merged(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return fewer, equivalent rules for display, with the verbs of one resource combined."""
-    together: dict[Rule, list[str]] = {}
+    together: dict[PolicyRule, list[str]] = {}
     for rule in rules:
-        key = Rule((), rule.api_groups, rule.resources, rule.resource_names, rule.non_resource_urls)
+        key = PolicyRule(
+            (), rule.api_groups, rule.resources, rule.resource_names, rule.non_resource_urls
+        )
         verbs = together.setdefault(key, [])
         verbs.extend(verb for verb in rule.verbs if verb not in verbs)
     return [
-        Rule(tuple(verbs), key.api_groups, key.resources, key.resource_names, key.non_resource_urls)
+        PolicyRule(
+            tuple(verbs), key.api_groups, key.resources, key.resource_names, key.non_resource_urls
+        )
         for key, verbs in together.items()
     ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ALGORITHM: Final = "ES256"
 #: Maximum length; longer tokens are rejected unparsed. Tokens of this server take about a kilobyte.
-_LONGEST: Final = 16 * 1024
+_MAX_TOKEN_LENGTH: Final = 16 * 1024
 _NUMBER_BYTES: Final = 32
 
 
@@ -69,7 +69,7 @@ def verified_claims(token: str, keys: Mapping[str, "EllipticCurvePublicKey"]) ->
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-    if len(token) > _LONGEST:
+    if len(token) > _MAX_TOKEN_LENGTH:
         raise InvalidToken("the token is too long")
     signed, _, signature = token.rpartition(".")
     header: _Header = _part(signed.partition(".")[0], _read_header)

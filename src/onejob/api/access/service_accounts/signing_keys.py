@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 #: File name in the certificate folder.
 KEYS_FILE: Final = "service-account-keys.json"
 #: Maximum lifetime of a token, and thus the time for which a rotated key is kept.
-LONGEST_TOKEN_LIFE: Final = timedelta(days=365)
+MAX_TOKEN_LIFETIME: Final = timedelta(days=365)
 
 
 class BadKeys(ValueError):
@@ -66,7 +66,7 @@ def rotate_keys(path: Path, now: datetime) -> None:
         needed = (
             kept
             for kept in before
-            if kept.replaced_at is not None and now - kept.replaced_at < LONGEST_TOKEN_LIFE
+            if kept.replaced_at is not None and now - kept.replaced_at < MAX_TOKEN_LIFETIME
         )
         _write(path, (KeyRecord(_new_key(), now), *needed))
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.access.authentication import API_AUDIENCES
-from onejob.api.access.service_accounts.signing_keys import LONGEST_TOKEN_LIFE
+from onejob.api.access.service_accounts.signing_keys import MAX_TOKEN_LIFETIME
 from onejob.api.access.service_accounts.tokens import (
     ACCOUNTS,
     SECRETS,
@@ -20,8 +20,8 @@ from onejob.objects.meta import NODES, PODS, Key
 from onejob.wire.errors import BadRequest, Conflict, Invalid, not_found
 from onejob.wire.field_errors import FieldError, invalid
 
-_LEAST_SECONDS: Final = 600
-_MOST_SECONDS: Final = 1 << 32
+_MIN_EXPIRATION_SECONDS: Final = 600
+_MAX_EXPIRATION_SECONDS: Final = 1 << 32
 _DEFAULT_SECONDS: Final = 3600
 _KIND: Final = "TokenRequest"
 _GROUP: Final = "authentication.k8s.io"
@@ -61,7 +61,7 @@ class TokenRequests:
         if account is None:
             raise not_found(ACCOUNTS, name)
         seconds = _DEFAULT_SECONDS if spec.expiration_seconds is None else spec.expiration_seconds
-        life = min(timedelta(seconds=seconds), LONGEST_TOKEN_LIFE)
+        life = min(timedelta(seconds=seconds), MAX_TOKEN_LIFETIME)
         audiences = spec.audiences or API_AUDIENCES
         bound = self._bound(namespace, name, spec.bound_object_ref)
         status: Document = {}
@@ -132,9 +132,9 @@ def _problems(spec: _Spec) -> list[FieldError]:
     field, seconds = "spec.expirationSeconds", spec.expiration_seconds
     if seconds is None:
         return []
-    if seconds < _LEAST_SECONDS:
+    if seconds < _MIN_EXPIRATION_SECONDS:
         return [invalid(field, seconds, "may not specify a duration less than 10 minutes")]
-    if seconds > _MOST_SECONDS:
+    if seconds > _MAX_EXPIRATION_SECONDS:
         return [invalid(field, seconds, "may not specify a duration larger than 2^32 seconds")]
     return []
 

@@ -14,7 +14,7 @@ from onejob.tracing import Span
 
 log = logging.getLogger(__name__)
 
-_LONGEST_LOGGED: Final = 500
+_MAX_LOGGED_LENGTH: Final = 500
 
 
 class Observation:
@@ -115,7 +115,7 @@ def _log_own_error(progress: Progress, response: Response) -> None:
     """Log a server-side error with the request that caused it."""
     message = ""
     if isinstance(response.body, bytes):
-        message = response.body[:_LONGEST_LOGGED].decode("utf-8", "replace")
+        message = response.body[:_MAX_LOGGED_LENGTH].decode("utf-8", "replace")
     shown = progress.request_id.decode()
     log.warning(
         "request %s: %s %s was answered with %d: %s",

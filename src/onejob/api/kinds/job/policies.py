@@ -19,7 +19,7 @@ from onejob.wire.names import qualified_name_errors
 _MAX_RULES: Final = 20
 _MAX_EXIT_CODES: Final = 255
 _MAX_CONDITIONS: Final = 20
-_LONGEST_INDEXES: Final = 65536
+_MAX_INDEXES_BYTES: Final = 65536
 
 _ACTIONS: Final = ["Count", "FailIndex", "FailJob", "Ignore"]
 _OPERATORS: Final = ["In", "NotIn"]
@@ -149,8 +149,8 @@ def _validate_success_rule(
     listed = None
     if indexes is not None:
         place = f"{path}.succeededIndexes"
-        if len(indexes.encode()) > _LONGEST_INDEXES:
-            errors.append(too_long(place, _LONGEST_INDEXES))
+        if len(indexes.encode()) > _MAX_INDEXES_BYTES:
+            errors.append(too_long(place, _MAX_INDEXES_BYTES))
         # Unreadable indexes count as an empty list.
         listed = 0
         try:

@@ -70,7 +70,7 @@ class Write:
         return (self.status.get(field) or 0) != (self.old_status.get(field) or 0)
 
 
-class Rule(Struct, frozen=True, eq=False):
+class StatusRule(Struct, frozen=True, eq=False):
     #: Description of the rejected status; unique.
     refuses: str
     #: Fields and conditions, one of which must have changed. Empty: the rule applies to any write.
@@ -80,7 +80,7 @@ class Rule(Struct, frozen=True, eq=False):
     applies: Callable[[Write], bool] | None = None
 
 
-def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[FieldError]:
+def validate_job_status_update(write: Write, rules: tuple[StatusRule, ...]) -> list[FieldError]:
     """Return the errors of a status write. `rules` are the result of `applicable_rules`."""
     errors = validate_metadata_update(write.new, write.old)
     errors += _validate_counters(write.status)
@@ -95,13 +95,13 @@ def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[Fi
     return errors + list(_validate_success_criteria_change(write))
 
 
-def applicable_rules(write: Write) -> tuple[Rule, ...]:
+def applicable_rules(write: Write) -> tuple[StatusRule, ...]:
     rules = _rules_about(write.differs)
     return tuple([rule for rule in rules if rule.applies is None or rule.applies(write)])
 
 
 @lru_cache(maxsize=64)
-def _rules_about(differs: frozenset[str]) -> tuple[Rule, ...]:
+def _rules_about(differs: frozenset[str]) -> tuple[StatusRule, ...]:
     """Return the rules about the given differences.
 
     Cached: most writes during a Job's life change the same few fields.
@@ -303,44 +303,44 @@ def _more_ready_than_active(write: Write) -> Iterator[FieldError]:
 
 
 STATE_RULES: Final = (
-    Rule("complete job with failed condition", ("Complete", "Failed"), _complete_and_failed),
-    Rule(
+    StatusRule("complete job with failed condition", ("Complete", "Failed"), _complete_and_failed),
+    StatusRule(
         "complete job with failure target condition",
         ("Complete", "FailureTarget"),
         _complete_and_failure_target,
     ),
-    Rule(
+    StatusRule(
         "not complete job with completion time",
         ("Complete", "completionTime"),
         _completion_time_without_complete,
     ),
-    Rule(
+    StatusRule(
         "complete job without completion time",
         ("Complete", "completionTime"),
         _complete_without_completion_time,
     ),
-    Rule(
+    StatusRule(
         "completion time before start time",
         ("startTime", "completionTime"),
         _completion_before_start,
     ),
-    Rule(
+    StatusRule(
         "failed job without failure target",
         ("Failed", "failedIndexes"),
         _failed_without_failure_target,
     ),
-    Rule(
+    StatusRule(
         "complete job without success criteria met",
         ("Complete", "SuccessCriteriaMet"),
         _complete_without_success_criteria,
     ),
-    Rule(
+    StatusRule(
         "finished job with active pods",
         (*_FINISHED, "active"),
         _finished_with_active,
         lambda write: write.finish_changed or write.count_changed("active"),
     ),
-    Rule(
+    StatusRule(
         "finished job without start time",
         (*_FINISHED, "startTime"),
         _finished_without_start,
@@ -348,36 +348,36 @@ STATE_RULES: Final = (
             (write.finish_changed or "startTime" in write.differs) and not _never_starts(write)
         ),
     ),
-    Rule(
+    StatusRule(
         "finished job with uncounted terminated pods",
         (*_FINISHED, "uncountedTerminatedPods"),
         _finished_with_uncounted,
         lambda write: write.finish_changed or "uncountedTerminatedPods" in write.differs,
     ),
-    Rule("invalid completed indexes", ("completedIndexes",), _bad_completed_indexes),
-    Rule("invalid failed indexes", ("failedIndexes",), _bad_failed_indexes),
-    Rule(
+    StatusRule("invalid completed indexes", ("completedIndexes",), _bad_completed_indexes),
+    StatusRule("invalid failed indexes", ("failedIndexes",), _bad_failed_indexes),
+    StatusRule(
         "completed indexes for non indexed job",
         ("completedIndexes",),
         _completed_indexes_of_non_indexed,
     ),
-    Rule(
+    StatusRule(
         "failed indexes for no backoff limit per index",
         ("failedIndexes",),
         _failed_indexes_without_limit,
     ),
-    Rule(
+    StatusRule(
         "failed indexes overlapping completed",
         ("failedIndexes", "completedIndexes"),
         _overlapping_indexes,
     ),
-    Rule(
+    StatusRule(
         "finished job with terminating pods",
         (*_FINISHED, "terminating"),
         _finished_with_terminating,
         lambda write: write.finish_changed or write.count_changed("terminating"),
     ),
-    Rule(
+    StatusRule(
         "more ready than active pods",
         ("ready", "active"),
         _more_ready_than_active,
@@ -426,16 +426,16 @@ def _updated_start_time(write: Write) -> Iterator[FieldError]:
 
 
 CHANGE_RULES: Final = (
-    Rule("disabling terminal condition", (), _disabled_terminal_condition),
-    Rule("decreasing failed counter", (), _decreased("failed")),
-    Rule(
+    StatusRule("disabling terminal condition", (), _disabled_terminal_condition),
+    StatusRule("decreasing failed counter", (), _decreased("failed")),
+    StatusRule(
         "decreasing succeeded counter",
         (),
         _decreased("succeeded"),
         lambda write: not _elastic(write),
     ),
-    Rule("mutating completion time", (), _mutated_completion_time),
-    Rule(
+    StatusRule("mutating completion time", (), _mutated_completion_time),
+    StatusRule(
         "start time update for unsuspended job",
         ("startTime",),
         _updated_start_time,

@@ -32,7 +32,7 @@ GENERATED_LABELS: Final = frozenset({CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UI
 
 _NO_TTL_IN_TEMPLATE: Final = "may not be set in the pod template of a Job; set the Job's own"
 
-_LONGEST_MANAGED_BY: Final = 63
+_MAX_MANAGED_BY_LENGTH: Final = 63
 _MAX_PARALLELISM_INDEXED: Final = 100_000
 _MAX_FAILED_INDEXES: Final = 100_000
 #: From this number on, the status of a Job could exceed the object size limit if too many indexes
@@ -226,8 +226,8 @@ def _validate_managed_by(manager: str, path: str) -> list[FieldError]:
     else:
         errors = [invalid(path, domain, text) for text in subdomain_errors(domain)]
         errors += [invalid(path, rest, text) for text in http_path_errors(rest)]
-    if len(manager.encode()) > _LONGEST_MANAGED_BY:
-        errors.append(too_long(path, _LONGEST_MANAGED_BY))
+    if len(manager.encode()) > _MAX_MANAGED_BY_LENGTH:
+        errors.append(too_long(path, _MAX_MANAGED_BY_LENGTH))
     return errors
 
 
