@@ -355,7 +355,7 @@ def test_a_reader_that_goes_away_is_no_crash(onejob: CommandLine) -> None:
 
 def test_a_run_that_takes_too_long_is_stopped(onejob: CommandLine) -> None:
     done = onejob.run("run", "--timeout", "1s", "--", "sleep", "60")
-    assert done.returncode == 1
+    assert done.returncode == 124
     assert "timed out after 1s" in done.stdout
 
 
@@ -448,7 +448,7 @@ def test_what_a_file_brings_along_is_waited_for(onejob: CommandLine) -> None:
 def test_a_run_waits_on_if_asked_to(onejob: CommandLine) -> None:
     write(onejob, "stuck.yaml", needs_config("stuck"))
     done = onejob.run("run", "--keep-waiting", "--timeout", "3s", "stuck.yaml")
-    assert done.returncode == 1
+    assert done.returncode == 124
     assert "cannot start" in done.stdout
     assert "timed out after 3s" in done.stdout
 

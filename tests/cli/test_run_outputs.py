@@ -7,7 +7,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from onejob.cli.run.github import annotations
+from onejob.cli.run.github import annotations, step_summary
 from onejob.cli.run.junit import junit_xml
 from onejob.cli.run.outputs import FolderOutput
 from onejob.cli.run.progress import RunProgress
@@ -54,6 +54,7 @@ def test_each_pod_gets_a_file_and_the_run_a_report(onejob: CommandLine) -> None:
         *("--indexed", "--name", "pi", "--", "sh", "-c"),
         'echo "i am $JOB_COMPLETION_INDEX"; exit $JOB_COMPLETION_INDEX',
         GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(onejob.home / "summary.md"),
     )
     assert done.returncode == 1
     texts = {path.name[:4]: path.read_text() for path in (onejob.home / "logs/new").iterdir()}
@@ -64,6 +65,8 @@ def test_each_pod_gets_a_file_and_the_run_a_report(onejob: CommandLine) -> None:
         "2",
         "1",
     )
+    assert all(float(case.get("time", "missing")) > 0 for case in suite)
+    assert "| default/pi | ❌ Failed | 1/2 | 1 |" in (onejob.home / "summary.md").read_text()
     good, bad = suite
     assert (good.get("name"), list(good)) == ("pi[0]", [])
     assert bad.get("name") == "pi[1]"
@@ -112,6 +115,17 @@ def test_annotations_are_escaped_as_github_wants_it() -> None:
     assert annotations(a_failed_run(), {"uid-of-pi-a": ["a::b"]}) == (
         "::error title=job/pi Failed::BackoffLimitExceeded: limit reached%0A"
         "pod pi-a: exit code 3: 50%25 done: stop, now%0A| a::b\n"
+    )
+
+
+def test_step_summary_lists_jobs_and_escapes_nothing_of_containers() -> None:
+    text = step_summary(a_failed_run(), after(2), "Failed", {"uid-of-pi-a": ["```", "x | y"]})
+    assert text == (
+        "### onejob run: Failed\n\n"
+        "| Job | Status | Succeeded | Failed | Retries | Time |\n|---|---|--:|--:|--:|--:|\n"
+        "| default/pi | ❌ Failed | 0/1 | 0 | 0 | 2.0s |\n\n"
+        "job/pi:\n\n    BackoffLimitExceeded: limit reached\n"
+        "    pod pi-a: exit code 3: 50% done: stop, now\n    | ```\n    | x | y\n\n"
     )
 
 

@@ -9,6 +9,8 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 #: Bad input, no server, nothing started.
 EXIT_USAGE: Final = 2
+#: `run --timeout` was exceeded; as `timeout` of GNU coreutils.
+EXIT_TIMED_OUT: Final = 124
 EXIT_INTERRUPTED: Final = 130
 
 

@@ -51,9 +51,9 @@ Examples:
 A run fails immediately if its Pods can never start: a ConfigMap, Secret or key is missing, a
 request exceeds this machine, or an image cannot be pulled. With --keep-waiting it waits instead.
 
-Exit code: 0 if all Jobs are Complete, 1 if one failed, could not start or exceeded --timeout, 2 for
-invalid input (no Job was started), 130 if interrupted (its Pods were stopped); with --exit-code
-that of the only container."""
+Exit code: 0 if all Jobs are Complete, 1 if one failed or could not start, 2 for invalid input (no Job
+was started), 124 if --timeout was exceeded, 130 if interrupted (its Pods were stopped); with
+--exit-code that of the only container."""
 
 
 class _Run(CommandAfterDashes):

@@ -63,6 +63,8 @@ def _indexes(job: JobProgress, last_lines: LastLines) -> list[Xml.Element]:
     cases = []
     for index in range(count):
         case = _case(job, f"{job.job.metadata.name}[{index}]")
+        if (seconds := job.index_seconds.get(index)) is not None:
+            case.set("time", f"{seconds:.3f}")
         if index in completed:
             pass
         elif index in failed and not failed[index].stopped:

@@ -18,6 +18,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
 from onejob.planning.job.failure_policy import match_failure_policy
+from onejob.planning.job.indexes import read_index
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import INDEX_ANNOTATION
@@ -100,6 +101,8 @@ class JobProgress(msgspec.Struct):
     #: Time at which a Pod last was created, started running or ended.
     moved_at: datetime | None = None
     finished_at: datetime | None = None
+    #: Seconds of the last Pod of each index that ended by itself.
+    index_seconds: dict[int, float] = msgspec.field(default_factory=dict)
     _slowest: list[tuple[float, str, EndedPod]] = msgspec.field(default_factory=list)
     _unanswered_failures: int = 0
     #: Indexes that failed at least once.
@@ -269,6 +272,8 @@ class JobProgress(msgspec.Struct):
         ended = _describe_end(pod, (now - since).total_seconds(), stopping=self.stopping)
         self.ended_pods += 1
         self.pod_seconds += ended.seconds
+        if not ended.stopped and (index := read_index(ended.index)) is not None:
+            self.index_seconds[index] = ended.seconds
         if len(self.exit_codes) < 2 and ended.exit_code is not None:
             self.exit_codes.append(ended.exit_code)
         entry = (ended.seconds, ended.uid, ended)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from onejob import own_process
 from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
-from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
+from onejob.cli.errors import EXIT_FAILED, EXIT_OK, EXIT_TIMED_OUT, CommandError
 from onejob.cli.kept_runs import (
     Run,
     RunClaim,
@@ -365,7 +365,7 @@ class _Session:
                 self._display.notice("stopping all Pods (repeat to kill them)")
                 return 128 + self._stop.signal, "Interrupted"
             self._display.notice(f"timed out after {self._options.timeout_seconds:g}s, stopping")
-            return EXIT_FAILED, "TimedOut"
+            return EXIT_TIMED_OUT, "TimedOut"
         finally:
             self._progress.stop()
             following.cancel()
@@ -485,6 +485,7 @@ class _Session:
             from onejob.cli.run.github import annotations
 
             self._stream.write(annotations(self._progress, last_lines))
+            self._append_github_summary(outcome, last_lines)
         if options.junit is not None:
             self._write_junit(options.junit, last_lines)
         if options.output in ("json", "yaml"):
@@ -503,6 +504,22 @@ class _Session:
 
         try:
             path.write_bytes(junit_xml(self._progress, self._clock.now(), last_lines))
+        except OSError as error:
+            print(f"note: cannot write {path}: {error.strerror}", file=sys.stderr)
+
+    def _append_github_summary(
+        self, outcome: str, last_lines: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Append a table of the Jobs to the page of the workflow ($GITHUB_STEP_SUMMARY)."""
+        from onejob.cli.run.github import step_summary
+
+        path = os.environ.get("GITHUB_STEP_SUMMARY")
+        if not path:
+            return
+        text = step_summary(self._progress, self._clock.now(), outcome, last_lines)
+        try:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
         except OSError as error:
             print(f"note: cannot write {path}: {error.strerror}", file=sys.stderr)
 
