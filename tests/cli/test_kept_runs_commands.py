@@ -94,7 +94,6 @@ def test_why_explains_pods_and_whole_runs(two_runs: tuple[CommandLine, list[str]
         ),
         (("get", "jobs", "--run", "pi", "--kubeconfig", "x"), 2, "either --run or --kubeconfig"),
         (("delete", "run/1999"), 1, "run 1999 not found (onejob runs lists them)"),
-        (("delete", "run/pi"), 1, "run pi not found (job/pi is in run/2"),
         (("delete", "run/"), 2, "run/: missing ID"),
         (("delete", "runs"), 2, "which run?"),
         (("delete", "run/2", "job/pi"), 2, "cannot delete runs and objects of a server together"),

@@ -128,8 +128,8 @@ def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("ps", "did you mean `onejob get jobs`?"),
-        ("stop", "did you mean `onejob suspend`?"),
+        ("ps", "did you mean `onejob get runs,jobs`?"),
+        ("cancel", "did you mean `onejob stop`?"),
         ("status", "did you mean `onejob why`?"),
         ("exec", "use kubectl, which works with onejob serve"),
     ],

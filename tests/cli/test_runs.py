@@ -100,7 +100,7 @@ async def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_pat
     folder = create_folder(tmp_path / "run")
     folder.record(Run("run", NOON))
     os.utime(folder.path / "run.lock", (0, 0))
-    alive = asyncio.ensure_future(folder.heartbeat())
+    alive = asyncio.ensure_future(folder.heartbeat(lambda kill: None))
     await asyncio.sleep(0)
     alive.cancel()
     folder.release()

@@ -84,7 +84,7 @@ def test_seconds_are_short(seconds: float, text: str) -> None:
     ("command", "name"),
     [
         (["make"], "make"),
-        (["./Train_Model.py"], "train-model-py"),
+        (["./Train_Model.py"], "train-model"),
         (["/usr/bin/["], "job"),
         (["x" * 80], "x" * 52),
     ],

@@ -6,17 +6,23 @@ from typing import Final
 from onejob.cli.errors import CommandError
 
 HERE: Final = {
+    "abort": "stop",
+    "cancel": "stop",
     "check": "validate",
     "dashboard": "ui",
+    "continue": "resume",
     "down": "delete",
+    "end": "stop",
     "events": "get events",
     "history": "cron history",
-    "kill": "delete",
+    "kill": "stop",
     "lint": "validate",
     "list": "get jobs",
     "ls": "get jobs",
     "pause": "suspend",
-    "ps": "get jobs",
+    "jobs": "get jobs",
+    "pods": "get pods",
+    "ps": "get runs,jobs",
     "remove": "delete",
     "restart": "rerun",
     "retry": "rerun",
@@ -24,8 +30,9 @@ HERE: Final = {
     "server": "serve",
     "start": "run",
     "status": "why",
-    "stop": "suspend",
     "submit": "create",
+    "tail": "logs -f",
+    "terminate": "stop",
     "unpause": "resume",
     "up": "serve",
     "watch": "get jobs --watch",
@@ -33,7 +40,7 @@ HERE: Final = {
 
 OF_KUBECTL: Final = frozenset(
     {
-        "annotate", "api-resources", "attach", "auth", "cordon", "cp", "debug", "diff", "drain",
+        "annotate", "api-resources", "auth", "cordon", "cp", "debug", "diff", "drain",
         "edit", "exec", "explain", "expose", "label", "patch", "port-forward", "proxy", "replace",
         "rollout", "scale", "set", "taint", "uncordon",
     }

@@ -9,7 +9,7 @@ import asyncio
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
@@ -34,6 +34,11 @@ _PASSED: Final = "passed-environment.json"
 #: Locked by the supervisor for its whole lifetime: its folder or, on file systems that cannot lock
 #: folders, this file in it.
 _SUPERVISOR: Final = ("supervisor", "supervisor/lock")
+#: Output of a run in the background.
+OUTPUT: Final = "output.log"
+#: Written by `onejob stop`; its content is "stop" or "kill". A file instead of a signal, because
+#: the process may be in another PID namespace, and its PID may be another process's by now.
+_STOP_REQUEST: Final = "stop-request"
 _HEARTBEAT_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
 
@@ -109,10 +114,17 @@ class RunFolder:
     def drop_plan(self) -> None:
         (self.path / _PLANNED).unlink(missing_ok=True)
 
-    async def heartbeat(self) -> None:
-        """Touch the lock file until cancelled. Its mtime shows later when a run was killed."""
+    async def heartbeat(self, stop: Callable[[bool], None]) -> None:
+        """Touch the lock file until cancelled. Its mtime shows later when a run was killed.
+
+        Call `stop` when another process requests the end of the run, with True to kill its Pods.
+        """
+        request, handled = self.path / _STOP_REQUEST, b""
         while True:
             os.utime(self._lock)
+            if request.exists() and (content := read_own_file(request)) != handled:
+                handled = content
+                stop(content == b"kill")
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     def release(self) -> None:
@@ -192,7 +204,9 @@ def claim_run(folder: Path) -> RunClaim:
     """Claim a run for resuming. Raises CommandError if it is under way or claimed already."""
     run = read_record(folder)
     if is_under_way(folder):
-        raise CommandError(f"run {run.id} is still running", "wait until it ends, or stop it")
+        raise CommandError(
+            f"run {run.id} is still running", f"onejob stop run/{run.id} stops it"
+        )
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(folder / _RESUME_LOCK, flags, 0o600)
     try:
@@ -286,18 +300,44 @@ def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
 def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
     """Return the run with this id, or the newest run of the Job of this name.
 
-    Raises CommandError if there is none.
+    `wanted` may begin with `run/` or `job/`. Raises CommandError if there is none.
     """
+    wanted = wanted.removeprefix("run/")
     if (found := run_with_id(runs, wanted)) is not None:
         return found
-    name = wanted.removeprefix("job/")
-    for folder, run in kept_runs(runs):
-        if any(job.name == name for job in run.jobs):
-            return folder, run
+    for folder, run in runs_of_job(runs, wanted):
+        return folder, run
     raise CommandError(
         f"{wanted}: no run of the last 7 days has this ID or a Job of this name",
         "onejob runs lists them",
     )
+
+
+def request_stop(folder: Path, *, kill: bool) -> None:
+    """Ask the process that executes the run to stop its Pods, or to kill them."""
+    _replace_file(folder / _STOP_REQUEST, b"kill" if kill else b"stop")
+
+
+def find_running(runs: Path, wanted: str) -> tuple[Path, Run]:
+    """Return the run with this id, or the running one, else the newest, of the Job of this name.
+
+    Raises CommandError if there is none, or if several runs of this Job are running.
+    """
+    if (found := run_with_id(runs, wanted)) is not None:
+        return found
+    running = [found for found in runs_of_job(runs, wanted) if is_under_way(found[0])]
+    if len(running) > 1:
+        ids = ", ".join(f"run/{run.id}" for _, run in running)
+        raise CommandError(f"several runs of {wanted} are running: {ids}", "specify one of them")
+    return running[0] if running else find_run(runs, wanted)
+
+
+def runs_of_job(runs: Path, name: str) -> Iterator[tuple[Path, Run]]:
+    """Yield the runs that have a Job of this name, newest first."""
+    name = name.removeprefix("job/")
+    for folder, run in kept_runs(runs):
+        if any(job.name == name for job in run.jobs):
+            yield folder, run
 
 
 def delete_run(folder: Path, run: Run) -> None:
@@ -307,7 +347,9 @@ def delete_run(folder: Path, run: Run) -> None:
     never starts again, so the check cannot become stale.
     """
     if is_under_way(folder):
-        raise CommandError(f"run {run.id} is still running", "wait until it ends, or stop it")
+        raise CommandError(
+            f"run {run.id} is still running", f"onejob stop run/{run.id} stops it"
+        )
     if has_supervisor(folder):
         raise CommandError(f"Pods of run {run.id} are being stopped", "try again in a moment")
     claim = claim_run(folder)

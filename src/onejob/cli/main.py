@@ -21,6 +21,8 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 #: Name -> (module that defines `command`, one-line help).
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("onejob.cli.commands.run", "Run manifests or a command to completion on this machine"),
+    "attach": ("onejob.cli.commands.attach", "Follow a run in the background"),
+    "stop": ("onejob.cli.commands.stop", "Stop a run, or suspend a Job"),
     "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run Jobs and CronJobs"),
     "ui": ("onejob.cli.commands.ui", "Open the dashboard of a server in a browser"),
     "get": ("onejob.cli.commands.get", "List objects"),
@@ -68,9 +70,19 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "help": ("onejob.cli.commands.help", "Show help for onejob or one of its commands"),
 }
 
+#: Sections of `onejob --help`. A command in none of them is listed last.
+_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run": ("run", "attach", "stop", "rerun", "create", "apply", "validate"),
+    "Inspect": ("get", "describe", "logs", "results", "why", "top", "queue", "runs", "wait"),
+    "Change": ("suspend", "resume", "delete", "cron"),
+    "Serve": ("serve", "ui", "controller", "manifests", "mirror", "notify"),
+    "Administer": ("user", "rotate", "backup", "restore", "doctor"),
+    "Develop": ("envtest-assets", "bench", "completion", "version", "help"),
+}
+
 #: Commands exempt from escaping of control characters: they use colours or pass container output
 #: on, and escape other untrusted text themselves.
-_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top"})
+_RAW_OUTPUT: Final = frozenset({"run", "attach", "logs", "bench", "serve", "top"})
 
 _EPILOG: Final = """\b
 Examples:
@@ -108,8 +120,11 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+        grouped = {name for names in _SECTIONS.values() for name in names}
+        others = tuple(name for name in COMMANDS if name not in grouped)
+        for title, names in (*_SECTIONS.items(), *([("Other", others)] if others else ())):
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<14}", COMMANDS[name][1]) for name in names])
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -5,7 +5,7 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import click
 
@@ -40,6 +40,26 @@ class CommandAfterDashes(click.Command):
         rest = super().parse_args(ctx, args)
         ctx.params["after_dashes"] = after
         return rest
+
+
+class GroupedOptions(click.Command):
+    """Command whose `--help` lists its options in sections."""
+
+    #: Title of a section -> names of its options' parameters, in order. Options in no section are
+    #: listed last.
+    sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = {
+            param.name: row
+            for param in self.get_params(ctx)
+            if (row := param.get_help_record(ctx)) is not None
+        }
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([rows.pop(name) for name in names])
+        with formatter.section("Other options"):
+            formatter.write_dl(list(rows.values()))
 
 
 def data_dir_option(function: F) -> F:

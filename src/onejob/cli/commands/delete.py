@@ -10,7 +10,6 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
-    from onejob.cli.kept_runs import Run
     from onejob.cli.resource_args import ResourceArg
     from onejob.cli.sources.base import Api
     from onejob.cli.sources.selection import Sources
@@ -113,7 +112,7 @@ def command(
 
 
 def _run_ids(what: tuple[str, ...]) -> list[str]:
-    """Return the ids of `run/ID...` or `run ID...`; [] if other objects are named."""
+    """Return the ids or names of `run/ID...` or `run ID...`; [] if other objects are named."""
     if what and what[0] in ("run", "runs"):
         if len(what) == 1:
             raise CommandError("which run?", "specify run/ID; onejob runs lists them")
@@ -129,25 +128,29 @@ def _run_ids(what: tuple[str, ...]) -> list[str]:
 
 
 def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) -> int:
-    from onejob.cli.kept_runs import delete_run, run_with_id
+    from onejob.cli.kept_runs import delete_run, run_with_id, runs_of_job
 
+    runs = where.data_dir.runs
     for wanted in ids:
-        found = run_with_id(where.data_dir.runs, wanted)
-        if found is not None:
-            delete_run(*found)
-            print(f'run "{found[1].id}" deleted', flush=True)
-        elif not ignore_not_found:
-            # Several runs may contain a Job of that name, so a run is deleted by its id only.
-            inside = [run.id for run in where.all_kept_runs() if wanted in _jobs(run)]
-            hint = f"job/{wanted} is in run/{', run/'.join(inside[:3])}" if inside else ""
+        found = run_with_id(runs, wanted)
+        of_job = [] if found is not None else list(runs_of_job(runs, wanted))
+        if len(of_job) > 1:
+            some = ", ".join(f"run/{run.id}" for _, run in of_job[:3])
             raise CommandError(
-                f"run {wanted} not found", hint or "onejob runs lists them", exit_code=EXIT_FAILED
+                f"run/{wanted} is ambiguous: {len(of_job)} runs have a Job of this name",
+                f"specify one of them: {some}",
+                exit_code=EXIT_FAILED,
             )
+        for folder, run in (found,) if found is not None else of_job:
+            delete_run(folder, run)
+            print(f'run "{run.id}" deleted', flush=True)
+            break
+        else:
+            if not ignore_not_found:
+                raise CommandError(
+                    f"run {wanted} not found", "onejob runs lists them", exit_code=EXIT_FAILED
+                )
     return 0
-
-
-def _jobs(run: "Run") -> set[str]:
-    return {job.name for job in run.jobs}
 
 
 def _chosen(

@@ -21,6 +21,7 @@ Examples:
   onejob get pods -l job-name=pi   # Pods of a Job
   onejob get job pi -o yaml        # whole object
   onejob get jobs,cronjobs -A      # several kinds, all namespaces
+  onejob get runs,jobs             # kept runs; Jobs of server and runs
   onejob get jobs -w               # list, then watch
   onejob get job pi -o jsonpath='{.status.succeeded}'
   onejob get pods -o jsonpath='{range .items[*]}{.status.phase}{"\\n"}{end}'
@@ -89,8 +90,30 @@ def command(
     )
     from onejob.cli.resource_args import parse_resource_args
 
+    kinds, runs = _without_runs(what)
+    if runs is not None:
+        from onejob.cli.reports.runs import print_runs
+
+        if selector or field_selector or sort_by or watch or (kinds and output):
+            raise CommandError(
+                "runs can be listed only as a table, or alone with -o json",
+                "use onejob runs, or name other kinds alone",
+            )
+        for number, wanted in enumerate(runs or ("",)):
+            print_runs(
+                where.data_dir.runs,
+                output=output,
+                wanted=wanted,
+                headers=not no_headers and not number,
+            )
+        if not kinds:
+            return 0
+        print()
+    what = kinds
     args = parse_resource_args(what, known=where.kinds())
-    query = Query(selector, field_selector, all_namespaces, sort_by)
+    query = Query(
+        selector, field_selector, all_namespaces, sort_by, with_runs=runs is not None
+    )
     if watch and sort_by:
         raise CommandError(
             "--sort-by cannot be combined with --watch", "changes are printed as they arrive"
@@ -117,6 +140,25 @@ def command(
         return 0
     print_tables(tables, wide=output == "wide", headers=not no_headers)
     return 0
+
+
+def _without_runs(what: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the words without `runs`, and the runs that are named.
+
+    That is () for all runs, and None for none.
+    """
+    if not what:
+        return what, None
+    names = [word.partition("/")[2] for word in what if word.startswith(("run/", "runs/"))]
+    if names and len(names) == len(what) and all(names):
+        return (), tuple(names)
+    kinds = what[0].split(",")
+    others = [kind for kind in kinds if kind not in ("run", "runs")]
+    if len(others) == len(kinds):
+        return what, None
+    if others and len(what) > 1:
+        raise CommandError("cannot name runs and other objects together", "use two commands")
+    return ((",".join(others),) if others else ()), what[1:]
 
 
 def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: bool) -> str:

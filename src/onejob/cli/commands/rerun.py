@@ -62,7 +62,9 @@ def command(
             raise CommandError(
                 "--dry-run and -o support only Jobs of a server", "see onejob run --help"
             )
-        _run_again(what[0].removeprefix("run/"), failed_only, settings, where)
+        run_again(
+            what[0].removeprefix("run/"), failed_only=failed_only, settings=settings, where=where
+        )
     arg = one_resource_arg(what, default="job")
     if arg.kind.resource != JOBS:
         raise CommandError(f"{arg} is not a Job", "name job/NAME")
@@ -97,8 +99,8 @@ def command(
     return 0
 
 
-def _run_again(
-    run: str, failed_only: bool, settings: tuple[str, ...], where: "Sources"
+def run_again(
+    run: str, *, failed_only: bool, settings: tuple[str, ...], where: "Sources"
 ) -> NoReturn:
     """Replace this process by `onejob run`, which needs terminal, signals and folder to itself."""
     if not run:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob resume job/pi   # its deadline is reset
-  onejob resume cronjob/nightly"""
+  onejob resume cronjob/nightly
+  onejob resume run/20260131-120000   # same as onejob run --resume"""
 
 
 @click.command(epilog=_EPILOG, short_help="Resume suspended Jobs or CronJobs")

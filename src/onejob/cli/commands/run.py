@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
@@ -11,6 +11,7 @@ from onejob.cli.display.durations import duration
 from onejob.cli.errors import CommandError
 from onejob.cli.options import (
     CommandAfterDashes,
+    GroupedOptions,
     controller_options,
     data_dir_option,
     node_options,
@@ -47,6 +48,7 @@ Examples:
   onejob run --queue '*=2' jobs/                # at most two Jobs at a time
   onejob run --junit report.xml --output-dir logs/ ci/
   onejob run --ui train.yaml                    # with the dashboard
+  onejob run --detach -- ./train.py             # in the background
 
 A run fails immediately if its Pods can never start: a ConfigMap, Secret or key is missing, a
 request exceeds this machine, or an image cannot be pulled. With --keep-waiting it waits instead.
@@ -56,7 +58,23 @@ was started), 124 if --timeout was exceeded, 130 if interrupted (its Pods were s
 --exit-code that of the only container."""
 
 
-class _Run(CommandAfterDashes):
+class _Run(CommandAfterDashes, GroupedOptions):
+    sections: ClassVar = {
+        "Manifests": ("filename", "kustomize", "namespace", "dry_run"),
+        "Job of a command": (
+            "name", "image", "completions", "parallelism", "indexed", "retries", "deadline", "env",
+            "clean_env",
+        ),
+        "Parameter sweeps": ("params", "param"),
+        "Kept runs": ("resume", "again", "settings", "ephemeral"),
+        "Control of the run": ("detach", "timeout", "keep_waiting", "queue", "exit_code"),
+        "Output and reports": ("output", "output_dir", "junit", "ui", "ui_for", "plain", "quiet"),
+        "Containers and machine": (
+            "runtime", "pass_env", "image_map", "capacity", "engine", "engine_option", "host_fs",
+            "writable", "enforce_limits", "pid_namespace",
+        ),
+    }  # fmt: skip
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = tuple(args)
         try:
@@ -108,7 +126,7 @@ class _Run(CommandAfterDashes):
     "--parallelism",
     type=click.IntRange(1),
     metavar="N",
-    help="Maximum number of running Pods, with -- COMMAND.",
+    help="Maximum number of running Pods, with -- COMMAND or a kept run.",
 )
 @click.option(
     "--indexed", is_flag=True, help="Run an Indexed Job: each Pod gets JOB_COMPLETION_INDEX."
@@ -117,14 +135,15 @@ class _Run(CommandAfterDashes):
     "--retries",
     type=click.IntRange(0),
     metavar="N",
-    help="Number of retries after failures, with -- COMMAND; with --indexed, of each index. "
+    help="Number of retries after failures, with -- COMMAND or a kept run; with --indexed, of "
+    "each index. "
     "[default: 0]",
 )
 @click.option(
     "--deadline",
     type=duration,
     metavar="DURATION",
-    help="Maximum duration of the Job, e.g. 10m, with -- COMMAND.",
+    help="Maximum duration of the Job, e.g. 10m, with -- COMMAND or a kept run.",
 )
 @click.option(
     "-e",
@@ -170,6 +189,11 @@ class _Run(CommandAfterDashes):
     multiple=True,
     metavar="NAME=VALUE",
     help="With --again or --resume: change a parameter or environment variable.",
+)
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Run in the background; onejob attach follows it, onejob stop stops it.",
 )
 @click.option(
     "--timeout", type=duration, metavar="DURATION", help="Maximum duration of the whole run."
@@ -252,6 +276,7 @@ def command(
             raise CommandError(
                 f"{option} accepts no files and no command", "the kept run contains them"
             )
+        _refuse_changes(option)
         claim, manifests = _of_kept_run(kept, data_dir, options)
         if not manifests:
             return 0
@@ -259,6 +284,8 @@ def command(
         raise CommandError("--set requires --again or --resume", "see onejob run --help")
     else:
         manifests = _manifests(files, after_dashes, options)
+    if options["detach"]:
+        _check_detached(output, dry_run, options)
     now = SystemClock().now()
     images = None if dry_run else _stand_ins(node)
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None, images=images)
@@ -275,6 +302,13 @@ def command(
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.session import SessionOptions, run_session
 
+    background = None
+    if options["detach"]:
+        from onejob.cli.run.background import detach
+
+        background = detach()
+        if isinstance(background, int):
+            return background
     return run_session(
         plan,
         SessionOptions(
@@ -294,8 +328,49 @@ def command(
             page=_page(options, output),
             arguments=tuple(sys.argv[1:]),
             resumes=claim if options["resume"] else None,
+            background=background,
         ),
     )
+
+
+#: Options that describe a new Job, with what to use for a kept run instead.
+_OF_NEW_JOBS: Final = {
+    "name": "",
+    "namespace": "",
+    "kustomize": "",
+    "image": "",
+    "completions": "",
+    "indexed": "",
+    "env": "use --set NAME=VALUE",
+    "clean_env": "",
+    "params": "use --set NAME=VALUE",
+    "param": "use --set NAME=VALUE",
+}
+
+
+def _refuse_changes(option: str) -> None:
+    """Raise CommandError for an option that describes a new Job: it would have no effect."""
+    context = click.get_current_context()
+    for name, instead in _OF_NEW_JOBS.items():
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise CommandError(
+                f"--{name.replace('_', '-')} cannot be combined with {option}: the kept run "
+                "determines it",
+                instead or "remove it, or start a new run",
+            )
+
+
+def _check_detached(output: str | None, dry_run: str | None, options: dict[str, Any]) -> None:
+    for name, given in (
+        ("--output", output),
+        ("--dry-run", dry_run),
+        ("--ui", options["ui"] or options["ui_for"] is not None),
+        ("--ephemeral", options["ephemeral"]),
+    ):
+        if given:
+            raise CommandError(
+                f"--detach cannot be combined with {name}", "a detached run is kept, with its logs"
+            )
 
 
 def _with_environment(
@@ -357,6 +432,8 @@ def _refuse_programs(files: tuple[str, ...]) -> None:
         return
     first = files[0]
     command_line = list(files)
+    if len(files) == 1:
+        _refuse_quoted_command(first)
     if os.path.isfile(first) and os.access(first, os.R_OK):
         interpreter = interpreter_of(first)
         with open(first, "rb") as file:
@@ -372,6 +449,22 @@ def _refuse_programs(files: tuple[str, ...]) -> None:
     if program:
         next_step = f"to run it: onejob run -- {shlex.join(command_line)}"
         raise CommandError(f"{first}: {problem}", next_step)
+
+
+def _refuse_quoted_command(word: str) -> None:
+    """Raise CommandError if one word is a whole command line: it was quoted as in `ssh`."""
+    import shlex
+    import shutil
+
+    program, *rest = word.split() or [""]
+    if not rest or os.path.lexists(word) or shutil.which(program) is None:
+        return
+    # Quotes and operators are for a shell; otherwise the words are the command.
+    simple = not set(word) & set("|&;<>()$`\\\"'*?[~\n")
+    instead = word if simple else f"sh -c {shlex.quote(word)}"
+    raise CommandError(
+        f"{shlex.quote(word)} is one word, not a command line", f"onejob run -- {instead}"
+    )
 
 
 def _manifests(
@@ -399,6 +492,8 @@ def _manifests(
         raise CommandError("specify either files or a command", "see onejob run --help")
     if not command_line:
         raise CommandError("missing command after --")
+    if len(command_line) == 1 and not options["image"]:
+        _refuse_quoted_command(command_line[0])
     from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.manifests.loading import manifest_from_document
 
@@ -431,7 +526,7 @@ def _of_kept_run(
 ) -> "tuple[RunClaim, list[Manifest]]":
     from onejob.cli.kept_runs import claim_newest, claim_run, find_run
     from onejob.cli.places import data_dir as find_data_dir
-    from onejob.cli.run.resuming import manifests_of_run
+    from onejob.cli.run.resuming import JobChanges, manifests_of_run
     from onejob.cli.sources.set_options import parse_settings
 
     if options["resume"] and options["again"]:
@@ -443,7 +538,15 @@ def _of_kept_run(
         claim = claim_run(find_run(place.runs, wanted)[0])
     else:
         claim = claim_newest(place.runs, wanted)
-    manifests = manifests_of_run(claim, failed_only=not options["again"], settings=settings)
+    deadline = options["deadline"]
+    changes = JobChanges(
+        parallelism=options["parallelism"],
+        retries=options["retries"],
+        deadline_seconds=None if deadline is None else max(1, round(deadline)),
+    )
+    manifests = manifests_of_run(
+        claim, failed_only=not options["again"], settings=settings, changes=changes
+    )
     if options["again"]:
         claim.release()
     if not manifests:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob suspend job/pi            # stop its Pods, keep its progress
-  onejob suspend cronjob/nightly   # no new Jobs; running ones continue"""
+  onejob suspend cronjob/nightly   # no new Jobs; running ones continue
+  onejob suspend run/20260131-120000   # same as onejob stop"""
 
 
 @click.command(epilog=_EPILOG, short_help="Suspend Jobs or CronJobs")
@@ -36,11 +37,14 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     from onejob.objects.meta import CRONJOBS, JOBS
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
+    if any(word.startswith("run/") for word in what):
+        return _set_run(where, what, suspended=suspended)
     args = parse_resource_args(what, default="job")
     for arg in args:
         if arg.kind.resource not in (JOBS, CRONJOBS):
             raise CommandError(f"{arg}: only Jobs and CronJobs can be suspended")
-    api = where.require_server()
+    verb = "onejob stop job/" if suspended else "onejob run --resume "
+    api = where.require_server_for(args[0], f"{verb}{args[0].name}")
     namespace = where.namespace_in(api)
     done = "suspended" if suspended else "resumed"
     for arg in args:
@@ -68,3 +72,23 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
         )
         print(f"{arg} {done}")
     return 0
+
+
+def _set_run(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
+    """Stop runs, or resume one: a run is not suspended in place, but continued by another."""
+    from onejob.cli.kept_runs import find_running
+
+    if not all(word.startswith("run/") for word in what):
+        raise CommandError("name either runs or objects of a server", "use two commands")
+    names = [word.removeprefix("run/") for word in what]
+    if suspended:
+        from onejob.cli.commands.stop import stop_run
+
+        for name in names:
+            stop_run(*find_running(where.data_dir.runs, name), now=False, wait=True)
+        return 0
+    if len(names) != 1:
+        raise CommandError("specify one run", "each is resumed by its own onejob run --resume")
+    from onejob.cli.commands.rerun import run_again
+
+    run_again(names[0], failed_only=True, settings=(), where=where)

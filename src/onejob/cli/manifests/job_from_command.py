@@ -13,6 +13,10 @@ from onejob.cli.errors import CommandError
 #: label there.
 HOST_IMAGE: Final = "host"
 _MAX_NAME: Final = 52
+_INTERPRETER: Final = re.compile(
+    r"python[0-9.]*|pypy[0-9.]*|(?:ba|da|k|z)?sh|node|ruby[0-9.]*|perl|php|rscript|julia|lua"
+)
+_SCRIPT_SUFFIX: Final = re.compile(r"\.(?:py|sh|bash|js|mjs|rb|pl|php|r|jl|lua)$")
 
 
 class CommandJob(msgspec.Struct, frozen=True):
@@ -70,9 +74,27 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def name_for(command: Sequence[str]) -> str:
-    """Return a Job name derived from the program: `make`, `train-py`."""
-    words = re.sub(r"[^a-z0-9]+", "-", PurePath(command[0]).name.lower()).strip("-")
+    """Return a Job name derived from the program: `make`; `train` of `python3 -u train.py`."""
+    program = _script_of(command) or PurePath(command[0]).name
+    stem = _SCRIPT_SUFFIX.sub("", program.lower())
+    words = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
     return words[:_MAX_NAME].strip("-") or "job"
+
+
+def _script_of(command: Sequence[str]) -> str:
+    """Return the script or module that an interpreter runs; "" if it is none, or runs code given
+    on the command line."""
+    if not _INTERPRETER.fullmatch(PurePath(command[0]).name.lower()):
+        return ""
+    for number, word in enumerate(command[1:], 1):
+        if word == "-m":
+            return "".join(command[number + 1 : number + 2])
+        if word.startswith("-"):
+            if word in ("-c", "-e", "-", "--eval") or (word[1] != "-" and word.endswith("c")):
+                return ""
+            continue
+        return PurePath(word).name
+    return ""
 
 
 def _variable(text: str, environment: dict[str, str]) -> dict[str, str]:

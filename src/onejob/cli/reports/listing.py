@@ -28,6 +28,8 @@ class Query(msgspec.Struct, frozen=True):
     all_namespaces: bool = False
     #: JSON path; "" keeps the given order.
     sort_by: str = ""
+    #: List the objects of kept runs, too, if there is a server.
+    with_runs: bool = False
 
     def order(self) -> "SortKey | None":
         """Return the sort key function; None keeps the order. Raises CommandError."""
@@ -119,9 +121,10 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
                 path = path_of(kind, namespace, arg.name)
                 ask = ApiRequest("GET", path, _include_object_parameter(api, query), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
-            elif server is not None:
+                continue
+            if server is not None:
                 _add_pages(table, server, _namespace_to_list(where, server, kind, query), query)
-            else:
+            if server is None or query.with_runs:
                 for run in where.runs():
                     _add_pages(table, run, where.namespace, query, run.run.id)
         table.sort()

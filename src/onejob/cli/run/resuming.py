@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from onejob.cli.errors import CommandError
 from onejob.cli.kept_runs import RunClaim, planned_documents
 from onejob.cli.manifests.loading import Manifest, manifest_from_document
@@ -32,8 +34,31 @@ _SERVER_FIELDS: Final = (
 )  # fmt: skip
 
 
+class JobChanges(msgspec.Struct, frozen=True):
+    """Options of the command line that change the Jobs of a kept run; None leaves them."""
+
+    parallelism: int | None = None
+    retries: int | None = None
+    deadline_seconds: int | None = None
+
+    def apply(self, job: dict[str, Any]) -> None:
+        spec = job["spec"]
+        indexed = spec.get("completionMode") == "Indexed"
+        for field, value in (
+            ("parallelism", self.parallelism),
+            ("backoffLimitPerIndex" if indexed else "backoffLimit", self.retries),
+            ("activeDeadlineSeconds", self.deadline_seconds),
+        ):
+            if value is not None:
+                spec[field] = value
+
+
 def manifests_of_run(
-    claim: RunClaim, *, failed_only: bool, settings: Mapping[str, str]
+    claim: RunClaim,
+    *,
+    failed_only: bool,
+    settings: Mapping[str, str],
+    changes: JobChanges = JobChanges(),  # noqa: B008 (immutable)
 ) -> list[Manifest]:
     """Wait until no Pod of the kept run is left, and return the manifests of the next run.
 
@@ -62,6 +87,9 @@ def manifests_of_run(
         if not all(map(_is_finished, stored_jobs)) and count_successes(folder, run):
             claim.record_completion(SystemClock().now())
         return []
+    for document in (*documents, *left_out):
+        if document["kind"] == "Job":
+            changes.apply(document)
     needed = [
         _written(kind, document)
         for kind, found in stored.items()

@@ -57,6 +57,7 @@ from onejob.trusted_paths import NotTrusted
 from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
+    from onejob.cli.run.background import Background
     from onejob.cli.run.page import PageOptions, RunPage
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     #: Dashboard of this run, or None.
     page: "PageOptions | None" = None
     arguments: tuple[str, ...] = ()
+    #: Set in a run that was detached from its terminal.
+    background: "Background | None" = None
     #: The claimed run that this one resumes.
     resumes: RunClaim | None = None
 
@@ -129,10 +132,14 @@ class _Session:
 
     async def run(self) -> int:
         folder = self._folder()
-        alive = asyncio.ensure_future(folder.heartbeat()) if folder is not None else None
+        alive = None
+        if folder is not None:
+            alive = asyncio.ensure_future(folder.heartbeat(self._stop.requested))
         try:
             if folder is not None:
                 folder.record(self._run)
+                if self._options.background is not None:
+                    self._options.background.enter(folder.path)
             path = folder.path if folder is not None else Path(tempfile.mkdtemp(prefix="onejob-"))
             try:
                 exit_code = await self._run_in(path, folder)
@@ -188,6 +195,8 @@ class _Session:
             self._record(folder, jobs=self._ran_jobs())
             if folder is not None:
                 folder.drop_plan()
+            if self._options.background is not None:
+                self._options.background.created(self._run.id)
             self._stop.on_second(lambda: self._hurry(plane))
             if page is not None:
                 self._announce(page.show([*self._progress]))
@@ -442,7 +451,7 @@ class _Session:
             case "TimedOut":
                 return f"--timeout {self._options.timeout_seconds:g}s"
             case "Interrupted":
-                return _SIGNALS[self._stop.signal]
+                return self._stop.cause
             case _:
                 return "onejob, because no Pod could start"
 
@@ -572,6 +581,8 @@ class _StopRequest:
 
     def __init__(self) -> None:
         self.signal = signal.SIGINT
+        #: Description of the first request, for messages.
+        self.cause = ""
         self._asked = asyncio.Event()
         self._hurry: Callable[[], None] | None = None
 
@@ -589,6 +600,16 @@ class _StopRequest:
     async def wait(self) -> None:
         await self._asked.wait()
 
+    def requested(self, kill: bool) -> None:
+        """Handle a request of `onejob stop`, which ends the run as SIGTERM does."""
+        if not self._asked.is_set():
+            self.signal = signal.SIGTERM
+            self.cause = "onejob stop"
+            self._asked.set()
+        if kill and self._hurry is not None:
+            hurry, self._hurry = self._hurry, None
+            hurry()
+
     def _received(self, number: signal.Signals) -> None:
         if self._asked.is_set():
             hurry, self._hurry = self._hurry, None
@@ -599,6 +620,7 @@ class _StopRequest:
         if number == signal.SIGHUP:
             leave_unread()
         self.signal = number
+        self.cause = _SIGNALS[number]
         self._asked.set()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.kept_runs import Run, find_run, kept_runs
+from onejob.cli.kept_runs import Run, find_run, is_under_way, kept_runs
 from onejob.cli.known_kinds import KnownKinds
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
@@ -161,7 +161,8 @@ class Sources(msgspec.Struct, frozen=True):
         """Return the Api that has the object, and its namespace.
 
         The server comes first, then the newest run that has the object; a note on stderr names the
-        run. Raises NotFound or CommandError.
+        run. An ended run is no substitute for a server that responds. Raises NotFound or
+        CommandError.
         """
         missing: NotFound | None = None
         down: ServerDown | None = None
@@ -179,6 +180,13 @@ class Sources(msgspec.Struct, frozen=True):
                 return api, namespace
         if self.kubeconfig is None:
             found = self._kept(arg)
+            if found is not None and missing is not None and not is_under_way(found[0].folder):
+                run_id = found[0].run.id
+                raise CommandError(
+                    f"{arg} not found on the server; run {run_id} contains one",
+                    f"add --run {run_id} to read it",
+                    exit_code=EXIT_FAILED,
+                )
             if found is not None:
                 why = down.lines[0] if down is not None else f"{arg} not found on the server"
                 if down is not None or missing is not None:
@@ -209,7 +217,8 @@ class Sources(msgspec.Struct, frozen=True):
         job = ResourceArg(BY_RESOURCE[JOBS], pod.name)
         return job if self._has(job) and not self._has(pod) else None
 
-    def _has(self, arg: ResourceArg) -> bool:
+    def has_on_server(self, arg: ResourceArg) -> bool:
+        """Return whether there is a server that responds and has the object."""
         try:
             api = self.server()
             if api is not None:
@@ -217,7 +226,12 @@ class Sources(msgspec.Struct, frozen=True):
                 return True
         except (NotFound, ServerDown):
             pass
-        return self.kubeconfig is None and self._kept(arg) is not None
+        return False
+
+    def _has(self, arg: ResourceArg) -> bool:
+        return self.has_on_server(arg) or (
+            self.kubeconfig is None and self._kept(arg) is not None
+        )
 
     def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
         """Return the server.
@@ -244,7 +258,7 @@ class Sources(msgspec.Struct, frozen=True):
         self._opened.append(api)
         return api
 
-    def _kept(self, arg: ResourceArg) -> tuple[Api, str] | None:
+    def _kept(self, arg: ResourceArg) -> "tuple[StoredApi, str] | None":
         for folder, run in self._kept_runs():
             namespaces = dict.fromkeys(
                 job.namespace

@@ -1,0 +1,102 @@
+"""`onejob stop`: stop a run that another process executes, or suspend a Job of the server."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.completing import complete_object
+from onejob.cli.display.durations import duration
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.options import client_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from onejob.cli.kept_runs import Run
+    from onejob.cli.sources.selection import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob stop run/20260131-120000   # Pods get their grace period
+  onejob stop job/train             # the run of this Job
+  onejob stop job/train --now       # kill the Pods
+  onejob run --resume train         # go on later"""
+
+_LOOK_SECONDS = 0.1
+
+
+@click.command(epilog=_EPILOG, short_help="Stop a run, or suspend a Job")
+@click.argument("what", nargs=-1, metavar="run/ID | job/NAME ...", shell_complete=complete_object)
+@click.option("--now", is_flag=True, help="Kill the Pods of a run without their grace period.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the runs have ended.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Maximum time to wait.")
+@client_options
+def command(
+    what: tuple[str, ...], now: bool, wait: bool, timeout: float | None, where: "Sources"
+) -> int:
+    """Stop runs, as Ctrl-C in their terminals does; onejob run --resume continues them.
+
+    A Job of the server is suspended, as by onejob suspend.
+    """
+    if not what:
+        raise CommandError("no run specified", "for example run/ID or job/NAME")
+    for word in what:
+        if (found := _run_of(where, word)) is None:
+            from onejob.cli.commands.suspend import set_suspend
+
+            set_suspend(where, (word,), suspended=True)
+        else:
+            stop_run(*found, now=now, wait=wait, timeout=timeout)
+    return 0
+
+
+def _run_of(where: "Sources", word: str) -> "tuple[Path, Run] | None":
+    """Return the run that is meant; None for a Job of the server. Raises CommandError."""
+    from onejob.cli.kept_runs import find_running, is_under_way, runs_of_job
+    from onejob.cli.resource_args import one_resource_arg
+    from onejob.objects.meta import JOBS
+
+    if word.startswith("run/"):
+        return find_running(where.data_dir.runs, word.removeprefix("run/"))
+    arg = one_resource_arg([word], default="job")
+    if arg.kind.resource != JOBS:
+        raise CommandError(f"{arg} cannot be stopped", "name run/ID or job/NAME")
+    if where.kubeconfig is not None:
+        return None
+    running = [
+        run for folder, run in runs_of_job(where.data_dir.runs, arg.name) if is_under_way(folder)
+    ]
+    on_server = where.has_on_server(arg)
+    if running and on_server:
+        raise CommandError(
+            f"{arg} is on the server and in run/{running[0].id}",
+            f"onejob stop run/{running[0].id}, or onejob suspend job/{arg.name}",
+        )
+    return None if on_server else find_running(where.data_dir.runs, arg.name)
+
+
+def stop_run(
+    folder: "Path", run: "Run", *, now: bool, wait: bool, timeout: float | None = None
+) -> None:
+    """Request the end of a run and wait for it. Raises CommandError after `timeout` seconds."""
+    import time
+
+    from onejob.cli.kept_runs import has_supervisor, is_under_way, request_stop, run_state
+
+    if not is_under_way(folder):
+        print(f"run/{run.id} has already ended ({run_state(folder)[0]})")
+        return
+    request_stop(folder, kill=now)
+    if not wait:
+        print(f"run/{run.id} is being stopped")
+        return
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while is_under_way(folder) or has_supervisor(folder):
+        if deadline is not None and time.monotonic() >= deadline:
+            raise CommandError(
+                f"run/{run.id} is still being stopped", "add --now", exit_code=EXIT_FAILED
+            )
+        time.sleep(_LOOK_SECONDS)
+    state, _ = run_state(folder)
+    go_on = "" if state == "Complete" else f" (onejob run --resume {run.id} continues it)"
+    print(f"run/{run.id} {'stopped' if state == 'Stopped' else f'ended: {state}'}{go_on}")
