@@ -70,6 +70,32 @@ EXTENSION_FIELDS: dict[str, dict[str, dict[str, Any]]] = {
             ),
         },
     },
+    "io.k8s.api.core.v1.ContainerStateTerminated": {
+        "peakMemoryBytes": {
+            "type": "integer",
+            "format": "int64",
+            "description": (
+                "onejob extension: the peak memory of the container's largest process. "
+                "Only set by runtimes that measure it."
+            ),
+        },
+        "cpuMilliseconds": {
+            "type": "integer",
+            "format": "int64",
+            "description": (
+                "onejob extension: the CPU time of the container's processes. "
+                "Only set by runtimes that measure it."
+            ),
+        },
+        "durationMilliseconds": {
+            "type": "integer",
+            "format": "int64",
+            "description": (
+                "onejob extension: the time from start to finish. "
+                "Only set by runtimes that measure it."
+            ),
+        },
+    },
     "io.k8s.api.core.v1.PodSpec": {
         "ttlSecondsAfterFinished": {
             "type": "integer",

@@ -31,6 +31,10 @@ class Terminated(View, frozen=True):
     message: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: onejob extension: measured usage, and the duration; 0 if not measured.
+    peak_memory_bytes: int = 0
+    cpu_milliseconds: int = 0
+    duration_milliseconds: int = 0
 
 
 class ContainerState(View, frozen=True):

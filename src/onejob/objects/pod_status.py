@@ -27,6 +27,10 @@ class Terminated(View, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     container_id: str = msgspec.field(name="containerID", default="")
+    #: onejob extension: measured usage, and the duration; 0 if not measured.
+    peak_memory_bytes: int = 0
+    cpu_milliseconds: int = 0
+    duration_milliseconds: int = 0
 
 
 class State(View, frozen=True, kw_only=True):

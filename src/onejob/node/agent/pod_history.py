@@ -60,4 +60,7 @@ def _reported_exit(status: ReportedContainer) -> Exit | None:
         ended.signal,
         ended.reason,
         ended.message,
+        peak_bytes=ended.peak_memory_bytes,
+        cpu_milliseconds=ended.cpu_milliseconds,
+        milliseconds=ended.duration_milliseconds,
     )

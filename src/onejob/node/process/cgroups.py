@@ -45,6 +45,8 @@ class GroupUsage(Struct, frozen=True):
     oom_kills: int = 0
     #: Peak memory in bytes; 0 if unknown.
     peak_bytes: int = 0
+    #: CPU time; 0 if unknown.
+    cpu_milliseconds: int = 0
 
 
 def limits_of(container: Container) -> ContainerLimits:
@@ -209,7 +211,9 @@ class _Version2:
     def usage(self, name: str) -> GroupUsage:
         group = self._folder / name
         return GroupUsage(
-            _field(group / "memory.events", "oom_kill"), _number(group / "memory.peak")
+            _field(group / "memory.events", "oom_kill"),
+            _number(group / "memory.peak"),
+            _field(group / "cpu.stat", "usage_usec") // 1000,
         )
 
 

@@ -86,6 +86,11 @@ class LimitEnforcer:
         if limits is None:
             return exit
         usage = self._groups.close(ref)
+        exit = msgspec.structs.replace(
+            exit,
+            peak_bytes=usage.peak_bytes or exit.peak_bytes,
+            cpu_milliseconds=usage.cpu_milliseconds or exit.cpu_milliseconds,
+        )
         if not usage.oom_kills or exit.code == 0:
             return exit
         message = exit.message or _message(limits, usage.peak_bytes)

@@ -607,8 +607,10 @@ class ProcessRuntime(Runtime):
         # Name in the protocol, which supervisors of earlier versions also use.
         if kind == "hindered":
             return self._blocked(ref, record[4], record[5])
-        started_at, at, code, signal, reason, message, *alone = record[4:]
-        if alone != [True]:
+        # Supervisors of earlier versions send fewer fields.
+        started_at, at, code, signal, reason, message, *more = record[4:]
+        alone, peak_kib, cpu_ms = (*more, *_NOT_MEASURED[len(more) :])
+        if not alone:
             self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
             self._limits.forget(ref)
@@ -620,6 +622,9 @@ class ProcessRuntime(Runtime):
             signal,
             reason,
             message or self._setup.last_message(ref, code),
+            peak_bytes=peak_kib * 1024,
+            cpu_milliseconds=cpu_ms,
+            milliseconds=round(max(0.0, at - started_at) * 1000) if started_at else 0,
         )
         return Ended(ref, self._limits.ended(ref, exit))
 
@@ -675,6 +680,10 @@ def _remove_after(written: "Future[None] | None", paths: Sequence[str]) -> None:
     if written is not None:
         written.result()
     remove_trees(paths)
+
+
+#: Defaults of the last fields of an end: whether no process was left, peak memory, CPU time.
+_NOT_MEASURED: Final = (False, 0, 0)
 
 
 def _nothing() -> None: ...

@@ -9,19 +9,22 @@ does the supervisor see the end of this process.
 import contextlib
 import os
 import signal
+import struct
 from typing import NoReturn
 
 from onejob.node.supervisor import linux
+from onejob.node.supervisor.usage import UNKNOWN, Usage, usage_of
 
 NAME = b"onejob-init"
 #: As integers: a fork that touches few objects has few pages to copy.
 _ALL_SIGNALS = tuple(int(number) for number in signal.valid_signals())
 _CHILD_ENDED = int(signal.SIGCHLD)
-_STATUS_BYTES = 4
+#: Wait status, peak memory in KiB and CPU time in milliseconds.
+_END = struct.Struct("<IQQ")
 
 
 def serve(command: int, status: int) -> NoReturn:
-    """Wait for the command, and write its wait status to `status`. Requires all signals to be
+    """Wait for the command, and write its wait status and usage to `status`. Requires all signals to be
     blocked.
 
     Without a command (0), keep the namespace of a Pod alive until killed.
@@ -31,13 +34,14 @@ def serve(command: int, status: int) -> NoReturn:
     assert ended is not None
     # If the supervisor was killed, there is no reader left.
     with contextlib.suppress(OSError):
-        os.write(status, ended.to_bytes(_STATUS_BYTES, "little"))
+        os.write(status, _END.pack(ended[0], *ended[1]))
     os._exit(0)
 
 
-def until_ended(command: int, seconds: float | None = None) -> int | None:
-    """Forward signals to the command and reap orphans until it ends; return its wait status. None
-    if it runs without a signal for that many seconds. Requires all signals to be blocked."""
+def until_ended(command: int, seconds: float | None = None) -> tuple[int, Usage] | None:
+    """Forward signals to the command and reap orphans until it ends; return its wait status and
+    usage. None if it runs without a signal for that many seconds. Requires all signals to be
+    blocked."""
     while True:
         if seconds is None:
             arrived = signal.sigwaitinfo(_ALL_SIGNALS)
@@ -51,12 +55,12 @@ def until_ended(command: int, seconds: float | None = None) -> int | None:
                 with contextlib.suppress(PermissionError):
                     os.kill(command, arrived.si_signo)
             continue
-        status = None
+        end = None
         while (ended := _reap())[0]:
             if ended[0] == command:
-                status = ended[1]
-        if status is not None:
-            return status
+                end = ended[1], ended[2]
+        if end is not None:
+            return end
 
 
 def drop_signals() -> None:
@@ -76,18 +80,22 @@ def hide() -> None:
         linux.hide_memory()
 
 
-def wait_status(fd: int) -> int | None:
-    """Return the command's wait status as from `waitpid`; None if init was killed before the
-    command ended."""
-    text = os.read(fd, _STATUS_BYTES)
-    return int.from_bytes(text, "little") if len(text) == _STATUS_BYTES else None
+def end_of_command(fd: int) -> tuple[int, Usage] | None:
+    """Return the command's wait status as from `waitpid`, and its usage; None if init was killed
+    before the command ended."""
+    text = os.read(fd, _END.size)
+    if len(text) != _END.size:
+        return None
+    status, *usage = _END.unpack(text)
+    return status, Usage(*usage)
 
 
-def _reap() -> tuple[int, int]:
+def _reap() -> tuple[int, int, Usage]:
     try:
-        return os.waitpid(-1, os.WNOHANG)
+        pid, status, rusage = os.wait4(-1, os.WNOHANG)
     except ChildProcessError:
-        return 0, 0
+        return 0, 0, UNKNOWN
+    return pid, status, usage_of(rusage)
 
 
 def close_others(*kept: int) -> None:

@@ -86,6 +86,9 @@ class Outcome(NamedTuple):
     message: str = ""
     #: Whether no process started by it can still be alive.
     alone: bool = False
+    #: Peak memory and CPU time of its processes; 0 if unknown.
+    peak_kib: int = 0
+    cpu_ms: int = 0
 
 
 #: Number of obsolete records after which the file is rewritten.
@@ -496,8 +499,9 @@ def _start_payload(attempt: Attempt) -> bytes:
 
 
 def _end_record(number: int, outcome: Outcome) -> bytes:
-    kind, at, code, signal, reason, message, alone = outcome
+    kind, at, code, signal, reason, message, alone, peak_kib, cpu_ms = outcome
     how = f'"kind":{_text(kind)},"at":{at!r},"code":{code},"signal":{signal}'
     why = f'"reason":{_text(reason)},"message":{_text(message)}'
-    rest = f'"alone":{"true" if alone else "false"}'
+    used = f',"peak_kib":{peak_kib},"cpu_ms":{cpu_ms}' if peak_kib else ""
+    rest = f'"alone":{"true" if alone else "false"}{used}'
     return frame(f'{{"k":"end","n":{number},{how},{why},{rest}}}'.encode())

@@ -32,6 +32,14 @@ from onejob.node.supervisor.loop import Loop, report, report_exception
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
 from onejob.node.supervisor.reusable_inits import InitPool, Report, ReusableInit, encoded
+from onejob.node.supervisor.usage import (
+    FIRST_SAMPLE_SECONDS,
+    MAX_SAMPLE_SECONDS,
+    UNKNOWN,
+    Usage,
+    peak_kib,
+    usage_of,
+)
 from onejob.node.supervisor.versions import PROTOCOL, NewerVersion
 
 #: Seconds without connections and workloads after which the supervisor exits.
@@ -48,8 +56,8 @@ class Child:
     """First process of a container."""
 
     __slots__ = ("attempt", "capture", "grace", "hostname", "init", "init_is_reusable", "isolated",
-                 "pid", "pids", "report", "started_at", "status", "stdin", "stopping",
-                 "wait_status")  # fmt: skip
+                 "pid", "pids", "report", "sampled_kib", "started_at", "status", "stdin",
+                 "stopping", "usage", "wait_status")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
         self.pid = pid
@@ -70,6 +78,9 @@ class Child:
         self.init_is_reusable = True
         #: Reported by a reusable init that is about to end.
         self.wait_status: int | None = None
+        self.usage = UNKNOWN
+        #: Greatest sample of its peak memory.
+        self.sampled_kib = 0
         self.grace = 30.0
         self.hostname = ""
         self.isolated = False
@@ -452,7 +463,7 @@ class Supervisor:
             return
         if not report.failed and not report.left_nothing:
             # The end is reported when init has ended, too.
-            child.wait_status = report.status
+            child.wait_status, child.usage = report.status, report.usage
             return
         init = child.init
         assert init is not None
@@ -462,7 +473,8 @@ class Supervisor:
             self._release(child)
             self._not_started(child.attempt, *json.loads(report.text))
         else:
-            self._ended(child, os.waitstatus_to_exitcode(report.status), alone=True)
+            code = os.waitstatus_to_exitcode(report.status)
+            self._ended(child, code, report.usage, alone=True)
         if report.left_nothing and child.init_is_reusable:
             self._inits.give_back(init)
         else:
@@ -551,6 +563,32 @@ class Supervisor:
     def _began(self, child: Child, at: float) -> None:
         child.started_at = child.attempt.started_at = at
         self._news.began(child.attempt)
+        self._loop.after(
+            FIRST_SAMPLE_SECONDS, lambda: self._sample_memory(child, FIRST_SAMPLE_SECONDS)
+        )
+
+    def _sample_memory(self, child: Child, age: float) -> None:
+        """Sample the peak memory of a container, until it exceeds what the kernel reports anyway
+        at its end, as a process starts as a copy of ours."""
+        if self._running.get(child.attempt.claim) is not child:
+            return
+        pid = child.pid
+        if child.pids == "container":
+            pid = next(iter(linux.children(pid) or ()), 0)
+        child.sampled_kib = max(child.sampled_kib, peak_kib(pid) if pid else 0)
+        if child.sampled_kib <= self._least_peak_kib():
+            interval = min(age, MAX_SAMPLE_SECONDS)
+            self._loop.after(interval, lambda: self._sample_memory(child, age + interval))
+
+    @staticmethod
+    def _least_peak_kib() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def _corrected(self, child: Child, usage: Usage) -> Usage:
+        """Return the usage without the memory of our copy that the process was at first."""
+        if 0 < child.sampled_kib < usage.peak_kib <= self._least_peak_kib():
+            return usage._replace(peak_kib=child.sampled_kib)
+        return usage
 
     def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
         """Record a failed start: as final if the request is at fault, or withdrawn if the node is
@@ -570,10 +608,10 @@ class Supervisor:
 
     def _reap(self) -> None:
         self._was_woken()
-        ended: list[tuple[Child | Command, int]] = []
+        ended: list[tuple[Child | Command, int, Usage]] = []
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, rusage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 break
             if pid == 0:
@@ -586,17 +624,18 @@ class Supervisor:
             if child is None:
                 self._pod_namespaces.reaped(pid)
                 continue
+            usage = UNKNOWN
             if isinstance(child, Child):
-                own = self._own_status(child)
-                status = status if own is None else own
-            ended.append((child, os.waitstatus_to_exitcode(status)))
+                own = self._own_end(child)
+                status, usage = (status, usage_of(rusage)) if own is None else own
+            ended.append((child, os.waitstatus_to_exitcode(status), usage))
         strays = self._strays()
-        for child, code in ended:
+        for child, code, usage in ended:
             alone = self._clean_up_after(child, strays)
             if isinstance(child, Command):
                 self._commands.ended(child, code)
             else:
-                self._ended(child, code, alone=alone)
+                self._ended(child, code, usage, alone=alone)
         self._kill_daemons(strays)
         self._finish_turn()
 
@@ -606,15 +645,15 @@ class Supervisor:
             self.done = self.done or self._ending
         self._watch_for_idleness()
 
-    def _own_status(self, child: Child) -> int | None:
-        """Return the wait status of the command whose init has ended; None if there is no init, or
-        if it was killed before the command ended."""
+    def _own_end(self, child: Child) -> tuple[int, Usage] | None:
+        """Return wait status and usage of the command whose init has ended; None if there is no
+        init, or if it was killed before the command ended."""
         if child.init is not None:
             del self._inside[child.attempt.number]
             if not child.started_at:
                 self._began(child, _now())
-            return child.wait_status
-        return init.wait_status(child.status) if child.status >= 0 else None
+            return None if child.wait_status is None else (child.wait_status, child.usage)
+        return init.end_of_command(child.status) if child.status >= 0 else None
 
     def _clean_up_after(self, child: Child | Command, strays: list[int] | None) -> bool:
         """Kill the processes left by an ended one; return whether it cannot have left any."""
@@ -659,7 +698,7 @@ class Supervisor:
             if pid not in self._children and pid not in ours and pid not in self._inits
         ]
 
-    def _ended(self, child: Child, code: int, *, alone: bool) -> None:
+    def _ended(self, child: Child, code: int, usage: Usage, *, alone: bool) -> None:
         if child.report >= 0 and not self._settle_beginning(child):
             return
         attempt = child.attempt
@@ -670,7 +709,11 @@ class Supervisor:
         if self._commands.end_beside(child.pid):
             alone = False
         number = -code if code < 0 else 0
-        outcome = Outcome("exited", _now(), 128 + number if number else code, number, alone=alone)
+        peak, cpu = self._corrected(child, usage)
+        code = 128 + number if number else code
+        outcome = Outcome(
+            "exited", _now(), code, number, alone=alone, peak_kib=peak, cpu_ms=cpu
+        )
         self._journal.end(attempt, outcome)
         self._news.add(attempt)
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from onejob.node.supervisor import init, linux, mounting, pid_namespaces, spawn
 from onejob.node.supervisor.loop import Loop
 from onejob.node.supervisor.spawn import Request, Streams
+from onejob.node.supervisor.usage import UNKNOWN, Usage
 
 #: Seconds after which unused inits are ended.
 _TRIM_SECONDS = 5.0
@@ -39,9 +40,9 @@ _DESCRIPTORS = struct.Struct("ii")
 _PARTS = ("argv", "env", "cwd", "program", "mounts", "root")
 
 _BEGAN, _ENDED, _LEFT, _FAILED = b"B", b"E", b"L", b"F"
-#: Kind, number of the attempt, wait status, start time in nanoseconds, and length of the text that
-#: follows.
-_REPORT = struct.Struct("<cQIQH")
+#: Kind, number of the attempt, wait status, start time in nanoseconds, peak memory in KiB, CPU time
+#: in milliseconds, and length of the text that follows.
+_REPORT = struct.Struct("<cQIQQQH")
 #: A report of at most that size is written to a pipe at once.
 _PIPE_BUF = 4096
 
@@ -71,6 +72,7 @@ class Report(NamedTuple):
     status: int = 0
     at: float = 0.0
     text: str = ""
+    usage: Usage = UNKNOWN
 
     @property
     def began(self) -> bool:
@@ -234,11 +236,11 @@ def fork_init(reports: int) -> tuple[int, Channel]:
 def _reports(data: bytes) -> Iterator[Report]:
     start = 0
     while start < len(data):
-        kind, number, status, at, size = _REPORT.unpack_from(data, start)
+        kind, number, status, at, peak_kib, cpu_ms, size = _REPORT.unpack_from(data, start)
         start += _REPORT.size
         text = data[start : start + size].decode()
         start += size
-        yield Report(kind, number, status, at / 1e9, text)
+        yield Report(kind, number, status, at / 1e9, text, Usage(peak_kib, cpu_ms))
 
 
 # --- init
@@ -277,13 +279,15 @@ def _serve(requests: socket.socket, reports: int) -> NoReturn:
             _report_failure(reports, number, error)
             os._exit(spawn.NOT_BEGUN)
         at = time.time_ns()
-        status = init.until_ended(command, _BRIEF_SECONDS)
-        if status is None:
-            os.write(reports, _REPORT.pack(_BEGAN, number, 0, at, 0))
-            status = init.until_ended(command)
-            assert status is not None
+        end = init.until_ended(command, _BRIEF_SECONDS)
+        if end is None:
+            os.write(reports, _REPORT.pack(_BEGAN, number, 0, at, 0, 0, 0))
+            end = init.until_ended(command)
+            assert end is not None
+        status, usage = end
         clean = prepared.is_clean()
-        os.write(reports, _REPORT.pack(_ENDED if clean else _LEFT, number, status, at, 0))
+        kind = _ENDED if clean else _LEFT
+        os.write(reports, _REPORT.pack(kind, number, status, at, *usage, 0))
         if not clean:
             os._exit(0)
 
@@ -294,7 +298,7 @@ def _report_failure(reports: int, number: int, error: BaseException) -> None:
     if len(text) > _PIPE_BUF - _REPORT.size:
         # In the worst case, each character takes six bytes.
         text = json.dumps([reason, message[:512], pressure]).encode()
-    os.write(reports, _REPORT.pack(_FAILED, number, 0, 0, len(text)) + text)
+    os.write(reports, _REPORT.pack(_FAILED, number, 0, 0, 0, 0, len(text)) + text)
 
 
 def _start(request: dict[str, Any], stdin: int, output: int) -> int:

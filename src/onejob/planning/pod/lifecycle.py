@@ -39,6 +39,10 @@ class Exit(Struct, frozen=True, gc=False):
     message: str = ""
     #: True if the real exit is unknown: the node went down or lost track of the process.
     lost: bool = False
+    #: Peak memory, CPU time and duration; 0 if not measured.
+    peak_bytes: int = 0
+    cpu_milliseconds: int = 0
+    milliseconds: int = 0
 
     @property
     def succeeded(self) -> bool:

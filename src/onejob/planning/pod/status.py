@@ -180,6 +180,9 @@ def _ended(exit: Exit | None) -> State:
             message=exit.message,
             started_at=(exit.started_at or exit.finished_at).replace(microsecond=0),
             finished_at=exit.finished_at.replace(microsecond=0),
+            peak_memory_bytes=exit.peak_bytes,
+            cpu_milliseconds=exit.cpu_milliseconds,
+            duration_milliseconds=exit.milliseconds,
         )
     )
 
