@@ -59,7 +59,8 @@ def test_detached_run_that_cannot_start_reports_to_its_terminal(quick: CommandLi
 
 
 def test_attach_returns_exit_code_of_ended_run(quick: CommandLine) -> None:
-    done = quick.run("run", "--detach", "--name", "fails", "--", "sh", "-c", "echo a; echo b; exit 4")
+    script = "echo a; echo b; exit 4"
+    done = quick.run("run", "--detach", "--name", "fails", "--", "sh", "-c", script)
     assert done.returncode == 0
     attached = quick.run("attach", "job/fails")
     assert attached.returncode == 1
@@ -71,7 +72,8 @@ def test_attach_returns_exit_code_of_ended_run(quick: CommandLine) -> None:
 
 
 def test_stop_now_kills_pods_of_a_foreground_run(quick: CommandLine) -> None:
-    run = quick.start("run", "--", "sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done")
+    script = "trap '' TERM; echo begun; while :; do sleep 1; done"
+    run = quick.start("run", "--", "sh", "-c", script)
     assert run.stdout is not None
     while "begun" not in run.stdout.readline():
         pass

@@ -232,7 +232,7 @@ def test_a_job_whose_run_is_over_is_never_running(end: RunEnd, state: str, cause
     assert answer.state == f"job/pi {state}"
     assert answer.cause == (cause,)
     assert answer.evidence == ("Pods: 0 of 1 succeeded, 1 interrupted",)
-    assert answer.next == ("nothing: the run has ended; start another with onejob run",)
+    assert answer.next == (f"{end.resume} runs what did not succeed",)
 
 
 def test_containers_that_wait_say_why() -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -150,18 +151,26 @@ def test_a_sweep_runs_and_its_results_are_collected(onejob: CommandLine) -> None
     shown = onejob.run("results", "job/train")
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
-    assert lines[0].split() == ["INDEX", "lr", "tag", "STATE", "EXIT", "SECONDS", "TRIES", "RESULT"]
+    headers = "INDEX lr tag STATE EXIT SECONDS CPU MEMORY TRIES score"
+    assert lines[0].split() == headers.split()
     assert lines[3].split()[:5] == ["2", "0.3", "t3", "Failed", "1"]
+    assert "Next: onejob results train --failed, onejob run --resume train\n" in done.stdout
+    assert "[2 lr=0.3 tag=t3]" not in done.stdout
+    assert "(index 2: lr=0.3 tag=t3) after" in done.stdout
     rows = list(csv.DictReader(io.StringIO(onejob.run("results", "train", "-o", "csv").stdout)))
     assert [row["lr"] for row in rows] == [f"0.{n}" for n in range(1, 7)]
     assert [row["state"] for row in rows].count("Succeeded") == 5
+    assert [row["score"] for row in rows] == ["0.1", "0.2", "", "0.4", "0.5", "0.6"]
+    assert all(int(row["peak_memory_bytes"]) > 100_000 for row in rows)
+    assert all("." in row["seconds"] for row in rows)
     found = json.loads(onejob.run("results", "train", "-o", "json").stdout)
     assert [item["result"] for item in found] == [{"score": n / 10} for n in range(1, 7)]
     failed = json.loads(onejob.run("results", "train", "--failed", "-o", "json").stdout)
     assert [(item["index"], item["exitCode"]) for item in failed] == [(2, 1)]
     joblog = onejob.run("results", "train", "-o", "joblog").stdout.splitlines()
     assert joblog[0].split("\t")[:2] == ["Seq", "Host"]
-    assert joblog[3].split("\t")[6:] == ["1", "0", "lr=0.3 tag=t3 train"]
+    (third,) = (line for line in joblog if line.startswith("3\t"))
+    assert third.split("\t")[6:] == ["1", "0", f"sh -c {shlex.quote(script)} sh 0.3"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ class RunEnd(msgspec.Struct, frozen=True):
     cause: str
     run: Run
 
+    @property
+    def resume(self) -> str:
+        return f"onejob run --resume {self.run.id}"
+
     def of_job(self, namespace: str, name: str) -> Self:
         """Return the end as it applies to one Job: Blocked, with its cause, if that Job was."""
         for job in self.run.jobs:
@@ -204,9 +208,7 @@ def claim_run(folder: Path) -> RunClaim:
     """Claim a run for resuming. Raises CommandError if it is under way or claimed already."""
     run = read_record(folder)
     if is_under_way(folder):
-        raise CommandError(
-            f"run {run.id} is still running", f"onejob stop run/{run.id} stops it"
-        )
+        raise CommandError(f"run {run.id} is still running", f"onejob stop run/{run.id} stops it")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(folder / _RESUME_LOCK, flags, 0o600)
     try:
@@ -347,9 +349,7 @@ def delete_run(folder: Path, run: Run) -> None:
     never starts again, so the check cannot become stale.
     """
     if is_under_way(folder):
-        raise CommandError(
-            f"run {run.id} is still running", f"onejob stop run/{run.id} stops it"
-        )
+        raise CommandError(f"run {run.id} is still running", f"onejob stop run/{run.id} stops it")
     if has_supervisor(folder):
         raise CommandError(f"Pods of run {run.id} are being stopped", "try again in a moment")
     claim = claim_run(folder)

@@ -91,6 +91,9 @@ class PodRow(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
     restarts: int
     ending: bool
+    #: Peak memory and CPU time of its ended containers; None if not measured.
+    peak_memory_bytes: int | None = None
+    cpu_milliseconds: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, rename="camel"):
@@ -127,6 +130,8 @@ def row_of(pod: PodView) -> PodRow:
         reason = failed[1].reason
     elif not reason and pod.active and waiting is not None:
         reason = waiting.reason
+    ends = [c.state.terminated for c in pod.containers if c.state.terminated]
+    peak = sum(end.peak_memory_bytes for end in ends)
     return PodRow(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -139,6 +144,8 @@ def row_of(pod: PodView) -> PodRow:
         reason=reason,
         restarts=sum(container.restart_count for container in pod.containers),
         ending=pod.metadata.deleting and pod.active,
+        peak_memory_bytes=peak or None,
+        cpu_milliseconds=sum(end.cpu_milliseconds for end in ends) if peak else None,
     )
 
 

@@ -26,6 +26,10 @@ class Ended(Protocol):
     @property
     def cause(self) -> str: ...
 
+    @property
+    def resume(self) -> str:
+        """Command line that continues what did not succeed."""
+
     def of_job(self, namespace: str, name: str) -> Self:
         """Return the same end with the cause that applies to one Job.
 

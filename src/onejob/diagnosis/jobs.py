@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -30,10 +31,12 @@ from onejob.planning.counts import counted
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
+from onejob.planning.job.indexes import IndexSet, parse_indexes
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
+from onejob.planning.job.rerun import RERUN_INDEXES
 from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
@@ -41,6 +44,8 @@ from onejob.planning.queue.membership import is_queued
 from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3
+#: Indexes of a partial rerun above which they keep their own numbers.
+_MAX_RENUMBERED: Final = 100_000
 _FINALIZER_REMOVED: Final = (
     "the Job controller has removed that finalizer; it retries automatically and needs "
     "permission to patch Pods"
@@ -74,7 +79,7 @@ def explain_job(
             state=f"{title} {_cut_short(job, own, now)}",
             cause=(own.cause,),
             evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
-            next=(RUN_IS_OVER,),
+            next=(f"{own.resume} runs what did not succeed",),
             shown_failure=_failed_pod_to_show(failed),
         )
     activity = pod_activity(pod_documents, node)
@@ -84,7 +89,12 @@ def explain_job(
         *_stuck_pods(pod_documents, activity),
         *_failed_pods(job, failed, now),
     ]
-    coming = _next(job, plan, activity, trouble, now) if ended is None else [RUN_IS_OVER]
+    if ended is None:
+        coming = _next(job, plan, activity, trouble, now)
+    elif job.condition_is_true("Complete"):
+        coming = [RUN_IS_OVER]
+    else:
+        coming = [f"{ended.resume} runs what did not succeed"]
     return Explanation(
         state=f"{title} {_state(job, plan, activity, trouble, now)}",
         cause=(*trouble.causes(now), *_causes(job, job_document, plan, now)),
@@ -235,9 +245,21 @@ def _finished(job: Job) -> str:
         case "DeadlineExceeded":
             return f"{text} (activeDeadlineSeconds {job.spec.active_deadline_seconds})"
         case "FailedIndexes" | "MaxFailedIndexesExceeded":
-            return f"{text} (failed indexes: {job.status.failed_indexes})"
+            return f"{text} (failed indexes: {_original_indexes(job)})"
         case _:
             return text
+
+
+def _original_indexes(job: Job) -> str:
+    """Return the failed indexes, numbered as in the first Job of the lineage."""
+    failed = job.status.failed_indexes or ""
+    noted = job.metadata.annotations.get(RERUN_INDEXES)
+    completions = job.spec.completions or 0
+    if noted is None or completions > _MAX_RENUMBERED:
+        return failed
+    origins = [*islice(parse_indexes(noted, 2**31), completions)]
+    own = parse_indexes(failed, len(origins))
+    return str(IndexSet((origins[index], origins[index]) for index in own))
 
 
 # --- evidence -------------------------------------------------------------------------------
@@ -290,29 +312,50 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
 
 
 def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
+    """Return each distinct failure once, with the number of its Pods and the last of them."""
+    groups: dict[str, list[Pod]] = {}
+    for pod in failed:
+        # The last group is that of the last failure.
+        how = _how_it_ended(job, pod)
+        groups[how] = [*groups.pop(how, []), pod]
     lines = []
-    for pod in failed[-_SHOWN_PODS:]:
-        ago = short_seconds((now - finish_time(pod)).total_seconds())
-        ends = [
-            (status.name, end)
-            for status in failures_of_pod(pod)
-            if (end := status.state.terminated) is not None
-        ]
-        what = "; ".join(
-            f"container {name} exited with code {end.exit_code} ({end.reason})"
-            + (f": {' '.join(end.message.split())}" if end.message else "")
-            for name, end in ends
-        )
-        verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
-        how = what or _reason(pod) or "deleted"
-        text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
-        ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
-        if ruling.action is not None:
-            text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
-        elif job.spec.pod_failure_policy is not None:
-            text += "; no podFailurePolicy rule matched, so it counts as a failure"
-        lines.append(text)
+    for how, pods in list(groups.items())[-_SHOWN_PODS:]:
+        ago = short_seconds((now - finish_time(pods[-1])).total_seconds())
+        what, _, rest = how.partition(" ")
+        name = pods[-1].metadata.name
+        last = f"pod {name} {_VERBS[what]} {ago} ago"
+        if len(pods) > 1:
+            last = f"{len(pods)} pods {_VERBS_OF_MANY[what]}, the last ({name}) {ago} ago"
+        lines.append(f"{last}: {rest}")
+    if len(groups) > _SHOWN_PODS:
+        lines.insert(0, f"{len(groups) - _SHOWN_PODS} other kinds of failure, and the last:")
     return lines
+
+
+_VERBS: Final = {"stopped": "was stopped", "failed": "failed"}
+_VERBS_OF_MANY: Final = {"stopped": "were stopped", "failed": "failed"}
+
+
+def _how_it_ended(job: Job, pod: Pod) -> str:
+    """Return a key of `_VERBS`, and the reason."""
+    ends = [
+        (status.name, end)
+        for status in failures_of_pod(pod)
+        if (end := status.state.terminated) is not None
+    ]
+    what = "; ".join(
+        f"container {name} exited with code {end.exit_code} ({end.reason})"
+        + (f": {' '.join(end.message.split())}" if end.message else "")
+        for name, end in ends
+    )
+    verb = "stopped" if pod.status.reason == STOPPED_REASON else "failed"
+    text = f"{verb} {what or _reason(pod) or 'deleted'}"
+    ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
+    if ruling.action is not None:
+        text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
+    elif job.spec.pod_failure_policy is not None:
+        text += "; no podFailurePolicy rule matched, so it counts as a failure"
+    return text
 
 
 def _reason(pod: Pod) -> str:

@@ -56,9 +56,7 @@ def command(what: str, tail: int | None, data_dir: str | None) -> int:
                     break
                 time.sleep(_LOOK_SECONDS)
         except KeyboardInterrupt:
-            print(
-                f"\nrun/{run.id} continues (onejob stop run/{run.id} stops it)", file=sys.stderr
-            )
+            print(f"\nrun/{run.id} continues (onejob stop run/{run.id} stops it)", file=sys.stderr)
             return 0
     end = run_end(folder)
     if end is None or end.run.exit_code is None:

@@ -111,9 +111,7 @@ def command(
         print()
     what = kinds
     args = parse_resource_args(what, known=where.kinds())
-    query = Query(
-        selector, field_selector, all_namespaces, sort_by, with_runs=runs is not None
-    )
+    query = Query(selector, field_selector, all_namespaces, sort_by, with_runs=runs is not None)
     if watch and sort_by:
         raise CommandError(
             "--sort-by cannot be combined with --watch", "changes are printed as they arrive"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob logs job/pi                 # all Pods, with their names as prefix
+  onejob logs job/train --index 54   # of one index
   onejob logs pi-x2k4p -c main       # one container of a Pod
   onejob logs -f job/pi              # follow
   onejob logs cronjob/nightly        # all existing Jobs of a CronJob
@@ -68,6 +69,12 @@ Examples:
     help="Print kept logs of deleted Pods; without a name, list them. Only for the server's user "
     "on its machine.",
 )
+@click.option(
+    "--index",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Print only the logs of this index of a Job.",
+)
 @click.option("--prefix/--no-prefix", default=None, help="Prefix each line with its Pod.")
 @runs_option
 @client_options
@@ -77,6 +84,7 @@ def command(
     container: str,
     all_containers: bool,
     follow: bool,
+    index: int | None,
     prefix: bool | None,
     where: "Sources",
     **options: Any,
@@ -89,8 +97,12 @@ def command(
 
     _check_pattern(options["grep"])
     if options["deleted"]:
+        if index is not None:
+            raise CommandError("--index cannot be combined with --deleted", "specify a Pod")
         return _deleted(where, what, selector, container, follow, prefix, options)
-    api, pods = _pods(where, what, selector)
+    if index is not None and (selector or not what):
+        raise CommandError("--index requires a Job", "for example onejob logs job/NAME --index 3")
+    api, pods = _pods(where, what, selector, index)
     if not pods:
         raise CommandError("no logs: no Pods found", exit_code=EXIT_FAILED)
     readings = [
@@ -161,7 +173,7 @@ def _deleted(
 
 
 def _pods(
-    where: "Sources", what: tuple[str, ...], selector: str
+    where: "Sources", what: tuple[str, ...], selector: str, index: int | None
 ) -> "tuple[Api, list[dict[str, Any]]]":
     from onejob.cli.reports.kept_logs import has_kept
     from onejob.cli.resource_args import one_resource_arg
@@ -177,7 +189,9 @@ def _pods(
             raise CommandError("specify either a name or a selector")
         api = where.one_place()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
-    arg = one_resource_arg(what, default="pod")
+    arg = one_resource_arg(what, default="pod" if index is None else "job")
+    if arg.kind.resource != JOBS and index is not None:
+        raise CommandError(f"{arg} has no indexes", "--index requires job/NAME")
     if len(what) == 1 and "/" not in what[0] and (job := where.job_instead_of(arg)) is not None:
         print(f"note: {arg} does not exist; showing {job}", file=sys.stderr)
         arg = job
@@ -200,9 +214,40 @@ def _pods(
     else:
         raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
     pods = [pod for job in own for pod in pods_of_job(api, job)]
+    if index is not None:
+        pods = _of_index(own[0], pods, index)
     if not pods and has_kept(where, arg):
         raise _gone(f"the Pods of {arg} no longer exist", arg)
     return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+
+
+def _of_index(job: dict[str, Any], pods: list[dict[str, Any]], index: int) -> list[dict[str, Any]]:
+    """Return the Pods of an index, numbered as in `onejob results`. Raises CommandError."""
+    from onejob.planning.job.indexes import read_index
+    from onejob.planning.job.rerun import origins_of
+    from onejob.planning.names import INDEX_ANNOTATION
+
+    name = job["metadata"]["name"]
+    origins = origins_of(job)
+    own = index if origins is None else next(
+        (number for number, origin in enumerate(origins) if origin == index), None
+    )  # fmt: skip
+    found = [
+        pod
+        for pod in pods
+        if own is not None
+        and read_index(pod["metadata"].get("annotations", {}).get(INDEX_ANNOTATION)) == own
+    ]
+    if not found:
+        succeeded = origins is not None and own is None
+        raise CommandError(
+            f"job/{name} has no Pod of index {index}",
+            "it succeeded in an earlier run: add --run ID (onejob runs lists them)"
+            if succeeded
+            else f"onejob results {name} lists its indexes",
+            exit_code=EXIT_FAILED,
+        )
+    return found
 
 
 def _gone(what: str, kept: "ResourceArg") -> CommandError:

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob results job/train         # as a table
+  onejob results train --failed    # what run --resume would run again
   onejob results train -o csv > results.csv
   onejob results train -o json | jq '.[] | select(.exitCode != 0)'
   onejob results train -o joblog   # in the format of GNU parallel
 
 The result of a program is the content of the file $ONEJOB_RESULT (set by onejob run --params), or
-its container's termination message, up to 4096 bytes."""
+its container's termination message, up to 4096 bytes. The keys of JSON objects become columns.
+
+MEMORY is the peak of the largest process of a container, CPU its seconds of CPU time. NotRun: the
+run ended before a Pod was created for the index."""
 
 
 @click.command(epilog=_EPILOG, short_help="Show the result of each index of a Job")
@@ -42,7 +46,7 @@ def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where:
     For a Job that repeats failed indexes (rerun --failed-only, run --resume), results of the other
     indexes are taken from the earlier Jobs.
     """
-    from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table
+    from onejob.cli.display.result_formats import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
     from onejob.cli.reports.lineage import results_of_job, results_of_lineage
@@ -64,7 +68,7 @@ def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where:
         case "json":
             sys.stdout.write(as_json(results))
         case "joblog":
-            sys.stdout.write(as_joblog(results, arg.name))
+            sys.stdout.write(as_joblog(results))
         case _:
             headers, rows = as_table(results)
             for line in render_table(headers, rows, terminal_of().width):

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from onejob.api.kinds.printing import human_duration, read_time
+from onejob.cli.display.quantities import memory_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import UNLIMITED
 from onejob.cli.kept_runs import RunEnd
@@ -208,6 +209,10 @@ def _state(title: str, state: Document, indent: str) -> Iterator[str]:
         moment = read_time(details.get(field))
         if moment is not None:
             facts.append((label, _moment(moment)))
+    if peak := details.get("peakMemoryBytes"):
+        facts.append(("Peak Memory", memory_text(peak)))
+        facts.append(("CPU Time", f"{details.get('cpuMilliseconds', 0) / 1000:g}s"))
+        facts.append(("Duration", f"{details.get('durationMilliseconds', 0) / 1000:g}s"))
     yield from _fields(facts, indent + "  ")
 
 

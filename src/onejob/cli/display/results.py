@@ -1,20 +1,27 @@
-"""Results of a Job: parameters, outcome and result, one row per index."""
+"""Results of a Job: parameters, outcome, usage and result, one per index. Pure."""
 
-import csv
-import io
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from onejob.objects.pod import read_pod
 from onejob.planning.job.indexes import read_index
+from onejob.planning.job.parameter_rows import ROW_IS_SET
 from onejob.planning.job.pod_facts import failures_of_pod
 from onejob.planning.names import INDEX_ANNOTATION
 
 Document = Mapping[str, Any]
+
+#: Indexes above which those that were never run are not listed one by one.
+_MAX_LISTED: Final = 100_000
+#: End of the generated script of a sweep, in front of the command.
+_EXEC: Final = "exec "
+_VARIABLE: Final = re.compile(r'"\$([A-Za-z_][A-Za-z0-9_]*)"')
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -24,7 +31,7 @@ class Result(msgspec.Struct, frozen=True):
     #: Number of Pods tried for this index.
     attempts: int
     params: Mapping[str, str]
-    #: Pending, Running, Succeeded or Failed.
+    #: Pending, Running, Succeeded, Failed, or NotRun without a Pod.
     state: str
     exit_code: int | None = None
     signal: int | None = None
@@ -32,9 +39,17 @@ class Result(msgspec.Struct, frozen=True):
     finished: datetime | None = None
     #: Content that the program wrote to $ONEJOB_RESULT.
     text: str = ""
+    #: Measured duration, CPU time and peak memory; None without a measurement.
+    measured_seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    #: Command line with the values of the parameters; "" if it is unknown.
+    command: str = ""
 
     @property
     def seconds(self) -> float | None:
+        if self.measured_seconds is not None:
+            return self.measured_seconds
         if self.started is None or self.finished is None:
             return None
         return max(0.0, (self.finished - self.started).total_seconds())
@@ -61,6 +76,22 @@ def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list
     return sorted(found, key=_order)
 
 
+def with_missing(
+    results: Sequence[Result], rows: Sequence[Mapping[str, str]], completions: int | None
+) -> list[Result]:
+    """Add a result in state NotRun for each index that never had a Pod."""
+    count = len(rows) or completions or 0
+    if count > _MAX_LISTED:
+        return list(results)
+    known = {result.index for result in results}
+    missing = [
+        Result(index, "", 0, rows[index] if index < len(rows) else {}, "NotRun")
+        for index in range(count)
+        if index not in known
+    ]
+    return sorted([*results, *missing], key=_order)
+
+
 def renumbered(results: Iterable[Result], origins: Sequence[int]) -> list[Result]:
     """Return the results with each index replaced by the original Job's index (`origins`)."""
     return [
@@ -80,6 +111,9 @@ def merged(parts: Iterable[Iterable[Result]]) -> list[Result]:
         for result in part:
             key = result.pod if result.index is None else result.index
             before = newest.get(key)
+            if before and result.state == "NotRun":
+                # A resume has not reached this index: its earlier result stands.
+                continue
             attempts = result.attempts + (before.attempts if before else 0)
             newest[key] = replace(result, attempts=attempts)
     return sorted(newest.values(), key=_order)
@@ -105,18 +139,47 @@ def _result(group: Sequence[Document], rows: Sequence[Mapping[str, str]]) -> Res
     index = _index(pod)
     ended = _termination(pod)
     code = ended.get("exitCode")
+    params = rows[index] if index is not None and index < len(rows) else {}
+    milliseconds = ended.get("durationMilliseconds")
+    peaks = [end["peakMemoryBytes"] for end in _ends(pod) if "peakMemoryBytes" in end]
     return Result(
         index=index,
         pod=pod["metadata"]["name"],
         attempts=len(group),
-        params=rows[index] if index is not None and index < len(rows) else {},
+        params=params,
         state=_phase(pod),
         exit_code=code,
         signal=ended.get("signal"),
         started=_time(ended, "startedAt"),
         finished=_time(ended, "finishedAt"),
         text=ended.get("message", ""),
+        measured_seconds=None if milliseconds is None else milliseconds / 1000,
+        cpu_seconds=(
+            sum(end.get("cpuMilliseconds", 0) for end in _ends(pod)) / 1000 if peaks else None
+        ),
+        peak_bytes=sum(peaks) if peaks else None,
+        command=_command(pod, index, params),
     )
+
+
+def _ends(pod: Document) -> list[Document]:
+    """Return the terminated states of the containers."""
+    return [
+        end
+        for report in pod.get("status", {}).get("containerStatuses", ())
+        if (end := report.get("state", {}).get("terminated"))
+    ]
+
+
+def _command(pod: Document, index: int | None, params: Mapping[str, str]) -> str:
+    """Return the command line of the first container, as the user would type it."""
+    container = next(iter(pod.get("spec", {}).get("containers", ())), {})
+    words = [*container.get("command", ()), *container.get("args", ())]
+    if not params or len(words) != 3:
+        return shlex.join(map(str, words))
+    line = str(words[2]).partition(ROW_IS_SET)[2].partition(_EXEC)[2]
+    values = {**params, "JOB_COMPLETION_INDEX": str(index)}
+    return _VARIABLE.sub(lambda m: shlex.quote(str(values.get(m[1], m[0]))), line)
 
 
 def _phase(pod: Document) -> str:
@@ -143,74 +206,3 @@ def _termination(pod: Document) -> Document:
 def _time(end: Document, field: str) -> datetime | None:
     text = end.get(field)
     return datetime.fromisoformat(text) if text else None
-
-
-def as_table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows, for display and for CSV."""
-    names = list(dict.fromkeys(name for result in results for name in result.params))
-    headers = ["INDEX", *names, "STATE", "EXIT", "SECONDS", "TRIES", "RESULT"]
-    rows = [
-        [
-            "" if result.index is None else str(result.index),
-            *(result.params.get(name, "") for name in names),
-            result.state,
-            "" if result.exit_code is None else str(result.exit_code),
-            "" if result.seconds is None else f"{result.seconds:g}",
-            str(result.attempts),
-            result.text.rstrip("\n"),
-        ]
-        for result in results
-    ]
-    return headers, rows
-
-
-def as_csv(results: Sequence[Result]) -> str:
-    headers, rows = as_table(results)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([header.lower() if header.isupper() else header for header in headers])
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def as_json(results: Sequence[Result]) -> str:
-    documents = [
-        {
-            "index": result.index,
-            "params": result.params,
-            "state": result.state,
-            "exitCode": result.exit_code,
-            "startedAt": result.started,
-            "finishedAt": result.finished,
-            "attempts": result.attempts,
-            "pod": result.pod,
-            "result": result.value,
-        }
-        for result in results
-    ]
-    return msgspec.json.format(msgspec.json.encode(documents), indent=2).decode() + "\n"
-
-
-def as_joblog(results: Sequence[Result], command: str) -> str:
-    """Return the results in the format of `parallel --joblog`.
-
-    Bytes sent and received are unknown, and written as 0.
-    """
-    lines = ["Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"]
-    for number, result in enumerate(results, 1):
-        if result.started is None or result.seconds is None:
-            continue
-        given = " ".join(f"{name}={value}" for name, value in result.params.items())
-        cells: tuple[object, ...] = (
-            number if result.index is None else result.index + 1,
-            ":",
-            f"{result.started.timestamp():.3f}",
-            f"{result.seconds:10.3f}",
-            0,
-            0,
-            result.exit_code,
-            result.signal or 0,
-            f"{given} {command}".strip(),
-        )
-        lines.append("\t".join(map(str, cells)))
-    return "\n".join(lines) + "\n"

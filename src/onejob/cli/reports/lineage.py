@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from onejob.cli.display.results import Result, collect, merged, renumbered
+from onejob.cli.display.results import Result, collect, merged, renumbered, with_missing
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.params import params_of_job
 from onejob.cli.sources.pods import pods_of_job
@@ -42,7 +42,10 @@ def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result
 
 def results_of_job(api: Api, job: Document) -> list[Result]:
     """Return the results of the Job's own Pods, numbered by the indexes of the original Job."""
-    results = collect(pods_of_job(api, job), _rows(api, job))
+    rows, spec = _rows(api, job), job["spec"]
+    results = collect(pods_of_job(api, job), rows)
+    if rows or spec.get("completionMode") == "Indexed":
+        results = with_missing(results, rows, spec.get("completions"))
     origins = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
     return results if origins is None else renumbered(results, list(parse_indexes(origins, 2**31)))
 

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from onejob.cli.run.outputs import Output
 from onejob.cli.run.plain import Display, LogLine
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
@@ -20,6 +19,9 @@ from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import Expired
+
+if TYPE_CHECKING:
+    from onejob.cli.run.outputs import Output
 
 _TICK_SECONDS: Final = 0.1
 #: Seconds to wait for the last output of a finished Job's Pods.
@@ -69,7 +71,7 @@ class Follower:
         node: Callable[[], NodeView],
         folder: str,
         keep_waiting: bool = False,
-        outputs: Sequence[Output] = (),
+        outputs: "Sequence[Output]" = (),
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
@@ -293,11 +295,14 @@ class Follower:
                     continue
                 pieces = self._logs.follow(*key)
                 shown = status.name if several else ""
-                task = asyncio.create_task(self._show_log(pieces, pod.metadata.name, shown))
+                shown_log = self._show_log(pieces, pod.metadata.name, shown, job.prefix(pod))
+                task = asyncio.create_task(shown_log)
                 self._log_tasks[task] = (job.job.metadata.uid, pod.metadata.uid)
                 task.add_done_callback(self._log_ended)
 
-    async def _show_log(self, pieces: AsyncIterator[bytes], pod: str, container: str) -> None:
+    async def _show_log(
+        self, pieces: AsyncIterator[bytes], pod: str, container: str, prefix: str
+    ) -> None:
         rest = b""
         try:
             async for piece in pieces:
@@ -305,9 +310,9 @@ class Follower:
                     output.write(pod, container, piece)
                 *lines, rest = (rest + piece).split(b"\n")
                 if lines:
-                    self._display.wrote([LogLine(pod, container, _text(line)) for line in lines])
+                    self._display.wrote([LogLine(prefix, container, _text(line)) for line in lines])
             if rest:
-                self._display.wrote([LogLine(pod, container, _text(rest))])
+                self._display.wrote([LogLine(prefix, container, _text(rest))])
         finally:
             for output in self._outputs:
                 output.end(pod, container)

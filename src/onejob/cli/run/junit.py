@@ -62,7 +62,7 @@ def _indexes(job: JobProgress, last_lines: LastLines) -> list[Xml.Element]:
     given_up = set(parse_indexes(status.failed_indexes or "", count))
     cases = []
     for index in range(count):
-        case = _case(job, f"{job.job.metadata.name}[{index}]")
+        case = _case(job, f"{job.job.metadata.name}[{job.index_title(index)}]")
         if (seconds := job.index_seconds.get(index)) is not None:
             case.set("time", f"{seconds:.3f}")
         if index in completed:

@@ -20,6 +20,7 @@ _PREFIX_COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
 class LogLine(msgspec.Struct, frozen=True):
+    #: Name of the Pod, or its parameters.
     pod: str
     #: "" if the Pod has only one container.
     container: str
@@ -104,7 +105,8 @@ class PlainDisplay:
         uid = job.job.metadata.uid
         shown = self._shown_failures[uid] = self._shown_failures.get(uid, 0) + 1
         if shown <= _FAILURES_SHOWN:
-            what = self._terminal.paint(f"pod {pod.name} failed", "red")
+            title = f" ({visible(pod.title)})" if job.rows else ""
+            what = self._terminal.paint(f"pod {pod.name}{title} failed", "red")
             self.write(f"{self._title(job)}: {what}: {pod_end_text(pod)}\n")
         if shown == _FAILURES_SHOWN:
             self.write(f"{self._title(job)}: further failures are shown in the summary\n")
@@ -179,7 +181,7 @@ class PlainDisplay:
 
     def _prefix(self, line: LogLine) -> str:
         name = f"{line.pod}/{line.container}" if line.container else line.pod
-        return self._terminal.paint(f"[{name}]", self.colour_of(name))
+        return self._terminal.paint(f"[{visible(name)}]", self.colour_of(name))
 
     def colour_of(self, name: str) -> str:
         if name not in self._colours:

@@ -5,7 +5,7 @@ reporting: the last failures and the slowest Pods.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -25,6 +25,8 @@ from onejob.planning.names import INDEX_ANNOTATION
 
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
+#: Distinct failures that are counted separately, per Job.
+_MAX_CAUSES: Final = 50
 #: Time for which a run must seem blocked before it is considered so: a Pod that has just ended may
 #: make room for the next one.
 _STANDSTILL: Final = timedelta(seconds=2)
@@ -46,6 +48,11 @@ class EndedPod(msgspec.Struct, frozen=True):
     exit_code: int | None
     reason: str
     message: str
+    #: Index and parameters, `index 17: seed=54 lr=0.01`; "" without an index.
+    title: str = ""
+    #: Peak memory and CPU time of its containers; 0 if not measured.
+    peak_bytes: int = 0
+    cpu_seconds: float = 0.0
     #: True if the Pod was deleted instead of ending by itself, mostly because its Job ended.
     stopped: bool = False
 
@@ -84,6 +91,14 @@ class JobProgress(msgspec.Struct):
 
     job: Job
     created_at: datetime
+    #: Text of each index's parameters; () without parameters.
+    rows: Sequence[str] = ()
+    #: Index in the first Job of its lineage, by index; () if it is the first.
+    origins: Sequence[int] = ()
+    #: Number and last Pod of each distinct failure.
+    causes: dict[tuple[str, int | None, str, str], tuple[int, EndedPod]] = msgspec.field(
+        default_factory=dict
+    )
     running: dict[str, RunningPod] = msgspec.field(default_factory=dict)
     pods: int = 0
     ended_pods: int = 0
@@ -91,6 +106,9 @@ class JobProgress(msgspec.Struct):
     failures: list[EndedPod] = msgspec.field(default_factory=list)
     failed_pods: int = 0
     pod_seconds: float = 0.0
+    #: Peak memory of the largest Pod, and CPU time of all ended Pods; 0 if not measured.
+    peak_bytes: int = 0
+    cpu_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
     #: Reason why the Job's Pods could never start, if that ended the run early.
@@ -111,6 +129,24 @@ class JobProgress(msgspec.Struct):
     _index_backoff: dict[str, tuple[int, datetime]] = msgspec.field(default_factory=dict)
     _ended: set[str] = msgspec.field(default_factory=set)
     _samples: list[tuple[datetime, int]] = msgspec.field(default_factory=list)
+
+    # --- names ----------------------------------------------------------------------------
+
+    def original_index(self, index: int) -> int:
+        """Return the index that results and programs see: a resume keeps the first Job's."""
+        return self.origins[index] if index < len(self.origins) else index
+
+    def index_title(self, index: int) -> str:
+        """Return `17: seed=54 lr=0.01`, or only the number."""
+        row = f": {self.rows[index]}" if index < len(self.rows) else ""
+        return f"{self.original_index(index)}{row}"
+
+    def prefix(self, pod: Pod) -> str:
+        """Return the prefix of a Pod's log lines: its parameters, or else its name."""
+        index = read_index(pod.metadata.annotations.get(INDEX_ANNOTATION)) if self.rows else None
+        if index is None or index >= len(self.rows):
+            return pod.metadata.name
+        return f"{self.original_index(index)} {self.rows[index]}"
 
     # --- state ----------------------------------------------------------------------------
 
@@ -145,6 +181,11 @@ class JobProgress(msgspec.Struct):
     def goal(self) -> int | None:
         """Number of required successes; None for a work queue."""
         return self.job.spec.completions
+
+    @property
+    def distinct_failures(self) -> list[tuple[EndedPod, int]]:
+        """Last Pod of each distinct failure and their number, the most frequent last."""
+        return [(pod, count) for count, pod in sorted(self.causes.values(), key=lambda c: c[0])]
 
     @property
     def slowest(self) -> list[EndedPod]:
@@ -270,9 +311,13 @@ class JobProgress(msgspec.Struct):
         self._ended.add(uid)
         self.moved_at = now
         ended = _describe_end(pod, (now - since).total_seconds(), stopping=self.stopping)
+        if (index := read_index(ended.index)) is not None:
+            ended = replace(ended, title=f"index {self.index_title(index)}")
         self.ended_pods += 1
         self.pod_seconds += ended.seconds
-        if not ended.stopped and (index := read_index(ended.index)) is not None:
+        self.peak_bytes = max(self.peak_bytes, ended.peak_bytes)
+        self.cpu_seconds += ended.cpu_seconds
+        if not ended.stopped and index is not None:
             self.index_seconds[index] = ended.seconds
         if len(self.exit_codes) < 2 and ended.exit_code is not None:
             self.exit_codes.append(ended.exit_code)
@@ -287,6 +332,7 @@ class JobProgress(msgspec.Struct):
             self._index_backoff.pop(ended.index, None)
             return "succeeded"
         self.failures = [*self.failures, ended][-KEPT_FAILURES:]
+        self._count_cause(ended)
         if ended.stopped:
             return "stopped"
         self.failed_pods += 1
@@ -299,6 +345,15 @@ class JobProgress(msgspec.Struct):
         self._index_backoff[ended.index] = (count + 1, at)
         return "failed"
 
+    def _count_cause(self, pod: EndedPod) -> None:
+        message = pod.message.partition("\n")[0]
+        cause = (pod.container, pod.exit_code, pod.reason, message)
+        if cause not in self.causes and len(self.causes) >= _MAX_CAUSES:
+            # Too many to be distinct in a useful way: only by exit code.
+            cause = (pod.container, pod.exit_code, pod.reason, "")
+        count, _ = self.causes.get(cause, (0, pod))
+        self.causes[cause] = (count + 1, pod)
+
 
 class RunProgress(msgspec.Struct):
     """Progress of all Jobs of a run, by UID. Iteration yields them in the order of `expect`.
@@ -308,8 +363,11 @@ class RunProgress(msgspec.Struct):
 
     jobs: dict[str, JobProgress] = msgspec.field(default_factory=dict)
 
-    def expect(self, job: Job, now: datetime) -> JobProgress:
-        progress = JobProgress(job, now)
+    def expect(
+        self, job: Job, now: datetime, rows: Sequence[str] = (), origins: Sequence[int] = ()
+    ) -> JobProgress:
+        """Add a Job; `rows` are texts of its indexes' parameters, `origins` their first indexes."""
+        progress = JobProgress(job, now, rows, origins)
         progress.saw_job(job, now, deleted=False)
         self.jobs[job.metadata.uid] = progress
         return progress
@@ -352,6 +410,7 @@ def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
     ended = [status for status in statuses if status.state.terminated is not None]
     failed = failures_of_pod(pod)
     reported = failed[0] if failed else ended[-1] if ended else ContainerStatus()
+    measured = [status.state.terminated for status in ended if status.state.terminated]
     end = reported.state.terminated
     return EndedPod(
         name=pod.metadata.name,
@@ -363,5 +422,7 @@ def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
         exit_code=end.exit_code if end else None,
         reason=pod.status.reason or (end.reason if end else ""),
         message=end.message if end else "",
+        peak_bytes=sum(end.peak_memory_bytes for end in measured),
+        cpu_seconds=sum(end.cpu_milliseconds for end in measured) / 1000,
         stopped=(stopping or pod.metadata.deleting) and pod.phase != "Succeeded",
     )

@@ -34,7 +34,6 @@ from onejob.cli.manifests.job_from_command import inherited
 from onejob.cli.places import DataDir
 from onejob.cli.run.cpu_time import workload_cpu_seconds
 from onejob.cli.run.following import Follower, LogSource
-from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
 from onejob.cli.run.plain import Display, NotesDisplay, PlainDisplay, QuietDisplay
 from onejob.cli.run.plan import PlannedObject, RunPlan, has_limits
 from onejob.cli.run.progress import RunProgress
@@ -58,6 +57,7 @@ from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
     from onejob.cli.run.background import Background
+    from onejob.cli.run.outputs import Output
     from onejob.cli.run.page import PageOptions, RunPage
 
 log = logging.getLogger(__name__)
@@ -269,7 +269,11 @@ class _Session:
         prune(data_dir.runs, self._clock.now())
         return create_folder(data_dir.runs / self._run.id)
 
-    def _outputs(self) -> list[Output]:
+    def _outputs(self) -> "list[Output]":
+        if self._options.output != "raw" and self._options.output_dir is None:
+            return []
+        from onejob.cli.run.outputs import FolderOutput, StreamOutput
+
         outputs: list[Output] = []
         if self._options.output == "raw":
             outputs.append(StreamOutput(sys.stdout.buffer))
@@ -335,9 +339,21 @@ class _Session:
             client = plane.client if wanted.resource == NAMESPACES else plane.checked_client
             written = await client.write(Create(wanted.resource, wanted.namespace, document))
             if wanted.resource == JOBS:
-                job = self._progress.expect(read_job(written.document), self._clock.now())
+                job = self._progress.expect(
+                    read_job(written.document),
+                    self._clock.now(),
+                    *self._indexes_of(wanted),
+                )
                 self._display.job_started(job)
         return revision
+
+    def _indexes_of(self, wanted: PlannedObject) -> tuple[Sequence[str], Sequence[int]]:
+        if not wanted.document["metadata"].get("annotations"):
+            return (), ()
+        # Imported here: only sweeps and resumed runs have parameters or other indexes.
+        from onejob.cli.run.sweep_indexes import indexes_of
+
+        return indexes_of(wanted, self._plan)
 
     # --- run ------------------------------------------------------------------------------
 
@@ -458,7 +474,10 @@ class _Session:
     async def _last_lines(self, logs: LogSource) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for job in self._progress:
-            for pod in job.failures[-SHOWN_FAILURES:]:
+            distinct = [pod for pod, _ in job.distinct_failures[-SHOWN_FAILURES:]]
+            for pod in {
+                pod.uid: pod for pod in (*job.failures[-SHOWN_FAILURES:], *distinct)
+            }.values():
                 text = b""
                 async for piece in logs.tail(pod.uid, pod.container, pod.attempt, LAST_LINES):
                     text += piece
@@ -489,7 +508,7 @@ class _Session:
                     f"--pass-env {name})\n"
                 )
             if exit_code != EXIT_OK and options.data_dir is not None:
-                stream.write(f"\nMore: {self._hints()}\n")
+                stream.write(f"\n{self._hints(options.data_dir)}")
         if os.environ.get("GITHUB_ACTIONS") == "true":
             from onejob.cli.run.github import annotations
 
@@ -516,9 +535,7 @@ class _Session:
         except OSError as error:
             print(f"note: cannot write {path}: {error.strerror}", file=sys.stderr)
 
-    def _append_github_summary(
-        self, outcome: str, last_lines: Mapping[str, Sequence[str]]
-    ) -> None:
+    def _append_github_summary(self, outcome: str, last_lines: Mapping[str, Sequence[str]]) -> None:
         """Append a table of the Jobs to the page of the workflow ($GITHUB_STEP_SUMMARY)."""
         from onejob.cli.run.github import step_summary
 
@@ -540,9 +557,21 @@ class _Session:
         unpassed = [name for name in os.environ if name not in passed]
         return missed_variable((line for lines in last_lines.values() for line in lines), unpassed)
 
-    def _hints(self) -> str:
-        name = next((job.title for job in self._progress if not job.complete), "job/NAME")
-        return f"onejob why {name}, onejob logs {name}, onejob describe {name}"
+    def _hints(self, data_dir: DataDir) -> str:
+        """Return the commands that explain a failed run, and those that go on."""
+        job = next((job for job in self._progress if not job.complete), None)
+        title = "job/NAME" if job is None else job.title
+        # Of a server's Job of the same name otherwise.
+        run = f" --run {self._run.id}" if data_dir.has_kubeconfig() else ""
+        words = [f"onejob {verb} {title}{run}" for verb in ("why", "logs", "describe")]
+        lines = [f"More: {', '.join(words)}"]
+        if job is not None:
+            name = job.job.metadata.name
+            go_on = [f"onejob run --resume {self._run.id if run else name}"]
+            if job.job.indexed:
+                go_on.insert(0, f"onejob results {name} --failed{run}")
+            lines.append(f"Next: {', '.join(go_on)}")
+        return "".join(f"{line}\n" for line in lines)
 
     def _record(self, folder: RunFolder | None, **changes: object) -> None:
         if folder is None:

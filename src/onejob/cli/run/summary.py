@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from onejob.cli.display.quantities import memory_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.plain import pod_end_text
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
+from onejob.planning.counts import counted
 
 #: Number of Pods below which a list of the slowest is meaningless.
 _SLOWEST_FROM: Final = 4
@@ -32,10 +34,11 @@ def render_summary(
     """
     lines = [""]
     rows = [_row(job, now, cpu_seconds if len(run.jobs) == 1 else None) for job in run]
-    headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU"]
-    if len(run.jobs) != 1 or cpu_seconds is None:
-        headers.pop()
-        rows = [row[:-1] for row in rows]
+    headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU", "MEMORY"]
+    unmeasured = not any(job.peak_bytes for job in run)
+    if unmeasured:
+        drop = 2 if cpu_seconds is None or len(run.jobs) != 1 else 1
+        headers, rows = headers[:-drop], [row[:-drop] for row in rows]
     head, *body = render_table(headers, rows, terminal.width)
     lines.append(terminal.paint(head, "bold"))
     for text, job in zip(body, run, strict=True):
@@ -84,12 +87,14 @@ def _job_result(job: JobProgress, now: datetime) -> dict[str, Any]:
         "pods": job.pods,
         "retries": job.retries,
         "wallSeconds": round(job.wall_seconds(now), 3),
-        "failedPods": [_pod_result(pod) for pod in job.failures],
-        "slowestPods": [_pod_result(pod) for pod in job.slowest],
+        "cpuSeconds": round(job.cpu_seconds, 3),
+        "peakMemoryBytes": job.peak_bytes or None,
+        "failedPods": [_pod_result(job, pod) for pod in job.failures],
+        "slowestPods": [_pod_result(job, pod) for pod in job.slowest],
     }
 
 
-def _pod_result(pod: EndedPod) -> dict[str, Any]:
+def _pod_result(job: JobProgress, pod: EndedPod) -> dict[str, Any]:
     result = {
         "name": pod.name,
         "container": pod.container,
@@ -97,8 +102,14 @@ def _pod_result(pod: EndedPod) -> dict[str, Any]:
         "reason": pod.reason,
         "message": pod.message,
         "seconds": round(pod.seconds, 3),
+        "cpuSeconds": round(pod.cpu_seconds, 3),
+        "peakMemoryBytes": pod.peak_bytes or None,
     }
-    return {**result, "index": int(pod.index)} if pod.index else result
+    if not pod.index:
+        return result
+    index = int(pod.index)
+    row = {"params": job.rows[index]} if index < len(job.rows) else {}
+    return {**result, "index": job.original_index(index), **row}
 
 
 def _row(job: JobProgress, now: datetime, cpu_seconds: float | None) -> list[str]:
@@ -108,7 +119,9 @@ def _row(job: JobProgress, now: datetime, cpu_seconds: float | None) -> list[str
         str(job.pods),
         str(job.retries),
         short_seconds(job.wall_seconds(now)),
-        short_seconds(cpu_seconds or 0.0),
+        # Of a single Job, also the time of Pods that were stopped without a report.
+        short_seconds(max(cpu_seconds or 0.0, job.cpu_seconds)),
+        memory_text(job.peak_bytes) if job.peak_bytes else "",
     ]
 
 
@@ -130,18 +143,21 @@ def _failures(
 ) -> list[str]:
     # Pods that were stopped because the Job is Complete, or could not start, are not listed.
     quiet = job.complete or job.blocked_by is not None
-    listed = [pod for pod in job.failures if not (pod.stopped and quiet)]
+    listed = [(pod, count) for pod, count in job.distinct_failures if not (pod.stopped and quiet)]
     if not listed:
         return []
     shown = listed[-SHOWN_FAILURES:]
-    count = f", the last {len(shown)} of {job.failed_pods}" if job.failed_pods > len(shown) else ""
-    title = "Stopped" if all(pod.stopped for pod in shown) else "Failed"
-    lines = ["", f"{title} pods of {job.title}{count}:"]
-    for pod in shown:
-        index = f" (index {pod.index})" if pod.index else ""
+    left_out = len(listed) - len(shown)
+    rest = f", {len(shown)} of {len(listed)} causes" if left_out else ""
+    title = "Stopped" if all(pod.stopped for pod, _ in shown) else "Failed"
+    lines = ["", f"{title} pods of {job.title}{rest}:"]
+    for pod, count in shown:
+        index = f" ({visible(pod.title)})" if pod.title else ""
         name = terminal.paint(pod.name, "red")
         lines.append(f"  {name}{index} after {short_seconds(pod.seconds)}: {pod_end_text(pod)}")
         lines.extend(f"    | {visible(text)}" for text in last_lines.get(pod.uid, ()))
+        if count > 1:
+            lines.append(f"    and {counted(count - 1, 'other pod')} like this")
     return lines
 
 
@@ -151,4 +167,16 @@ def _slowest(job: JobProgress) -> list[str]:
         return []
     mean = short_seconds(job.pod_seconds / job.ended_pods)
     lines = ["", f"Slowest pods of {job.title} (mean {mean}):"]
-    return [*lines, *(f"  {pod.name} {short_seconds(pod.seconds)}" for pod in job.slowest)]
+    return [
+        *lines,
+        *(f"  {pod.name}{_parameters(job, pod)} {_amounts(pod)}" for pod in job.slowest),
+    ]
+
+
+def _parameters(job: JobProgress, pod: EndedPod) -> str:
+    return f" ({visible(pod.title)})" if job.rows and pod.title else ""
+
+
+def _amounts(pod: EndedPod) -> str:
+    used = f", CPU {short_seconds(pod.cpu_seconds)}, {memory_text(pod.peak_bytes)}"
+    return f"{short_seconds(pod.seconds)}{used if pod.peak_bytes else ''}"

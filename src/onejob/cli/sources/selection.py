@@ -229,9 +229,7 @@ class Sources(msgspec.Struct, frozen=True):
         return False
 
     def _has(self, arg: ResourceArg) -> bool:
-        return self.has_on_server(arg) or (
-            self.kubeconfig is None and self._kept(arg) is not None
-        )
+        return self.has_on_server(arg) or (self.kubeconfig is None and self._kept(arg) is not None)
 
     def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
         """Return the server.

@@ -24,8 +24,8 @@ _END = struct.Struct("<IQQ")
 
 
 def serve(command: int, status: int) -> NoReturn:
-    """Wait for the command, and write its wait status and usage to `status`. Requires all signals to be
-    blocked.
+    """Wait for the command, and write its wait status and usage to `status`. Requires all signals
+    to be blocked.
 
     Without a command (0), keep the namespace of a Pod alive until killed.
     """

@@ -56,7 +56,7 @@ class Child:
     """First process of a container."""
 
     __slots__ = ("attempt", "capture", "grace", "hostname", "init", "init_is_reusable", "isolated",
-                 "pid", "pids", "report", "sampled_kib", "started_at", "status", "stdin",
+                 "pid", "pids", "report", "samples_kib", "started_at", "status", "stdin",
                  "stopping", "usage", "wait_status")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
@@ -79,8 +79,8 @@ class Child:
         #: Reported by a reusable init that is about to end.
         self.wait_status: int | None = None
         self.usage = UNKNOWN
-        #: Greatest sample of its peak memory.
-        self.sampled_kib = 0
+        #: Last two samples of its peak memory, while it had no children; 0 if unusable.
+        self.samples_kib = (0, 0)
         self.grace = 30.0
         self.hostname = ""
         self.isolated = False
@@ -575,8 +575,9 @@ class Supervisor:
         pid = child.pid
         if child.pids == "container":
             pid = next(iter(linux.children(pid) or ()), 0)
-        child.sampled_kib = max(child.sampled_kib, peak_kib(pid) if pid else 0)
-        if child.sampled_kib <= self._least_peak_kib():
+        peak = peak_kib(pid) if pid and linux.children(pid) == [] else 0
+        child.samples_kib = (child.samples_kib[1], peak)
+        if peak <= self._least_peak_kib():
             interval = min(age, MAX_SAMPLE_SECONDS)
             self._loop.after(interval, lambda: self._sample_memory(child, age + interval))
 
@@ -585,9 +586,14 @@ class Supervisor:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def _corrected(self, child: Child, usage: Usage) -> Usage:
-        """Return the usage without the memory of our copy that the process was at first."""
-        if 0 < child.sampled_kib < usage.peak_kib <= self._least_peak_kib():
-            return usage._replace(peak_kib=child.sampled_kib)
+        """Return the usage without the memory of our copy that the process was at first.
+
+        Only if the peak of the process did not change any more: otherwise the greater figure is
+        closer to the truth.
+        """
+        before, last = child.samples_kib
+        if 0 < before == last < usage.peak_kib <= self._least_peak_kib():
+            return usage._replace(peak_kib=last)
         return usage
 
     def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
@@ -711,9 +717,7 @@ class Supervisor:
         number = -code if code < 0 else 0
         peak, cpu = self._corrected(child, usage)
         code = 128 + number if number else code
-        outcome = Outcome(
-            "exited", _now(), code, number, alone=alone, peak_kib=peak, cpu_ms=cpu
-        )
+        outcome = Outcome("exited", _now(), code, number, alone=alone, peak_kib=peak, cpu_ms=cpu)
         self._journal.end(attempt, outcome)
         self._news.add(attempt)
 

@@ -21,23 +21,27 @@ _MAX_VARIABLE_BYTES: Final = 100_000
 _MAX_CONFIG_MAP_BYTES: Final = 1_000_000
 _ROWS_VARIABLE: Final = "ONEJOB_ROWS_"
 #: Separator between the row selection and the user's command in the generated script.
-_ROW_IS_SET: Final = 'eval "$1"; set --\n'
+ROW_IS_SET: Final = 'eval "$1"; set --\n'
+
+_NOT_PARAMETERS: Final = frozenset({ROW_VARIABLE, INDEX_VARIABLE})
 
 Row = Mapping[str, Any]
 
 
-def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+def put_rows(
+    job: dict[str, Any], rows: Sequence[Row], numbers: Sequence[int] | None = None
+) -> dict[str, Any]:
     """Make a parameterized Job run once per row, replacing its previous rows.
 
-    Modifies `job` and returns the ConfigMap that it needs. Raises `BadInput` if the rows do not
-    fit.
+    With `numbers`, these are the indexes that programs see, instead of those from 0. Modifies `job`
+    and returns the ConfigMap that it needs. Raises `BadInput` if the rows do not fit.
     """
-    keys, per_key = _packed(rows)
+    keys, per_key = _packed(rows, numbers)
     name = f"{job['metadata']['name']}-params"
     (container,) = job["spec"]["template"]["spec"]["containers"]
     command = container["command"]
-    script = command[-1].partition(_ROW_IS_SET)[2] if _ROW_IS_SET in command[-1] else command[-1]
-    container["command"] = ["sh", "-c", _choice_of_row(len(keys), per_key) + _ROW_IS_SET + script]
+    script = command[-1].partition(ROW_IS_SET)[2] if ROW_IS_SET in command[-1] else command[-1]
+    container["command"] = ["sh", "-c", _choice_of_row(len(keys), per_key) + ROW_IS_SET + script]
     container["env"] = [
         *(item for item in container["env"] if not item["name"].startswith(_ROWS_VARIABLE)),
         *(
@@ -54,9 +58,20 @@ def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": keys}
 
 
-def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
+def row_text(row: Row, most: int = 60) -> str:
+    """Return a row as `seed=54 lr=0.01`, cut to `most` characters."""
+    text = " ".join(f"{name}={_text(value)}" for name, value in row.items())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _packed(rows: Sequence[Row], numbers: Sequence[int] | None) -> tuple[dict[str, str], int]:
     """Return the ConfigMap's data and the number of rows per key."""
     lines = [_shell_line(row, number) for number, row in enumerate(rows, 1)]
+    if numbers is not None:
+        lines = [
+            f"{line} {INDEX_VARIABLE}={number}"
+            for line, number in zip(lines, numbers, strict=False)
+        ]
     per_key = max(1, _MAX_VARIABLE_BYTES // (max(len(line.encode()) for line in lines) + 1))
     keys = {
         f"rows-{start // per_key}": "\n".join(lines[start : start + per_key])
@@ -82,7 +97,7 @@ def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
             if words[:1] != ["export"]:
                 raise ValueError(f"rows-{number} contains a line that is not a row")
             pairs = (word.partition("=") for word in words[1:])
-            found.append({name: value for name, _, value in pairs if name != ROW_VARIABLE})
+            found.append({name: value for name, _, value in pairs if name not in _NOT_PARAMETERS})
     return found
 
 

@@ -92,7 +92,17 @@ def rerun(
                 rows = [rows[index] for index in indexes if index < len(rows)]
             else:
                 _keep_indexes(fresh)
-    return [fresh] if rows is None else [put_rows(fresh, rows), fresh]
+    if rows is None:
+        return [fresh]
+    origins = origins_of(fresh)
+    numbers = None if origins is None else [*islice(origins, _MAX_INDEXES)]
+    return [put_rows(fresh, rows, numbers), fresh]
+
+
+def origins_of(job: Mapping[str, Any]) -> IndexSet | None:
+    """Return, for each index of a partial rerun in order, that of the first Job; else None."""
+    noted = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
+    return None if noted is None else parse_indexes(noted, 2**31)
 
 
 def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, str]]:
