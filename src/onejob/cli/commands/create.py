@@ -10,14 +10,18 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import CommandAfterDashes, client_options, output_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onejob.cli.manifests.loading import Manifest
     from onejob.cli.sources.base import Api
     from onejob.cli.sources.selection import Sources
+    from onejob.planning.job.parameter_rows import Row
 
 _EPILOG = """\b
 Examples:
   onejob create -f job.yaml
   onejob create job pi -- ./pi.py 1000
+  onejob create job sweep --params grid.csv -- ./train.py --lr={lr}
   onejob create job now --from=cronjob/nightly   # run a CronJob now
   onejob create cronjob tidy --schedule '0 3 * * *' -- ./tidy.sh
   onejob create namespace batch
@@ -43,6 +47,23 @@ Examples:
     metavar="DIR",
     help="Working directory of the command. [default: the current directory, if the server runs "
     "processes on this machine]",
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1), metavar="N", help="Maximum number of running Pods."
+)
+@click.option(
+    "--params",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Run one Pod per row of a .csv, .jsonl or .txt file; the command refers to values as "
+    "{column}.",
+)
+@click.option(
+    "--param",
+    multiple=True,
+    metavar="NAME=V1,V2,...",
+    help="Run one Pod per value; several options run one Pod per combination.",
 )
 @click.option(
     "--schedule", default="", metavar="CRON", help="Schedule of the CronJob, e.g. '*/5 * * * *'."
@@ -77,7 +98,7 @@ def command(
         _check(what, after_dashes, options)
         if options["origin"] or dry_run != "client":
             api = where.require_server()
-        manifests = [_described(where, api, what, after_dashes, **options)]
+        manifests = _described(where, api, what, after_dashes, **options)
     if dry_run == "client":
         documents = [manifest.document for manifest in manifests]
     else:
@@ -115,6 +136,9 @@ def _check(
         )
     if not (options["origin"] or options["image"] or command_line):
         raise CommandError("nothing to run", "specify a command after --, or --image")
+    for option in ("parallelism", "params", "param"):
+        if options[option] and (kind != "job" or options["origin"] or not command_line):
+            raise CommandError(f"--{option} requires a Job with a command", "specify it after --")
     if kind != "job" and not options["schedule"]:
         raise CommandError("a CronJob requires --schedule", "for example: --schedule '0 3 * * *'")
 
@@ -128,11 +152,16 @@ def _described(
     origin: str,
     schedule: str,
     workdir: str | None,
-) -> "Manifest":
+    parallelism: int | None,
+    params: str,
+    param: tuple[str, ...],
+) -> "list[Manifest]":
     from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.manifests.loading import manifest_from_document
+    from onejob.cli.manifests.params import add_parameters, read_parameters
 
     kind, name = what
+    documents: list[dict[str, Any]] = []
     if kind in ("namespace", "ns"):
         document: dict[str, Any] = {
             "apiVersion": "v1",
@@ -145,13 +174,30 @@ def _described(
             document = _job_of_cronjob(where, api, name, origin)
         else:
             folder = os.path.abspath(workdir) if workdir else _default_folder(where, api)
+            rows = read_parameters(params, param) if params or param else None
             job = CommandJob(
-                command_line or (), name=name, image=image or HOST_IMAGE, working_dir=folder
+                command_line or (),
+                name=name,
+                image=image or HOST_IMAGE,
+                completions=None if rows is None else len(rows),
+                parallelism=parallelism if rows is None else _parallelism(parallelism, rows),
+                indexed=rows is not None,
+                # As in a run: a failed row ends by itself.
+                retries=None if rows is None else 0,
+                working_dir=folder,
             )
             document = job_document(job, dict(os.environ))
+            if rows is not None:
+                documents.append(add_parameters(document, rows, command_line or ()))
         if kind != "job":
             document = _cronjob_of(document, schedule)
-    return manifest_from_document(document)
+    documents.append(document)
+    return [manifest_from_document(made, number=n) for n, made in enumerate(documents, 1)]
+
+
+def _parallelism(asked: int | None, rows: "Sequence[Row]") -> int:
+    """Return the parallelism of a sweep, by default the number of CPUs of this machine."""
+    return asked or min(len(rows), len(os.sched_getaffinity(0)))
 
 
 def _default_folder(where: "Sources", api: "Api | None") -> str:

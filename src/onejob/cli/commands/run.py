@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from onejob.cli.kept_runs import RunClaim
     from onejob.cli.manifests.loading import Manifest
+    from onejob.cli.run.background import Background
     from onejob.cli.run.page import PageOptions
     from onejob.gates import FeatureGates
     from onejob.node.images import Images
@@ -53,8 +54,8 @@ Examples:
 A run fails immediately if its Pods can never start: a ConfigMap, Secret or key is missing, a
 request exceeds this machine, or an image cannot be pulled. With --keep-waiting it waits instead.
 
-Exit code: 0 if all Jobs are Complete, 1 if one failed or could not start, 2 for invalid input (no Job
-was started), 124 if --timeout was exceeded, 130 if interrupted (its Pods were stopped); with
+Exit code: 0 if all Jobs are Complete, 1 if one failed or could not start, 2 for invalid input (no
+Job was started), 124 if --timeout was exceeded, 130 if interrupted (its Pods were stopped); with
 --exit-code that of the only container."""
 
 
@@ -248,7 +249,6 @@ def command(
     namespace: str,
     timeout: float | None,
     output: str | None,
-    dry_run: str | None,
     node: "NodeOptions",
     gates: "FeatureGates",
     default_failed_pods_limit: int | None,
@@ -265,6 +265,7 @@ def command(
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock
 
+    dry_run: str | None = options["dry_run"]
     files += filename
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be positive")
@@ -302,13 +303,14 @@ def command(
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.session import SessionOptions, run_session
 
-    background = None
+    background: Background | None = None
     if options["detach"]:
         from onejob.cli.run.background import detach
 
-        background = detach()
-        if isinstance(background, int):
-            return background
+        forked = detach()
+        if isinstance(forked, int):
+            return forked
+        background = forked
     return run_session(
         plan,
         SessionOptions(
@@ -502,6 +504,8 @@ def _manifests(
     document = job_document(
         CommandJob(
             command=command_line,
+            # A printed manifest runs unchanged on a server, which has another working directory.
+            working_dir=os.getcwd() if options["dry_run"] and not options["image"] else "",
             name=options["name"],
             image=options["image"] or HOST_IMAGE,
             completions=options["completions"] if rows is None else len(rows),

@@ -38,7 +38,8 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
     if any(word.startswith("run/") for word in what):
-        return _set_run(where, what, suspended=suspended)
+        _set_runs(where, what, suspended=suspended)
+        return 0
     args = parse_resource_args(what, default="job")
     for arg in args:
         if arg.kind.resource not in (JOBS, CRONJOBS):
@@ -74,7 +75,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     return 0
 
 
-def _set_run(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
+def _set_runs(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> None:
     """Stop runs, or resume one: a run is not suspended in place, but continued by another."""
     from onejob.cli.kept_runs import find_running
 
@@ -86,7 +87,7 @@ def _set_run(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int
 
         for name in names:
             stop_run(*find_running(where.data_dir.runs, name), now=False, wait=True)
-        return 0
+        return
     if len(names) != 1:
         raise CommandError("specify one run", "each is resumed by its own onejob run --resume")
     from onejob.cli.commands.rerun import run_again

@@ -173,7 +173,7 @@ def _ends(pod: Document) -> list[Document]:
 
 def _command(pod: Document, index: int | None, params: Mapping[str, str]) -> str:
     """Return the command line of the first container, as the user would type it."""
-    container = next(iter(pod.get("spec", {}).get("containers", ())), {})
+    container: Document = next(iter(pod.get("spec", {}).get("containers", ())), {})
     words = [*container.get("command", ()), *container.get("args", ())]
     if not params or len(words) != 3:
         return shlex.join(map(str, words))

@@ -609,7 +609,7 @@ class ProcessRuntime(Runtime):
             return self._blocked(ref, record[4], record[5])
         # Supervisors of earlier versions send fewer fields.
         started_at, at, code, signal, reason, message, *more = record[4:]
-        alone, peak_kib, cpu_ms = (*more, *_NOT_MEASURED[len(more) :])
+        alone, peak_kib, cpu_ms = [*more, *_NOT_MEASURED[len(more) :]]
         if not alone:
             self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
@@ -683,7 +683,7 @@ def _remove_after(written: "Future[None] | None", paths: Sequence[str]) -> None:
 
 
 #: Defaults of the last fields of an end: whether no process was left, peak memory, CPU time.
-_NOT_MEASURED: Final = (False, 0, 0)
+_NOT_MEASURED: Final[tuple[Any, ...]] = (False, 0, 0)
 
 
 def _nothing() -> None: ...
