@@ -25,6 +25,7 @@ from onejob.diagnosis.job_trouble import (
     uncounted_pods,
 )
 from onejob.diagnosis.pod_activity import PodActivity, activity_text, next_text, pod_activity
+from onejob.diagnosis.pod_waits import start_hint
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.counts import counted
@@ -90,7 +91,7 @@ def explain_job(
         *_failed_pods(job, failed, now),
     ]
     if ended is None:
-        coming = _next(job, plan, activity, trouble, now)
+        coming = [*_start_remedies(failed), *_next(job, plan, activity, trouble, now)]
     elif job.condition_is_true("Complete"):
         coming = [RUN_IS_OVER]
     else:
@@ -374,6 +375,16 @@ def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
 
 
 # --- next steps -----------------------------------------------------------------------------
+
+
+def _start_remedies(failed: Sequence[Pod]) -> list[str]:
+    """Return what `onejob run` advises after a container that could not be started."""
+    for status in failures_of_pod(failed[-1]) if failed else ():
+        end = status.state.terminated
+        if end is not None and end.reason in ("StartError", "ContainerCannotRun"):
+            hint = start_hint(end.message, "the working directory of the server")
+            return [hint] if hint else []
+    return []
 
 
 def _next(

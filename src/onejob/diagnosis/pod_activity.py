@@ -118,7 +118,7 @@ def next_text(activity: PodActivity) -> str:
     if activity.starting:
         return "its Pods start"
     if activity.blocked:
-        return "nothing until its Pods can start"
+        return activity.blocked[0].server_step or "nothing until its Pods can start"
     return ""
 
 

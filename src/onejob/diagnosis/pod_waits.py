@@ -39,6 +39,10 @@ _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
 #: Taints of the node while it lacks a resource, for instance disk space.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
 
+_PASS_FILE: Final = "pass the file that contains it to onejob run"
+#: In steps that apply to runs only: a server may have other components.
+_ONLY_IN_RUNS: Final = "a run"
+
 
 class PodWait(msgspec.Struct, frozen=True):
     reason: str
@@ -82,6 +86,12 @@ class PodWait(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         return f"{self.reason}: {self.message}"
+
+    @property
+    def server_step(self) -> str:
+        """The next step for a Pod of a server, where objects may still be created; "" if none."""
+        step = self.next_step.replace(_PASS_FILE, "create it")
+        return "" if _ONLY_IN_RUNS in step else step
 
 
 def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
@@ -253,7 +263,7 @@ def _next_step(reason: str, message: str, image: str) -> str:
     if "runAsNonRoot" in message:
         return "set securityContext.runAsUser, or run onejob as another user than root"
     if "not found" in message:
-        return "pass the file that contains it to onejob run, or mark the reference optional: true"
+        return f"{_PASS_FILE}, or mark the reference optional: true"
     if "does not provide" in message:
         return "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes"
     return ""
@@ -274,6 +284,8 @@ _INTERPRETERS: Final = {
     "rb": "ruby",
     "sh": "sh",
 }
+#: See `node/images.py`.
+_NO_STAND_IN: Final = re.compile(r'has no command for image "([^"]+)"')
 _MANIFESTS: Final = (".json", ".yaml", ".yml")
 
 
@@ -287,6 +299,8 @@ def start_hint(message: str, folder: str) -> str:
 
     `folder` is the working directory of this run's commands.
     """
+    if match := _NO_STAND_IN.search(message):
+        return f"add a command, or map the image with --image-map {match[1]}=COMMAND"
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":

@@ -31,6 +31,7 @@ def queue_document(entries: Sequence[Entry], scopes: Sequence[Scope]) -> dict[st
                 "namespace": entry.job.metadata.namespace,
                 "name": entry.job.metadata.name,
                 "state": entry.state,
+                "stuck": entry.stuck,
                 "place": entry.place,
                 "priority": entry.priority,
                 "priorityClass": priority_class_of(entry.job),
@@ -46,6 +47,9 @@ def queue_document(entries: Sequence[Entry], scopes: Sequence[Scope]) -> dict[st
 
 
 def reason(entry: Entry) -> str:
+    if entry.stuck:
+        name = entry.job.metadata.name
+        return f"cannot start, but holds its place (onejob why job/{name})"
     if entry.state == "running":
         return "runs"
     if entry.waits_for:
@@ -61,6 +65,5 @@ def start_text(entry: Entry, now: datetime) -> str:
         return "unknown"
     seconds = (entry.may_start_at - now).total_seconds()
     if seconds < 1:
-        # The Jobs before it run longer than most did.
-        return "any moment" if entry.waits_for else "now"
+        return "now"
     return f"in ~{short_seconds(seconds)}"

@@ -102,13 +102,18 @@ def command(
         return _deleted(where, what, selector, container, follow, prefix, options)
     if index is not None and (selector or not what):
         raise CommandError("--index requires a Job", "for example onejob logs job/NAME --index 3")
-    api, pods = _pods(where, what, selector, index)
+    api, pods, labels = _pods(where, what, selector, index)
     if not pods:
         raise CommandError("no logs: no Pods found", exit_code=EXIT_FAILED)
     readings = [
         reading
         for pod in pods
-        for reading in containers_of(pod, container, all_of_them=all_containers)
+        for reading in containers_of(
+            pod,
+            container,
+            all_of_them=all_containers,
+            label=labels.get(pod["metadata"]["uid"], ""),
+        )
     ]
     tail = options["tail"]
     query = LogQuery(
@@ -174,7 +179,8 @@ def _deleted(
 
 def _pods(
     where: "Sources", what: tuple[str, ...], selector: str, index: int | None
-) -> "tuple[Api, list[dict[str, Any]]]":
+) -> "tuple[Api, list[dict[str, Any]], dict[str, str]]":
+    """Return the Pods and, by UID, the parameters of those that have some."""
     from onejob.cli.reports.kept_logs import has_kept
     from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get, list_all
@@ -188,7 +194,8 @@ def _pods(
         if what:
             raise CommandError("specify either a name or a selector")
         api = where.one_place()
-        return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
+        found = list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
+        return api, found, {}
     arg = one_resource_arg(what, default="pod" if index is None else "job")
     if arg.kind.resource != JOBS and index is not None:
         raise CommandError(f"{arg} has no indexes", "--index requires job/NAME")
@@ -205,7 +212,7 @@ def _pods(
         raise _gone(missing.message, kept) from None
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
-        return api, [document]
+        return api, [document], {}
     if arg.kind.resource == CRONJOBS:
         jobs = list_all(api, BY_RESOURCE[JOBS], namespace)
         own = [job for job in jobs if document["metadata"]["uid"] in owners(job)]
@@ -218,7 +225,25 @@ def _pods(
         pods = _of_index(own[0], pods, index)
     if not pods and has_kept(where, arg):
         raise _gone(f"the Pods of {arg} no longer exist", arg)
-    return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+    pods = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+    return api, pods, _labels(api, own, pods)
+
+
+def _labels(api: "Api", jobs: list[dict[str, Any]], pods: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the index and parameters of Pods, by UID: `17 seed=54 lr=0.01`."""
+    from onejob.cli.sources.pods import owners
+
+    labels = {}
+    for job in jobs:
+        if not job["metadata"].get("annotations"):
+            continue
+        from onejob.cli.reports.lineage import index_titles
+
+        titles = index_titles(api, job)
+        for pod in pods:
+            if job["metadata"]["uid"] in owners(pod) and (title := titles(pod)):
+                labels[pod["metadata"]["uid"]] = title
+    return labels
 
 
 def _of_index(job: dict[str, Any], pods: list[dict[str, Any]], index: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onejob.cli.options import client_options, output_option
+from onejob.cli.options import client_options, output_option, runs_option
 
 if TYPE_CHECKING:
     from onejob.cli.sources.selection import Sources
@@ -15,6 +15,7 @@ Examples:
   onejob top          # live; q quits, c m a n sort
   onejob top -n batch --sort memory
   onejob top --once   # one table, also without a terminal
+  onejob top --run train   # the Pods of a run
   onejob top -o json | jq '.pods[] | select(.usage.memoryBytes > 1e9) | .name'
 
 CPU is the average in millicores since the last update. A dash means not measured: the Pod has not
@@ -39,21 +40,29 @@ started, or the runtime runs no processes."""
     help="Time between updates.",
 )
 @output_option("json")
+@runs_option
 @client_options
 def command(sort: str, once: bool, interval: float, output: str | None, where: "Sources") -> int:
     """Show the resource usage of the node and of active Jobs and Pods, by default in all
-    namespaces."""
+    namespaces.
+
+    Without a server, or with --runs or --run, those of the runs that are under way.
+    """
     import msgspec
 
     from onejob.cli.display.terminal import terminal_of
     from onejob.cli.top.layout import as_lines
-    from onejob.cli.top.reading import read_snapshot
+    from onejob.cli.top.reading import read_runs, read_snapshot
+    from onejob.cli.top.run_usage import RunUsageMeter
     from onejob.cli.top.snapshot import TopSnapshot, in_order
     from onejob.clock import SystemClock
 
-    api = where.require_server()
+    api = where.server()
+    meter = RunUsageMeter()
 
     def read() -> TopSnapshot:
+        if api is None:
+            return read_runs(where, meter, SystemClock())
         return read_snapshot(api, where.namespace, api.namespace, SystemClock())
 
     if output:
@@ -70,5 +79,5 @@ def command(sort: str, once: bool, interval: float, output: str | None, where: "
         return 0
     from onejob.cli.top.screen import follow
 
-    follow(read, sort, interval, f"onejob top: {api.title}")
+    follow(read, sort, interval, f"onejob top: {'runs' if api is None else api.title}")
     return 0

@@ -1,10 +1,15 @@
 """`onejob validate`: manifest validation without a server."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from onejob.cli.completing import complete_file
 from onejob.cli.errors import EXIT_OK, EXIT_USAGE, CommandError
 from onejob.cli.options import output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.manifests.loading import Manifest
 
 _EPILOG = """\b
 Examples:
@@ -45,7 +50,7 @@ def command(
 
     from onejob.cli.manifests.checking import manifest_warnings
     from onejob.cli.manifests.loading import InvalidManifests, nothing_in, scan_manifests
-    from onejob.cli.manifests.portability import portability_problems
+    from onejob.cli.manifests.portability import portability_problems, portability_warnings
     from onejob.cli.manifests.sending import print_warnings
     from onejob.cli.run.plan import server_problems
     from onejob.clock import SystemClock
@@ -66,8 +71,12 @@ def command(
         if not found and target == "kubernetes":
             found = portability_problems(manifest)
         problems.extend(found)
-        if not found and target == "onejob" and not output:
-            print_warnings(manifest_warnings(manifest, gates))
+        if not found and not output:
+            print_warnings(
+                portability_warnings(manifest)
+                if target == "kubernetes"
+                else [*manifest_warnings(manifest, gates), *_unprovided_volumes(manifest)]
+            )
     if output:
         print(msgspec.json.encode({"valid": not problems, "problems": problems}).decode())
         return EXIT_USAGE if problems else EXIT_OK
@@ -78,3 +87,27 @@ def command(
     count = f"{len(manifests)} object{'s' if len(manifests) != 1 else ''}"
     print(f"{count} checked, no problems found")
     return EXIT_OK
+
+
+def _unprovided_volumes(manifest: "Manifest") -> list[str]:
+    """Return warnings about volumes that no Pod of onejob gets, so that it could never start."""
+    from onejob.objects.meta import CRONJOBS, JOBS, PODS
+
+    spec, path = manifest.document.get("spec") or {}, "spec"
+    if manifest.kind.resource == CRONJOBS:
+        spec, path = spec["jobTemplate"]["spec"], "spec.jobTemplate.spec"
+    if manifest.kind.resource in (CRONJOBS, JOBS):
+        spec, path = spec["template"]["spec"], f"{path}.template.spec"
+    elif manifest.kind.resource != PODS:
+        return []
+    return [
+        str(
+            manifest.problem(
+                f"{path}.volumes[{index}].persistentVolumeClaim",
+                "onejob provides no such volumes, so the Pod cannot start (use emptyDir or "
+                "hostPath)",
+            )
+        )
+        for index, volume in enumerate(spec.get("volumes") or ())
+        if volume.get("persistentVolumeClaim")
+    ]

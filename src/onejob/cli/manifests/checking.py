@@ -26,6 +26,7 @@ from onejob.api.schema.shapes import (
 from onejob.api.writing.metadata import prepare_created
 from onejob.cli.manifests.loading import Manifest, Problem, placed
 from onejob.gates import FeatureGates
+from onejob.objects.meta import SERVICES
 
 
 def manifest_problems(
@@ -33,11 +34,36 @@ def manifest_problems(
 ) -> list[Problem]:
     """Return all validation errors; `namespace` is where the object would be created."""
     kind = manifest.kind
-    misshapen = shape_problems(manifest)
-    if misshapen:
-        return misshapen
     shape = load_schema().kind(kind.api_version, kind.kind)
-    document = deepcopy(manifest.document)
+    misshapen = shape_problems(manifest)
+    if not misshapen:
+        return _server_errors(manifest, deepcopy(manifest.document), shape, namespace, gates, now)
+    # The rest is validated as well, without the values of wrong types.
+    well_formed = _well_formed(manifest.document, shape)
+    if not isinstance(well_formed, dict):
+        return misshapen
+    bad = tuple(problem.field for problem in misshapen)
+    more = _server_errors(manifest, well_formed, shape, namespace, gates, now)
+    found = [*misshapen, *(problem for problem in more if not _concerns(problem.field, bad))]
+    return sorted(found, key=lambda problem: problem.line)
+
+
+def _concerns(field: str, bad: tuple[str, ...]) -> bool:
+    """Return whether an error may follow from the values that were left out."""
+    return any(
+        one.startswith(field) or field.startswith((f"{one}.", f"{one}[", one)) for one in bad
+    )
+
+
+def _server_errors(
+    manifest: Manifest,
+    document: dict[str, Any],
+    shape: ObjectShape,
+    namespace: str,
+    gates: FeatureGates,
+    now: datetime,
+) -> list[Problem]:
+    kind = manifest.kind
     normalise(document, shape)
     document.setdefault("metadata", {})
     prepare_created(kind, namespace, document, now, Random(0), dry_run=True)
@@ -65,10 +91,35 @@ def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
     strategy = strategy_for(manifest.kind, gates)
     document = deepcopy(manifest.document)
     strategy.default(document)
-    return [
-        placed(text, manifest.source, manifest.number)
-        for text in strategy.warnings_on_create(document)
-    ]
+    texts = strategy.warnings_on_create(document)
+    if manifest.kind.resource == SERVICES:
+        # Not a warning of the server: clients create Services only to name Pods.
+        texts.append("Service is stored, but has no effect here: no traffic is routed to Pods")
+    return [placed(text, manifest.source, manifest.number) for text in texts]
+
+
+def _well_formed(value: Any, shape: Shape) -> Any:
+    """Return a copy without unknown fields and values of wrong types; None for a wrong one."""
+    match shape:
+        case ObjectShape() if isinstance(value, dict):
+            items = {
+                name: _well_formed(item, shape.fields[name])
+                for name, item in value.items()
+                if name in shape.fields
+            }
+            return {name: item for name, item in items.items() if item is not None}
+        case ListShape() if isinstance(value, list):
+            # An item of a wrong type becomes an empty one, so that the others keep their places.
+            empty = {} if isinstance(shape.items, ObjectShape) else ""
+            found = [_well_formed(item, shape.items) for item in value]
+            return [empty if item is None else item for item in found]
+        case MapShape() if isinstance(value, dict):
+            items = {name: _well_formed(item, shape.values) for name, item in value.items()}
+            return {name: item for name, item in items.items() if item is not None}
+        case ObjectShape() | ListShape() | MapShape():
+            return None
+        case _:
+            return None if next(_misfit(value, shape, ""), None) else deepcopy(value)
 
 
 def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:

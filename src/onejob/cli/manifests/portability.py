@@ -46,6 +46,8 @@ _PLACEHOLDERS: Final = frozenset({HOST_IMAGE, "local", "localhost", "none", "pro
 #: Prefixes of paths that nearly every image has; and `-` for options, which are no paths.
 _NOT_OURS: Final = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib", "/dev/", "/proc/", "-")
 
+_CRONJOB_POD: Final = "spec.jobTemplate.spec.template.spec"
+
 #: Pairs of field and message.
 _Found = Iterator[tuple[str, str]]
 Exists = Callable[[str], bool]
@@ -54,6 +56,30 @@ Exists = Callable[[str], bool]
 def portability_problems(manifest: Manifest, exists: Exists = os.path.exists) -> list[Problem]:
     """Return the portability problems. `exists` reports whether this machine has a path."""
     return [manifest.problem(field, text) for field, text in _found(manifest, exists)]
+
+
+def portability_warnings(manifest: Manifest) -> list[str]:
+    """Return what a cluster accepts, but may treat differently: hostPath volumes."""
+    spec = manifest.document.get("spec") or {}
+    path = "spec"
+    match manifest.kind.resource:
+        case resource if resource == CRONJOBS:
+            spec, path = spec["jobTemplate"]["spec"]["template"]["spec"], _CRONJOB_POD
+        case resource if resource == JOBS:
+            spec, path = spec["template"]["spec"], "spec.template.spec"
+        case resource if resource != PODS:
+            return []
+    return [
+        str(
+            manifest.problem(
+                f"{path}.volumes[{index}].hostPath",
+                f"{volume['hostPath'].get('path')} must exist on the node that runs the Pod "
+                "(use a ConfigMap, a persistentVolumeClaim or the image)",
+            )
+        )
+        for index, volume in enumerate(spec.get("volumes") or ())
+        if volume.get("hostPath")
+    ]
 
 
 def _found(manifest: Manifest, exists: Exists) -> _Found:
@@ -104,13 +130,6 @@ def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str]) ->
 
 def _pod(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
     yield from _extensions(spec, path, _POD_EXTENSIONS)
-    for index, volume in enumerate(spec.get("volumes") or ()):
-        if volume.get("hostPath"):
-            yield (
-                f"{path}.volumes[{index}].hostPath",
-                f"{volume['hostPath'].get('path')} must exist on the node that runs the Pod "
-                "(use a ConfigMap, a persistentVolumeClaim or the image)",
-            )
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
             yield from _container(container, f"{path}.{field}[{index}]", exists)

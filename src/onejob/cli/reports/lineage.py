@@ -1,6 +1,7 @@
 """Results of a Job, merged with the results of the Jobs whose failed indexes it reran."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from onejob.cli.display.results import Result, collect, merged, renumbered, with_missing
@@ -8,9 +9,10 @@ from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.params import params_of_job
 from onejob.cli.sources.pods import pods_of_job
 from onejob.objects.meta import JOBS
-from onejob.planning.job.indexes import parse_indexes
-from onejob.planning.job.parameter_rows import rows_of
-from onejob.planning.job.rerun import RERUN_INDEXES, RERUN_OF_UID
+from onejob.planning.job.indexes import read_index
+from onejob.planning.job.parameter_rows import row_text, rows_of
+from onejob.planning.job.rerun import RERUN_INDEXES, RERUN_OF_UID, origins_of
+from onejob.planning.names import INDEX_ANNOTATION
 from onejob.wire.kinds import BY_RESOURCE
 
 if TYPE_CHECKING:
@@ -46,8 +48,24 @@ def results_of_job(api: Api, job: Document) -> list[Result]:
     results = collect(pods_of_job(api, job), rows)
     if rows or spec.get("completionMode") == "Indexed":
         results = with_missing(results, rows, spec.get("completions"))
-    origins = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
-    return results if origins is None else renumbered(results, list(parse_indexes(origins, 2**31)))
+    origins = origins_of(job)
+    return results if origins is None else renumbered(results, list(origins))
+
+
+def index_titles(api: Api, job: Document) -> Callable[[Document], str]:
+    """Return a function that names a Pod of a sweep, as `17 seed=54 lr=0.01`; "" otherwise."""
+    rows = _rows(api, job)
+    origins = origins_of(job)
+    numbers = None if origins is None else list(origins)
+
+    def title(pod: Document) -> str:
+        index = read_index(pod["metadata"].get("annotations", {}).get(INDEX_ANNOTATION))
+        if index is None or index >= len(rows):
+            return ""
+        number = index if numbers is None or index >= len(numbers) else numbers[index]
+        return f"{number} {row_text(rows[index])}"
+
+    return title
 
 
 def _repeated(job: Document) -> str:

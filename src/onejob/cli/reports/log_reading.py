@@ -54,13 +54,17 @@ class Reading(msgspec.Struct, frozen=True):
     namespace: str
     pod: str
     container: str
+    #: Prefix of its lines instead of the Pod's name.
+    label: str = ""
 
     @property
     def path(self) -> str:
         return path_of(BY_RESOURCE[PODS], self.namespace, self.pod, "log")
 
 
-def containers_of(pod: dict[str, Any], wanted: str, *, all_of_them: bool) -> list[Reading]:
+def containers_of(
+    pod: dict[str, Any], wanted: str, *, all_of_them: bool, label: str = ""
+) -> list[Reading]:
     spec, metadata = pod["spec"], pod["metadata"]
     names = [container["name"] for container in spec["containers"]]
     inits = [container["name"] for container in spec.get("initContainers", ())]
@@ -73,7 +77,7 @@ def containers_of(pod: dict[str, Any], wanted: str, *, all_of_them: bool) -> lis
         chosen = [wanted]
     else:
         chosen = [*inits, *names] if all_of_them else names
-    return [Reading(metadata["namespace"], metadata["name"], name) for name in chosen]
+    return [Reading(metadata["namespace"], metadata["name"], name, label) for name in chosen]
 
 
 def print_logs(
@@ -152,5 +156,6 @@ def whole_lines(pieces: Iterator[bytes]) -> Iterator[str]:
 
 
 def head_of(reading: Reading, number: int, *, several: bool) -> str:
-    name = f"{reading.pod}/{reading.container}" if several else reading.pod
+    name = visible(reading.label) or reading.pod
+    name = f"{name}/{reading.container}" if several else name
     return terminal_of().paint(f"[{name}]", _COLOURS[number % len(_COLOURS)]) + " "

@@ -72,12 +72,14 @@ class Follower:
         folder: str,
         keep_waiting: bool = False,
         outputs: "Sequence[Output]" = (),
+        queued: bool = False,
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
         `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
         start are waited for nevertheless. `outputs` receive the complete output, however long that
-        takes.
+        takes. With `queued`, Jobs may have to wait before they start, and the display is told when
+        they do.
         """
         self._outputs = outputs
         self._client = client
@@ -92,6 +94,8 @@ class Follower:
         self._unread_waits: dict[str, tuple[JobProgress, bytes]] = {}
         self._shown_waits: set[tuple[str, str]] = set()
         self._shown_start_failures: set[tuple[str, str]] = set()
+        #: State in which each Job was shown, by UID; None if the caller shows their start.
+        self._shown_starts: dict[str, str] | None = {} if queued else None
         self._done = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -219,8 +223,22 @@ class Follower:
             return
         now = self._clock.now()
         progress.saw_job(job, now, deleted=event.type == "DELETED")
+        if self._shown_starts is not None:
+            self._show_start(progress, self._shown_starts)
         if progress.done and self._run.done:
             self._done.set()
+
+    def _show_start(self, progress: JobProgress, shown: dict[str, str]) -> None:
+        """Show once that a Job waits in the queue, and once that it has started."""
+        job = progress.job
+        uid, before = job.metadata.uid, shown.get(job.metadata.uid, "")
+        if job.spec.suspend:
+            if not before:
+                shown[uid] = "queued"
+                self._display.job_queued(progress)
+        elif before != "started" and (job.status.start_time is not None or progress.done):
+            shown[uid] = "started"
+            self._display.job_started(progress)
 
     def _pod_event(self, event: WatchEvent) -> None:
         pod = read_pod(event.document)

@@ -36,6 +36,8 @@ class Display(Protocol):
 
     def job_started(self, job: JobProgress) -> None: ...
 
+    def job_queued(self, job: JobProgress) -> None: ...
+
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
 
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
@@ -60,6 +62,8 @@ class QuietDisplay:
     """Display for `-q`: prints nothing; the caller prints the result at the end."""
 
     def job_started(self, job: JobProgress) -> None: ...
+
+    def job_queued(self, job: JobProgress) -> None: ...
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
 
@@ -100,6 +104,9 @@ class PlainDisplay:
 
     def job_started(self, job: JobProgress) -> None:
         self.write(f"{self._title(job)}: started ({job_size_text(job)})\n")
+
+    def job_queued(self, job: JobProgress) -> None:
+        self.write(f"{self._title(job)}: queued ({job_size_text(job)})\n")
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None:
         uid = job.job.metadata.uid

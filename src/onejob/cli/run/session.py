@@ -181,6 +181,7 @@ class _Session:
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
             outputs=outputs,
+            queued=self._options.queue_limits is not None,
         )
         disk = asyncio.create_task(self._watch_disk(path))
         reported = False
@@ -344,7 +345,8 @@ class _Session:
                     self._clock.now(),
                     *self._indexes_of(wanted),
                 )
-                self._display.job_started(job)
+                if self._options.queue_limits is None:
+                    self._display.job_started(job)
         return revision
 
     def _indexes_of(self, wanted: PlannedObject) -> tuple[Sequence[str], Sequence[int]]:

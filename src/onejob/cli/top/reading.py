@@ -1,7 +1,7 @@
 """Requests for all the data of a snapshot."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.usage import Usage, usage_of_nodes, usage_of_pods
@@ -10,6 +10,10 @@ from onejob.clock import Clock
 from onejob.objects.meta import JOBS, NODES, PODS
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.kinds import BY_RESOURCE
+
+if TYPE_CHECKING:
+    from onejob.cli.sources.selection import Sources
+    from onejob.cli.top.run_usage import RunUsageMeter
 
 T = TypeVar("T")
 
@@ -53,3 +57,21 @@ def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> TopS
 
 def _pods(api: Api, namespace: str) -> list[dict[str, Any]]:
     return list_all(api, BY_RESOURCE[PODS], namespace, fieldSelector=_NOT_ENDED)
+
+
+def read_runs(where: "Sources", meter: "RunUsageMeter", clock: Clock) -> TopSnapshot:
+    """Read a snapshot of the runs that are under way, or of the one chosen with --run."""
+    jobs: list[dict[str, Any]] = []
+    pods: list[dict[str, Any]] = []
+    for api in where.runs():
+        if api.ended is None:
+            jobs += list_all(api, BY_RESOURCE[JOBS], where.namespace)
+            pods += _pods(api, where.namespace)
+    measured = meter.measure({pod["metadata"]["name"] for pod in pods})
+    usage = {
+        (pod["metadata"]["namespace"], pod["metadata"]["name"]): measured[pod["metadata"]["name"]]
+        for pod in pods
+        if pod["metadata"]["name"] in measured
+    }
+    notes = [] if jobs else ["no run is under way"]
+    return take_snapshot(clock.now(), [], jobs, pods, {}, usage, notes)

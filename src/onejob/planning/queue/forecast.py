@@ -1,7 +1,8 @@
 """Queue overview for users: running and waiting Jobs, reasons, and estimated start times.
 
 The estimate assumes that a Job lasts as long as the median of the finished Jobs under the same
-limits.
+limits, of those that lasted longer than it has already, and no longer than its deadline. A Job that
+has outlasted all of them, or of which no Pod runs, ends at an unknown time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from statistics import median
+from typing import Final
 
 from onejob.objects.job import Job
 from onejob.planning.queue.limits import Limits
 from onejob.planning.queue.membership import Priorities, Standing, entered_at, standing
 from onejob.planning.queue.order import JobQueue, Rank, Scopes, rank
+
+#: Time within which a Pod of a started Job runs, unless something prevents it.
+_STARTS_WITHIN: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,10 @@ class Entry:
     place: int = 0
     #: A limit that is reached; "" if other Jobs under the same limits start first.
     waits_for: str = ""
-    #: Estimated start; None if no finished Job provides a duration.
+    #: Estimated start; None if it is unknown.
     may_start_at: datetime | None = None
+    #: Whether it holds its place although none of its Pods runs.
+    stuck: bool = False
 
 
 def scopes(entries: Iterable[Entry], limits: Limits) -> Sequence[Scope]:
@@ -68,7 +75,8 @@ def forecast(
         priority = priorities.of_job(job)
         if _standing(job) == "running":
             line.put_running(uid, subject_to)
-            running.append(Entry(job, "running", priority, subject_to))
+            stuck = _is_stuck(job, now)
+            running.append(Entry(job, "running", priority, subject_to, stuck=stuck))
         else:
             ranks[uid] = rank(priority, entered_at(job))
             line.put_waiting(uid, ranks[uid], subject_to)
@@ -102,8 +110,16 @@ def _standing(job: Job) -> Standing:
     return standing(job, has_pods=lambda job: job.status.active > 0)
 
 
+def _is_stuck(job: Job, now: datetime) -> bool:
+    """Return whether the Job was started a while ago, and none of its Pods runs or has ended."""
+    status, begin = job.status, job.status.start_time
+    if begin is None or status.active == 0 or status.ready or status.succeeded or status.failed:
+        return False
+    return now - begin >= _STARTS_WITHIN
+
+
 class _Durations:
-    """Median duration of finished Jobs, by the limits that apply."""
+    """Durations of finished Jobs, by the limits that apply."""
 
     def __init__(self, jobs: Iterable[Job], limits: Limits) -> None:
         self._limits = limits
@@ -115,12 +131,18 @@ class _Durations:
                 seconds = (end.last_transition_time - begin).total_seconds()
                 lasted.setdefault(limits.scopes_of(job), []).append(seconds)
                 everything.append(seconds)
-        self._median: Mapping[Scopes, float] = {key: median(all) for key, all in lasted.items()}
-        self._any = median(everything) if everything else None
+        self._by_scopes: Mapping[Scopes, Sequence[float]] = lasted
+        self._all: Sequence[float] = everything
 
-    def of(self, job: Job) -> timedelta | None:
-        seconds = self._median.get(self._limits.scopes_of(job), self._any)
-        return None if seconds is None else timedelta(seconds=max(seconds, 1.0))
+    def of(self, job: Job, elapsed: timedelta) -> timedelta | None:
+        """Return the expected duration of a Job that has run for a while; None if unknown."""
+        known = self._by_scopes.get(self._limits.scopes_of(job), self._all)
+        longer = [seconds for seconds in known if seconds > elapsed.total_seconds()]
+        deadline = job.spec.active_deadline_seconds
+        if not longer:
+            return None if deadline is None else timedelta(seconds=deadline)
+        expected = max(median(longer), 1.0)
+        return timedelta(seconds=expected if deadline is None else min(expected, deadline))
 
 
 def _starts(
@@ -135,12 +157,13 @@ def _starts(
     ends: list[tuple[datetime, str]] = []
 
     def expect_end(uid: str, begin: datetime) -> None:
-        lasts = durations.of(jobs[uid])
+        lasts = durations.of(jobs[uid], max(now - begin, timedelta(0)))
         if lasts is not None:
-            # A Job that exceeds the median may end at any moment.
             heappush(ends, (max(begin + lasts, now), uid))
 
     for entry in running:
+        if entry.stuck and entry.job.spec.active_deadline_seconds is None:
+            continue
         expect_end(entry.job.metadata.uid, entry.job.status.start_time or now)
     at = now
     while True:
