@@ -109,7 +109,6 @@ def test_what_a_cluster_lacks_is_named(tmp_path: Path) -> None:
     assert [(problem.field, problem.line) for problem in problems] == [
         ("spec.jobTemplate.metadata.annotations[onejob.dev/oom-memory-factor]", 7),
         ("spec.jobTemplate.spec.backoffSeconds", 9),
-        (f"{pod}.volumes[0].hostPath", 13),
         (f"{pod}.containers[0].image", 16),
         (f"{pod}.containers[0].workingDir", 17),
         (f"{pod}.containers[0].command[1]", 18),
@@ -139,3 +138,59 @@ def test_annotations_that_a_cluster_only_keeps_are_named(onejob: CommandLine) ->
 def test_a_plain_job_carries_over(onejob: CommandLine) -> None:
     done = onejob.run("validate", "--for", "kubernetes", "-", stdin=GOOD)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_validate_reports_names_and_volumes_beside_type_errors(onejob: CommandLine) -> None:
+    text = (
+        GOOD.replace("name: good", "name: Bad_Name")
+        .replace("suspend: true", 'completions: "3"')
+        .replace("image: busybox", "image: busybox, volumeMounts: [{name: v, mountPath: /v}]")
+        .replace("[/bin/true]", "/bin/true")
+    )
+    done = onejob.run("validate", "-o", "json", "-", stdin=text)
+    assert [problem["field"] for problem in json.loads(done.stdout)["problems"]] == [
+        "metadata.name",
+        "spec.completions",
+        "spec.template.spec.containers[0].command",
+        "spec.template.spec.containers[0].volumeMounts[0].name",
+    ]
+
+
+STORED = """\
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: reads}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: busybox, command: [/bin/true]}]
+      volumes:
+      - {name: a, persistentVolumeClaim: {claimName: data}}
+      - {name: b, hostPath: {path: /data}}
+"""
+
+
+def test_validate_names_kinds_and_volumes_without_effect(onejob: CommandLine) -> None:
+    done = onejob.run("validate", "-", stdin=STORED)
+    assert done.returncode == 0, done.stderr
+    service, claim, volume = done.stderr.splitlines()
+    assert "document 1: Service is stored, but has no effect here" in service
+    assert "document 2: PersistentVolumeClaim is stored, but has no effect here" in claim
+    assert "line 20: spec.template.spec.volumes[0].persistentVolumeClaim: onejob prov" in volume
+    done = onejob.run("validate", "--for", "kubernetes", "-", stdin=STORED)
+    assert done.returncode == 0, done.stderr
+    (path,) = done.stderr.splitlines()
+    assert path.startswith(
+        "warning: <stdin>: document 3, line 21: spec.template.spec.volumes[1].host"
+    )

@@ -1,7 +1,7 @@
 """Comparison with GNU parallel, `make sweep`: a thousand rows of which 5 % fail.
 
 The failed ones are repeated, and the results exported as CSV. Prints the commands and the time that
-each took.
+each took. Then the peak memory of rows of several sizes is compared with `/usr/bin/time -v`.
 """
 
 import argparse
@@ -27,6 +27,11 @@ class Reader:
     def __init__(self, folder: Path, rows: int, jobs: int) -> None:
         self.folder, self.rows, self.jobs = folder, rows, jobs
         self.seconds = 0.0
+        self.environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+        }
         folder.mkdir()
         (folder / "rows.txt").write_text("".join(f"{n}\n" for n in range(rows)))
         work = folder / "work.sh"
@@ -34,16 +39,11 @@ class Reader:
         work.chmod(0o755)
 
     def type(self, command: str, *, code: int = 0) -> None:
-        environment = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(self.folder),
-            "LANG": "C.UTF-8",
-        }
         began = time.monotonic()
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.folder,
-            env=environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -85,6 +85,47 @@ def with_parallel(reader: Reader) -> None:
     reader.check([int(line.split(",")[1]) for line in lines])
 
 
+#: Peak memory of a row, in MB.
+_SIZES = (0, 1, 3, 10, 30, 100, 300)
+_FILL = """#!/usr/bin/env python3
+import sys, time
+data = bytearray(int(sys.argv[1]) * 1000 * 1000)
+data[::4096] = b"x" * len(data[::4096])
+time.sleep(0.2)
+"""
+#: Largest deviation from `time -v`.
+_TOLERANCE = 0.1
+
+
+def compare_memory(reader: Reader) -> None:
+    """Compare the peak memory of rows with what GNU time reports for the same commands."""
+    time_program = shutil.which("time")
+    if time_program is None:
+        print("GNU time is not installed: memory is not compared (apt-get install time)")
+        return
+    fill = reader.folder / "fill.py"
+    fill.write_text(_FILL)
+    fill.chmod(0o755)
+    (reader.folder / "sizes.txt").write_text("".join(f"{size}\n" for size in _SIZES))
+    reader.type("onejob run --params sizes.txt --name fill -- ./fill.py {}")
+    reader.type("onejob results fill -o csv > fill.csv")
+    with (reader.folder / "fill.csv").open() as file:
+        found = {int(row["line"]): int(row["peak_memory_bytes"]) for row in csv.DictReader(file)}
+    print("     MB   onejob KiB   time -v KiB")
+    for size in _SIZES:
+        timed = subprocess.run(
+            [time_program, "-f", "%M", str(fill), str(size)],
+            env=reader.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        kib, expected = found[size] // 1024, int(timed.stderr)
+        print(f"  {size:5} {kib:12} {expected:13}")
+        if abs(kib - expected) > _TOLERANCE * expected:
+            raise SystemExit(f"the peak memory of {size} MB deviates by more than 10 %")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1000)
@@ -104,6 +145,7 @@ def main() -> None:
                 print(f"{name}, {options.rows} rows, {options.jobs} at once:")
                 sweep(reader)
                 times[name].append(reader.seconds)
+        compare_memory(Reader(Path(folder) / "memory", 0, options.jobs))
     for name, found in times.items():
         shown = ", ".join(f"{seconds:.1f}" for seconds in sorted(found))
         print(f"{name}: {shown} s in all")

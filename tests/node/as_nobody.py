@@ -39,8 +39,8 @@ def _leg(name: str, arguments: list[str]) -> int:
             try:
                 if os.geteuid() == 0:
                     os.chown(home, NOBODY, NOBODY)
-                    _open_the_way([Path(sys.base_prefix), Path(sys.prefix), ROOT])
-                    _become_nobody()
+                    open_the_way([Path(sys.base_prefix), Path(sys.prefix), ROOT])
+                    become_nobody()
                 os.chdir(ROOT)
                 mine = {"PYTHONDONTWRITEBYTECODE": "1", "HOME": home, "TMPDIR": home}
                 again = [sys.executable, "-m", "tests.node.as_nobody", name, *arguments]
@@ -60,7 +60,7 @@ def _run_suite(leg: str, *arguments: str) -> NoReturn:
     os.execv(command[0], command)
 
 
-def _open_the_way(wanted: Iterable[Path]) -> None:
+def open_the_way(wanted: Iterable[Path]) -> None:
     """Make paths below root-only folders (an interpreter in its home, for example) accessible.
 
     In a mount namespace of our own, those folders are replaced by empty ones that hold only the
@@ -84,7 +84,7 @@ def _closed_gate(path: Path) -> Path | None:
     return None
 
 
-def _become_nobody() -> None:
+def become_nobody() -> None:
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)

@@ -78,12 +78,6 @@ def test_without_a_finished_job_nobody_can_say_when() -> None:
     )  # fmt: skip
 
 
-def test_one_that_runs_longer_than_most_may_end_at_any_moment() -> None:
-    jobs = [finished("old", 3), a_job("waits", queued=3), a_job("runs", startTime=stamp(-10))]
-    entries = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
-    assert start_text(entries[1], NOW) == "any moment"
-
-
 def test_each_queue_has_its_own_estimate() -> None:
     jobs = [
         finished("short", 10, queue="cpu"),
@@ -104,3 +98,36 @@ def test_each_queue_has_its_own_estimate() -> None:
 def test_one_that_waits_for_a_limit_that_is_gone_is_about_to_start() -> None:
     (entry,) = forecast([a_job("x", queued=1)], Limits(), NO_CLASSES, NOW)
     assert (start_text(entry, NOW), reason(entry)) == ("now", "is about to start")
+
+
+def test_forecast_is_unknown_behind_a_job_that_outlasted_all_others() -> None:
+    jobs = [
+        finished("old", 30),
+        a_job("endless", startTime=stamp(-50), active=1, ready=1),
+        a_job("next", queued=9),
+    ]
+    entries = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
+    assert [start_text(entry, NOW) for entry in entries] == ["started", "unknown"]
+
+
+def test_forecast_uses_durations_longer_than_the_job_has_run() -> None:
+    jobs = [
+        *(finished(f"short-{number}", 10) for number in range(3)),
+        finished("long", 80),
+        a_job("runs", startTime=stamp(-20), active=1, ready=1),
+        a_job("next", queued=9),
+    ]
+    entries = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
+    assert [start_text(entry, NOW) for entry in entries] == ["started", "in ~1m00s"]
+
+
+def test_queue_names_a_job_that_holds_its_place_without_a_running_pod() -> None:
+    jobs = [
+        finished("old", 30),
+        a_job("stuck", startTime=stamp(-31), active=1, ready=0),
+        a_job("next", queued=9),
+    ]
+    stuck, behind = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
+    assert stuck.stuck
+    assert reason(stuck) == "cannot start, but holds its place (onejob why job/stuck)"
+    assert start_text(behind, NOW) == "unknown"

@@ -22,7 +22,7 @@ class RunUsageMeter:
 
     def __init__(self) -> None:
         self._at = 0.0
-        self._ticks: "Mapping[int, int]" = {}
+        self._ticks: Mapping[int, int] = {}
 
     def measure(self, pods: set[str]) -> dict[str, Usage]:
         """Return the usage of those Pods of which processes run, by name."""

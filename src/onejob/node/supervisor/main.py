@@ -35,9 +35,10 @@ from onejob.node.supervisor.reusable_inits import InitPool, Report, ReusableInit
 from onejob.node.supervisor.usage import (
     FIRST_SAMPLE_SECONDS,
     MAX_SAMPLE_SECONDS,
+    NEGLIGIBLE_CPU_MS,
     UNKNOWN,
     Usage,
-    peak_kib,
+    sample,
     usage_of,
 )
 from onejob.node.supervisor.versions import PROTOCOL, NewerVersion
@@ -47,6 +48,7 @@ _IDLE_SECONDS = 5.0
 #: Seconds before a failed journal write is retried.
 _RETRY_SECONDS = 1.0
 _SPARE_DESCRIPTORS = 64
+_PEAK_TOLERANCE_KIB = 512
 #: Seconds between attempts to add notes about lost lines, and the most logs that wait for one.
 _NOTE_SECONDS = 5.0
 _MAX_OWED_NOTES = 1000
@@ -56,7 +58,7 @@ class Child:
     """First process of a container."""
 
     __slots__ = ("attempt", "capture", "grace", "hostname", "init", "init_is_reusable", "isolated",
-                 "pid", "pids", "report", "samples_kib", "started_at", "status", "stdin",
+                 "pid", "pids", "report", "sampled", "started_at", "status", "stdin",
                  "stopping", "usage", "wait_status")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
@@ -79,8 +81,8 @@ class Child:
         #: Reported by a reusable init that is about to end.
         self.wait_status: int | None = None
         self.usage = UNKNOWN
-        #: Last two samples of its peak memory, while it had no children; 0 if unusable.
-        self.samples_kib = (0, 0)
+        #: Last sample while it ran.
+        self.sampled = UNKNOWN
         self.grace = 30.0
         self.hostname = ""
         self.isolated = False
@@ -575,25 +577,24 @@ class Supervisor:
         pid = child.pid
         if child.pids == "container":
             pid = next(iter(linux.children(pid) or ()), 0)
-        peak = peak_kib(pid) if pid and linux.children(pid) == [] else 0
-        child.samples_kib = (child.samples_kib[1], peak)
-        if peak <= self._least_peak_kib():
+        child.sampled = sample(pid) if pid else UNKNOWN
+        if child.sampled.peak_kib <= self._least_peak_kib():
             interval = min(age, MAX_SAMPLE_SECONDS)
             self._loop.after(interval, lambda: self._sample_memory(child, age + interval))
 
     @staticmethod
     def _least_peak_kib() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # Not `ru_maxrss`, which includes the process that started us. The kernel counts pages of
+        # each CPU separately, so a copy may seem slightly larger.
+        return sample(os.getpid()).peak_kib + _PEAK_TOLERANCE_KIB
 
     def _corrected(self, child: Child, usage: Usage) -> Usage:
-        """Return the usage without the memory of our copy that the process was at first.
-
-        Only if the peak of the process did not change any more: otherwise the greater figure is
-        closer to the truth.
-        """
-        before, last = child.samples_kib
-        if 0 < before == last < usage.peak_kib <= self._least_peak_kib():
-            return usage._replace(peak_kib=last)
+        """Return the usage without the memory of our copy that the process was at first, if a
+        sample shows it."""
+        peak, cpu_ms = child.sampled
+        stable = 0 < peak < usage.peak_kib and usage.cpu_ms - cpu_ms <= NEGLIGIBLE_CPU_MS
+        if stable and usage.peak_kib <= self._least_peak_kib():
+            return usage._replace(peak_kib=peak)
         return usage
 
     def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
