@@ -22,7 +22,8 @@ only by its user: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of ea
 Client commands use `--kubeconfig`, else the server of the data directory, else the kept runs. They
 never read `$KUBECONFIG` or `~/.kube/config`. If the data directory contains a server, lists come
 from it or, with `--runs`, from the kept runs; a stopped server is an error. An object that exists
-only in a kept run is shown from there if its name is specified, with a note on stderr.
+only in a run is shown from there if its name is specified, with a note on stderr; if a server
+responds and the run has ended, only with `--run`.
 
 A user who can write to the data directory can act as its admin. Therefore it must belong to the
 user who runs onejob, and no other user may be able to write to it or replace it (through a parent
@@ -30,10 +31,10 @@ directory of another user, or one that is world-writable without the sticky bit)
 are not followed. If these rules are violated, every command fails with exit code 2, including
 commands that only read.
 
-Ctrl-C, SIGTERM and a closed terminal stop the Pods of a run with their grace period; a second
-signal kills them. `get`, `describe` and `why` show unfinished Jobs of a run as `Stopped` (by a
-signal or `--timeout`), `Blocked` (its Pods could never start) or `Lost` (the process of the run was
-killed); the stored objects are not changed.
+Ctrl-C, SIGTERM, a closed terminal and `onejob stop` stop the Pods of a run with their grace period;
+a second signal kills them. `get`, `describe` and `why` show unfinished Jobs of a run as `Stopped`
+(by a signal or `--timeout`), `Blocked` (its Pods could never start) or `Lost` (the process of the
+run was killed); the stored objects are not changed.
 """
 
 

@@ -284,9 +284,10 @@ def test_past_runs_are_seen_beside_a_server(finished: CommandLine) -> None:
     assert finished.run("run", "--name", "past", "--", "echo", "long ago").returncode == 0
     assert "past" not in finished.run("get", "jobs").stdout
     assert "past" in finished.run("get", "jobs", "--runs").stdout
-    found = finished.run("logs", "job/past")
-    assert found.stdout == "long ago\n"
-    assert found.stderr.startswith("note: job.batch/past not found on the server; showing run 2")
+    missing = finished.run("logs", "job/past")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("error: job.batch/past not found on the server; run 2")
+    assert finished.run("logs", "job/past", "--run", "past").stdout == "long ago\n"
 
 
 def test_a_created_command_starts_where_its_caller_is(finished: CommandLine) -> None:
@@ -301,7 +302,7 @@ def test_a_created_command_starts_where_its_caller_is(finished: CommandLine) -> 
     assert finished.run("logs", "job/here").stdout == f"{finished.home}\n"
     assert finished.run("logs", "job/below").stdout == f"{finished.home}/sub\n"
     printed = finished.run("create", "job", "x", "--dry-run=client", "-o", "yaml", "--", "date")
-    assert "workingDir" not in printed.stdout, "no server was asked"
+    assert f"workingDir: {finished.home}" in printed.stdout
 
 
 def test_version_asks_the_server(finished: CommandLine) -> None:

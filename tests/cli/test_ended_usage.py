@@ -46,4 +46,4 @@ def test_top_shows_the_pods_of_a_run_under_way(onejob: CommandLine) -> None:
         assert "Running" in shown
     finally:
         assert onejob.run("stop", "lasts", "--now").returncode == 0
-    assert "no run is under way" in onejob.run("top", "--once").stdout
+    assert "no run is under way" in onejob.run("top", "--once", "--runs").stdout

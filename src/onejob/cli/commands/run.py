@@ -344,7 +344,6 @@ _OF_NEW_JOBS: Final = {
     "completions": "",
     "indexed": "",
     "env": "use --set NAME=VALUE",
-    "clean_env": "",
     "params": "use --set NAME=VALUE",
     "param": "use --set NAME=VALUE",
 }

@@ -58,6 +58,8 @@ def command(sort: str, once: bool, interval: float, output: str | None, where: "
     from onejob.clock import SystemClock
 
     api = where.server()
+    if api is None and not where.only_runs and not any(run.ended is None for run in where.runs()):
+        api = where.require_server()
     meter = RunUsageMeter()
 
     def read() -> TopSnapshot:

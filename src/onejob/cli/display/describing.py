@@ -209,11 +209,15 @@ def _state(title: str, state: Document, indent: str) -> Iterator[str]:
         moment = read_time(details.get(field))
         if moment is not None:
             facts.append((label, _moment(moment)))
-    if peak := details.get("peakMemoryBytes"):
-        facts.append(("Peak Memory", memory_text(peak)))
-        facts.append(("CPU Time", f"{details.get('cpuMilliseconds', 0) / 1000:g}s"))
-        facts.append(("Duration", f"{details.get('durationMilliseconds', 0) / 1000:g}s"))
     yield from _fields(facts, indent + "  ")
+    if peak := details.get("peakMemoryBytes"):
+        # Apart, so that the lines above are aligned as kubectl's.
+        measured = [
+            ("Peak Memory", memory_text(peak)),
+            ("CPU Time", f"{details.get('cpuMilliseconds', 0) / 1000:g}s"),
+            ("Duration", f"{details.get('durationMilliseconds', 0) / 1000:g}s"),
+        ]
+        yield from _fields(measured, indent + "  ")
 
 
 def _environment(container: Document, indent: str) -> Iterator[str]:

@@ -44,14 +44,23 @@ def manifest_problems(
         return misshapen
     bad = tuple(problem.field for problem in misshapen)
     more = _server_errors(manifest, well_formed, shape, namespace, gates, now)
-    found = [*misshapen, *(problem for problem in more if not _concerns(problem.field, bad))]
+    found = [*misshapen, *(problem for problem in more if not _follows(problem, bad))]
     return sorted(found, key=lambda problem: problem.line)
 
 
-def _concerns(field: str, bad: tuple[str, ...]) -> bool:
-    """Return whether an error may follow from the values that were left out."""
+def _follows(problem: Problem, bad: tuple[str, ...]) -> bool:
+    """Return whether an error may follow from the values that were left out.
+
+    A field that is missing may be a misspelt one next to it or above it.
+    """
+    field = problem.field
+    if problem.message.startswith(("Required", "required")):
+        return any(field.startswith(one.rpartition(".")[0]) for one in bad)
     return any(
-        one.startswith(field) or field.startswith((f"{one}.", f"{one}[", one)) for one in bad
+        field == one
+        or one.startswith((f"{field}.", f"{field}["))
+        or field.startswith((f"{one}.", f"{one}["))
+        for one in bad
     )
 
 
