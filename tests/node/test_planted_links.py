@@ -315,7 +315,7 @@ def test_only_our_own_link_is_removed(tmp_path: Path) -> None:
         links.take("uid", "/source", str(tmp_path / name))
     (tmp_path / "replaced").unlink()
     (tmp_path / "replaced").symlink_to("/somebody/elses")
-    links.give_back("uid")
+    links.release("uid")
     assert not (tmp_path / "kept").is_symlink()
     assert os.readlink(tmp_path / "replaced") == "/somebody/elses"
 
@@ -327,7 +327,7 @@ def test_a_record_of_links_cannot_name_others(tmp_path: Path) -> None:
     (tmp_path / "pods" / "uid").mkdir(parents=True)
     with pytest.raises(LinkRefused):
         Links(tmp_path / "pods").take("uid", "/source", f"{tmp_path}/no/such\n{bystander}")
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert bystander.is_symlink()
 
 
@@ -340,7 +340,7 @@ def test_a_record_of_links_that_makes_no_sense_is_passed_over(tmp_path: Path, co
     Links(tmp_path / "pods").take("uid", "/source", str(link))
     with open(record, "ab") as file:
         file.write(content.encode("latin-1"))
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert not link.is_symlink()
 
 
@@ -348,7 +348,7 @@ def test_a_record_of_links_that_became_a_fifo_is_not_waited_for(tmp_path: Path) 
     record = tmp_path / "pods" / "uid" / "links"
     record.parent.mkdir(parents=True)
     os.mkfifo(record)
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
 
 
 def test_links_that_an_earlier_version_wrote_down_are_removed(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_links_that_an_earlier_version_wrote_down_are_removed(tmp_path: Path) ->
     record = tmp_path / "pods" / "uid" / "links"
     record.parent.mkdir(parents=True)
     record.write_text(f"{link}\n")
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert not link.is_symlink()
 
 

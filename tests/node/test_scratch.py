@@ -38,7 +38,7 @@ def test_a_folder_that_was_left_as_it_was_made_is_handed_on(
     folders: ScratchFolders, removals: Removals
 ) -> None:
     path = folders.of("a")
-    folders.give_back("a")
+    folders.release("a")
     assert folders.of("b") == path
     assert removals.paths == []
 
@@ -64,7 +64,7 @@ def test_a_folder_that_was_touched_is_never_used_again(
 ) -> None:
     path = folders.of("a")
     touch(Path(path))
-    folders.give_back("a")
+    folders.release("a")
     assert folders.of("b") != path
     assert removals.paths == [path]
 
@@ -73,8 +73,8 @@ def test_a_folder_that_something_may_still_use_is_not_handed_on(
     folders: ScratchFolders, removals: Removals
 ) -> None:
     path = folders.of("a")
-    folders.never_hand_on("a")
-    folders.give_back("a")
+    folders.exclude_from_reuse("a")
+    folders.release("a")
     assert folders.of("b") != path
     assert removals.paths == [path]
 
@@ -82,7 +82,7 @@ def test_a_folder_that_something_may_still_use_is_not_handed_on(
 def test_at_the_end_only_what_is_in_use_stays(folders: ScratchFolders, removals: Removals) -> None:
     idle = folders.of("a")
     folders.of("b")
-    folders.give_back("a")
+    folders.release("a")
     folders.close()
     assert removals.paths == [idle]
 
@@ -108,5 +108,5 @@ def test_folders_of_an_earlier_life_stay_while_their_pods_do(
     assert removals.paths == [unused]
     assert next_life.of("a") == used
     assert next_life.of("new") not in (used, unused)
-    next_life.give_back("a")
+    next_life.release("a")
     assert removals.paths == [unused, used]

@@ -54,7 +54,7 @@ def remove_beneath(folder: int, name: str) -> None:
         name = pending.pop()
         if _remove_single(folder, name):
             continue
-        with _listed(folder, name) as tree:
+        with _open_folder(folder, name) as tree:
             for entry in os.listdir(tree):
                 if not _remove_single(tree, entry):
                     while _exists(folder, moved := f"{_MOVED}{number}"):
@@ -73,7 +73,7 @@ def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
             if mounted.ours:
                 # Other mount namespaces may keep the mount as long as they exist, but not its
                 # files.
-                _empty(mounted.path)
+                _empty_folder(mounted.path)
             linux.detach(mounted.path)
     parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -82,7 +82,7 @@ def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
         os.close(parent)
 
 
-def _empty(path: str) -> None:
+def _empty_folder(path: str) -> None:
     folder = os.open(path, _LIST)
     try:
         for name in os.listdir(folder):
@@ -108,7 +108,7 @@ def _remove_single(folder: int, name: str) -> bool:
 
 
 @contextmanager
-def _listed(folder: int, name: str) -> Iterator[int]:
+def _open_folder(folder: int, name: str) -> Iterator[int]:
     _let_us_in(folder, name)
     fd = os.open(name, _LIST, dir_fd=folder)
     try:

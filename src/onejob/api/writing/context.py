@@ -56,7 +56,8 @@ class WriteContext(Struct, frozen=True):
     #: Evaluated templates of Pods, by namespace and document.
     templates: dict[tuple[str, bytes], Template] = msgspec.field(default_factory=dict)
 
-    def _existing(self, target: Target) -> tuple[Stored, Document]:
+    def _read_existing(self, target: Target) -> tuple[Stored, Document]:
+        """Return the stored object and its decoded document. Raises NotFound."""
         stored = self.store.newest(target.key)
         if stored is None:
             raise not_found(target.kind.resource, target.name)
@@ -175,6 +176,7 @@ def strict_decoding_error(kind: Kind, text: str) -> BadRequest:
 def judge_problems(
     problems: Sequence[str], options: WriteOptions, strict: Callable[[str], ApiError]
 ) -> list[str]:
+    """Return the problems as warnings, or raise, according to the request's fieldValidation."""
     if not problems or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":

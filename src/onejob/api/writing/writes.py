@@ -401,7 +401,7 @@ class Writes(Creates, frozen=True):
         kind = target.kind
         if options.despite_damage and self.store.newest_is_damaged(target.key):
             return self._discard(target, options)
-        stored, doc = self._existing(target)
+        stored, doc = self._read_existing(target)
         check_deletable(target)
         check_preconditions(kind, doc, options)
         if self.reviewer is not None:

@@ -78,7 +78,7 @@ def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
     match shape:
         case ObjectShape():
             if not isinstance(value, dict):
-                yield field, f"expected an object, found {_called(value)}"
+                yield field, f"expected an object, found {_describe_value(value)}"
                 return
             for name, item in value.items():
                 place = f"{field}.{name}" if field else name
@@ -88,21 +88,22 @@ def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
                     yield place, f"unknown field{_suggestion(name, shape)}"
         case ListShape():
             if not isinstance(value, list):
-                yield field, f"expected a list, found {_called(value)}"
+                yield field, f"expected a list, found {_describe_value(value)}"
                 return
             for index, item in enumerate(value):
                 yield from _misfits(item, shape.items, f"{field}[{index}]")
         case MapShape():
             if not isinstance(value, dict):
-                yield field, f"expected a mapping, found {_called(value)}"
+                yield field, f"expected a mapping, found {_describe_value(value)}"
                 return
             for name, item in value.items():
                 yield from _misfits(item, shape.values, f"{field}[{name}]")
         case _:
-            yield from _misfit(value, shape, field)
+            yield from _type_errors(value, shape, field)
 
 
-def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+def _type_errors(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+    """Yield the field and message of a value with the wrong type."""
     try:
         shape.check(value, None, [])
     except Mismatch as mismatch:
@@ -116,7 +117,7 @@ def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
             case _:
                 yield field, mismatch.text
                 return
-        yield field, f"expected {wanted}, found {_called(value)}"
+        yield field, f"expected {wanted}, found {_describe_value(value)}"
 
 
 def _suggestion(name: str, shape: ObjectShape) -> str:
@@ -127,7 +128,8 @@ def _suggestion(name: str, shape: ObjectShape) -> str:
     return f", did you mean {lowered[close[0]]}?" if close else ""
 
 
-def _called(value: Any) -> str:
+def _describe_value(value: Any) -> str:
+    """Return a value, or its type, for an error message."""
     match json_type(value):
         case "bool":
             return "true" if value else "false"

@@ -86,7 +86,7 @@ class ProcessRequests:
         if container.stdin:
             request["stdin"] = True
         if container.tty:
-            give_terminal(request)
+            enable_terminal(request)
         return request, notes
 
     def beside(
@@ -181,6 +181,6 @@ class ProcessRequests:
             request["mounts"] = ONLY_PROC
 
 
-def give_terminal(request: dict[str, Any]) -> None:
+def enable_terminal(request: dict[str, Any]) -> None:
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")

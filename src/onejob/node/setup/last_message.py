@@ -18,7 +18,7 @@ _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 def make_message_file(pods: Path, ref: AttemptRef) -> Path:
     """Create an empty file that the container may write to as any user. Raises OSError."""
-    folder, name = _place(ref)
+    folder, name = _message_path(ref)
     with folder_of(str(pods)) as top, beneath(top, folder, make=0o755) as parent:
         fd = open_regular(name, os.O_WRONLY | os.O_CREAT, dir_fd=parent)
         try:
@@ -32,7 +32,7 @@ def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Pa
     """Return the message of an attempt that exited with `code`: its file, or the end of its log if
     the policy permits; "" if there is none."""
     try:
-        found = read_file_beneath(str(pods), "/".join(_place(ref)), _MESSAGE_BYTES)
+        found = read_file_beneath(str(pods), "/".join(_message_path(ref)), _MESSAGE_BYTES)
     except OSError:
         # The container deleted the file, or replaced it by another kind.
         found = b""
@@ -45,5 +45,6 @@ def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Pa
     return found.decode("utf-8", "replace")
 
 
-def _place(ref: AttemptRef) -> tuple[str, str]:
+def _message_path(ref: AttemptRef) -> tuple[str, str]:
+    """Return folder and name of the termination message, relative to all Pods' folders."""
     return f"{ref.uid}/messages", f"{ref.container}-{ref.attempt}"

@@ -101,6 +101,7 @@ class Commands:
         self._answer(connection, number, -1, why, pressure_of(error))
 
     def ended(self, command: Command, code: int) -> None:
+        """Report the exit code and output of a command."""
         self._running.discard(command)
         if self._loop.watches(command.pipe):
             with contextlib.suppress(OSError):

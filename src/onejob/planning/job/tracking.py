@@ -252,7 +252,8 @@ def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
     return StatusWrite(status, metrics=metrics)
 
 
-def _remember(observed: Observed, tally: JobCounters) -> BackoffRecord:
+def _updated_backoff(observed: Observed, tally: JobCounters) -> BackoffRecord:
+    """Return the Job's backoff record including the newly finished Pods."""
     return observed.backoff.after(
         [finish_time(pod) for pod in tally.new_succeeded],
         [finish_time(pod) for pod in tally.new_failed],
@@ -275,7 +276,7 @@ def open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome 
 
 FINALIZER_TRACKING = TrackingMode(
     count=count_pods,
-    remember=_remember,
+    remember=_updated_backoff,
     against_limit=lambda job, tally: tally,
     open_ledger=open_ledger,
     account=account_for_held,

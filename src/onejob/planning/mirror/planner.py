@@ -203,7 +203,7 @@ def location_to_query(job: Job) -> CopyLocation | None:
 def plan(facts: Facts) -> Step:
     job = facts.job
     if job.metadata.deleting:
-        return _leaving(facts)
+        return _deletion_step(facts)
     if job.finished:
         return NothingToDo()
     record = record_of(job)
@@ -236,7 +236,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: Fou
             return _copy_gone(facts, record, wish, found.server)
         return Wait(
             "NameTaken",
-            f"{_place(record)} is not a copy of this Job; delete it there, or create this Job "
+            f"{_copy_id(record)} is not a copy of this Job; delete it there, or create this Job "
             "with another name",
         )
     if not record.uid:
@@ -245,7 +245,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: Fou
         # A late copy, created after the recorded one was gone. It has never run.
         return RemoveCopy(found.uid)
     if found.deleting:
-        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+        return Wait("CopyIsDeleted", f"{_copy_id(record)} is being deleted there")
     needed = changes(facts.document, found.document)
     if needed and not is_finished(found.document):
         starts = any(change.field == "suspend" and not change.new for change in needed)
@@ -255,7 +255,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: Fou
 
 def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
     if found.deleting:
-        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+        return Wait("CopyIsDeleted", f"{_copy_id(record)} is being deleted there")
     wanted = needed_spec(copy_of(facts.document, record))
     if dropped := list(dropped_fields(wanted, found.document["spec"])):
         return Wait(
@@ -272,7 +272,7 @@ def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
         return waiting
-    text = f"{_place(record)} was deleted there, and none of its Pods is running"
+    text = f"{_copy_id(record)} was deleted there, and none of its Pods is running"
     if _decided(job) or not wish.restart:
         again = (
             f"; to run it again, create the Job again, or use {names.WHEN_COPY_DELETED}: Restart"
@@ -293,21 +293,21 @@ def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
                     after, f"nothing is running on {record.target}: moved to {after.target}"
                 )
             if wish.lost_after is not None and seconds >= wish.lost_after:
-                return Relocate(after, _given_up(record, wish.lost_after), abandoned=True)
-            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+                return Relocate(after, _abandoned_text(record, wish.lost_after), abandoned=True)
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wish, seconds)}")
         case FoundCopy() as found if found.origin == facts.job.metadata.uid:
             if found.deleting:
-                return Wait("Moving", f"deleting {_place(record)} before the Job moves")
+                return Wait("Moving", f"deleting {_copy_id(record)} before the Job moves")
             return RemoveCopy(found.uid)
         case FoundCopy(server=server) | Absent(server=server):
             if (waiting := _unproven(facts, record, server)) is not None:
                 return waiting
-            return Relocate(after, f"{_place(record)} is deleted: moved to {after.target}")
+            return Relocate(after, f"{_copy_id(record)} is deleted: moved to {after.target}")
         case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _leaving(facts: Facts) -> Step:
+def _deletion_step(facts: Facts) -> Step:
     job = facts.job
     if names.FINALIZER not in job.metadata.finalizers:
         return NothingToDo()
@@ -324,16 +324,16 @@ def _leaving(facts: Facts) -> Step:
         case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
                 return Release(
-                    f"{_place(record)} was never started; if it was created there, it stays "
+                    f"{_copy_id(record)} was never started; if it was created there, it stays "
                     "suspended"
                 )
             if lost_after is not None and seconds >= lost_after:
-                return Release(_given_up(record, lost_after))
+                return Release(_abandoned_text(record, lost_after))
             wish = MirrorSpec(lost_after=lost_after)
-            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wish, seconds)}")
         case FoundCopy() as found if found.origin == job.metadata.uid:
             if found.deleting:
-                return Wait("Leaving", f"deleting {_place(record)}")
+                return Wait("Leaving", f"deleting {_copy_id(record)}")
             return RemoveCopy(found.uid, "Orphan" if record.orphaned else "Foreground")
         case FoundCopy(server=server) | Absent(server=server):
             waiting = None if record.orphaned else _unproven(facts, record, server)
@@ -363,7 +363,7 @@ def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
     if server != record.server:
         return Wait(
             "ServerChanged",
-            f"target {record.target} was {record.server} when {_place(record)} was created and "
+            f"target {record.target} was {record.server} when {_copy_id(record)} was created and "
             f"is now {server}, which does not have it; restore the target, or remove the "
             f"finalizer {names.FINALIZER} from the deleted Job",
         )
@@ -371,7 +371,7 @@ def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
     if pods_left:
         return Wait(
             "PodsLeft",
-            f"{_place(record)} is deleted, but {pods_left} of its Pods are still running there: "
+            f"{_copy_id(record)} is deleted, but {pods_left} of its Pods are still running there: "
             f"kubectl get pods -l {names.ORIGIN}={facts.job.metadata.uid}",
         )
     return None
@@ -382,22 +382,23 @@ def _decided(job: Job) -> bool:
     return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
 
 
-def _given_up(record: CopyLocation, lost_after: float) -> str:
+def _abandoned_text(record: CopyLocation, lost_after: float) -> str:
     return (
-        f"{_place(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
+        f"{_copy_id(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
         f"contact, according to {names.LOST_AFTER}: it may still be running there"
     )
 
 
-def _until_given_up(record: CopyLocation, wish: MirrorSpec, seconds: float) -> str:
+def _abandon_deadline_text(record: CopyLocation, wish: MirrorSpec, seconds: float) -> str:
     if wish.lost_after is None:
         return (
-            f"{_place(record)} may still be running, so no other copy is started and the Job is "
+            f"{_copy_id(record)} may still be running, so no other copy is started and the Job is "
             f"kept; set {names.LOST_AFTER} to abandon it after a time"
         )
     left = max(wish.lost_after - seconds, 0.0)
-    return f"{_place(record)} may still be running; it is abandoned in {left:.0f} s"
+    return f"{_copy_id(record)} may still be running; it is abandoned in {left:.0f} s"
 
 
-def _place(record: CopyLocation) -> str:
+def _copy_id(record: CopyLocation) -> str:
+    """Return the name and target of a copy, for messages."""
     return f"job {record.namespace}/{record.name} on {record.target}"

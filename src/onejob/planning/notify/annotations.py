@@ -38,6 +38,7 @@ class Subscription(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     def wants(self, event: str, usual: Set[str]) -> bool:
+        """Return whether the subscription includes the event; `usual` is the default."""
         return event in (usual if self.events is None else self.events)
 
 
@@ -59,7 +60,7 @@ def read_wish(annotations: Mapping[str, str]) -> Subscription:
         problems.append(f"{NOTIFY_ANNOTATION} names more than {_MAX_TARGETS} targets")
         targets = targets[:_MAX_TARGETS]
     problems += [
-        f"{NOTIFY_ANNOTATION}: {_shown(name)} is not a valid target name"
+        f"{NOTIFY_ANNOTATION}: {_quote(name)} is not a valid target name"
         for name in targets
         if label_errors(name)
     ]
@@ -67,7 +68,7 @@ def read_wish(annotations: Mapping[str, str]) -> Subscription:
     if NOTIFY_ON_ANNOTATION in annotations:
         named = _items(annotations[NOTIFY_ON_ANNOTATION])
         problems += [
-            f"{NOTIFY_ON_ANNOTATION}: {_shown(name)} is not one of {', '.join(EVENTS)}"
+            f"{NOTIFY_ON_ANNOTATION}: {_quote(name)} is not one of {', '.join(EVENTS)}"
             for name in named
             if name not in EVENTS
         ]
@@ -88,5 +89,5 @@ def _items(text: str) -> list[str]:
     return list(dict.fromkeys(item.strip(" ") for item in text.split(",") if item.strip(" ")))
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= _MAX_QUOTED_LENGTH else f"{text[:_MAX_QUOTED_LENGTH]}…")

@@ -55,7 +55,7 @@ def job_late_at(job: Job) -> datetime | None:
     created = job.metadata.creation_timestamp
     if not seconds or created is None or job.finished or job.metadata.deleting:
         return None
-    return _later(created, seconds)
+    return _add_seconds(created, seconds)
 
 
 class Lateness(Struct, frozen=True):
@@ -80,11 +80,12 @@ def cronjob_lateness(cronjob: CronJob, local_zone: str) -> Lateness | None:
     slot = schedule.next(max(created, cronjob.status.last_successful_time or created))
     if slot is None:
         return None
-    at = _later(slot, seconds)
+    at = _add_seconds(slot, seconds)
     return None if at is None else Lateness(slot, at)
 
 
-def _later(at: datetime, seconds: int) -> datetime | None:
+def _add_seconds(at: datetime, seconds: int) -> datetime | None:
+    """Return the time, or None if it is out of range."""
     try:
         return at + timedelta(seconds=seconds)
     except OverflowError:

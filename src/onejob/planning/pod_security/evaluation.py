@@ -27,6 +27,7 @@ def violations(level: LevelVersion, annotations: Annotations, spec: Spec) -> lis
 
 
 def explained(found: Iterable[Violation]) -> str:
+    """Return the violations as one text."""
     return ", ".join(map(str, found))
 
 
