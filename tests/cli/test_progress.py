@@ -109,7 +109,7 @@ def test_rate_and_time_left_follow_the_successes() -> None:
     assert job.seconds_left(after(10)) == pytest.approx(40.0)
 
 
-def test_a_rate_forgets_what_was_long_ago() -> None:
+def test_rate_ignores_old_samples() -> None:
     job = follow(completions=1000)
     for second in range(0, 120, 10):
         succeeded = 0 if second < 60 else (second - 50) * 2

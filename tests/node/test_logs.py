@@ -54,7 +54,7 @@ def test_a_line_longer_than_any_buffer_survives(tmp_path: Path) -> None:
     assert read(tmp_path / "c.log", tail_lines=1) == b"end\n"
 
 
-def test_timestamps_are_those_of_capture_one_per_line(tmp_path: Path) -> None:
+def test_log_lines_have_capture_timestamps(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\nb", b"c\n")
     assert read(path, timestamps=True) == (
         b"2026-01-01T12:00:00.000000000Z a\n2026-01-01T12:00:00.000000001Z bc\n"
@@ -159,7 +159,7 @@ def test_a_silent_container_has_an_empty_log(tmp_path: Path) -> None:
     assert read(tmp_path / "never.log", tail_lines=5) == b""
 
 
-async def test_following_sees_what_comes_later_across_a_rotation_until_the_end(
+async def test_following_log_continues_across_rotation_until_end(
     tmp_path: Path,
 ) -> None:
     running = True
@@ -217,7 +217,7 @@ class _Disk:
         return written
 
 
-def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
+def test_output_lost_to_full_disk_is_noted_in_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Disk(monkeypatch)
@@ -235,7 +235,7 @@ def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
     assert times == sorted(set(times))
 
 
-def test_the_note_on_what_was_lost_can_be_written_after_the_end(
+def test_lost_output_note_can_be_written_after_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Disk(monkeypatch)

@@ -116,9 +116,7 @@ async def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_pa
 
 
 @needs_namespaces
-async def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
-    tmp_path: Path, outside: Path
-) -> None:
+async def test_nested_mount_ignores_host_content_of_path(tmp_path: Path, outside: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "x").symlink_to(outside)
@@ -288,7 +286,7 @@ def test_host_paths_are_not_made_through_links_of_other_users(
 
 @needs_root
 @pytest.mark.parametrize("kind", ["", "DirectoryOrCreate", "FileOrCreate"])
-async def test_a_pod_whose_host_path_leads_through_a_link_of_others_waits_and_says_why(
+async def test_host_path_through_foreign_link_waits_with_reason(
     tmp_path: Path, outside: Path, kind: str
 ) -> None:
     theirs = tmp_path / "theirs"
@@ -391,9 +389,7 @@ def test_a_log_that_was_replaced_is_neither_waited_for_nor_followed(
 # --- cleanup ---------------------------------------------------------------------------------
 
 
-def test_clearing_away_removes_links_and_not_what_they_lead_to(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_removal_deletes_links_but_not_targets(tmp_path: Path, outside: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "deep" / "deeper").mkdir(parents=True)
     for folder in (tree, tree / "deep", tree / "deep" / "deeper"):
@@ -419,9 +415,7 @@ def test_clearing_away_reaches_any_depth(tmp_path: Path) -> None:
 
 
 @needs_mounts
-def test_clearing_away_detaches_what_is_mounted_and_leaves_it_as_it_is(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_removal_unmounts_without_deleting_content(tmp_path: Path, outside: Path) -> None:
     point = tmp_path / "tree" / "a b" / "mounted"
     point.mkdir(parents=True)
     linux.mount(str(outside), str(point), linux.MS_BIND)
@@ -451,7 +445,7 @@ def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
     assert told() == ""
 
 
-async def test_a_message_that_was_left_while_no_server_ran_is_told(
+async def test_termination_message_written_during_downtime_is_reported(
     tmp_path: Path, outside: Path
 ) -> None:
     go, file = outside / "go", tmp_path / "message"

@@ -32,7 +32,7 @@ def test_several_targets_and_other_events() -> None:
     "text",
     ["ops\nmail", "ops\r\nX-Header: 1", "/bin/sh", "http://elsewhere/", "OPS", "a" * 64, "$(id)"],
 )
-def test_what_is_no_name_is_never_a_target(text: str) -> None:
+def test_invalid_target_names_are_rejected(text: str) -> None:
     wish = read_wish({NOTIFY: f"good,{text}"})
     assert wish.targets == ("good",)
     [problem] = wish.problems

@@ -94,7 +94,7 @@ def _pod(*, context: Any = None, shared: Any = None, **spec: Any) -> dict[str, A
         ),
     ],
 )  # fmt: skip
-def test_a_pod_gets_what_its_level_says(
+def test_pod_is_evaluated_by_namespace_level(
     level: LevelVersion, spec: dict[str, Any], said: str
 ) -> None:
     assert explained(violations(level, {}, spec)) == said

@@ -170,6 +170,6 @@ def test_wishes_that_make_no_sense_are_named(bad: dict[str, str], named: str) ->
         read_wish(annotated(**bad))
 
 
-def test_a_record_that_somebody_broke_counts_as_none() -> None:
+def test_malformed_copy_record_counts_as_absent() -> None:
     assert record_of(annotated(record="{")) is None
     assert record_of(annotated(record='{"target":1}')) is None
