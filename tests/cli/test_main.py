@@ -88,7 +88,7 @@ def test_closed_stdout_fails_silently(
     failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     left = []
-    monkeypatch.setattr("onejob.cli.display.terminal.leave_unread", lambda: left.append(True))
+    monkeypatch.setattr("onejob.cli.display.terminal.silence_output", lambda: left.append(True))
     monkeypatch.setattr("sys.stdout", GoneTerminal())
     monkeypatch.setattr("sys.stderr", GoneTerminal())
     assert failing(OSError(number, "no reader")) == 1

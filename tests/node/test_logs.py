@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onejob.node.logs import reading as logs
-from onejob.node.logs.reading import last_words, read_logs
+from onejob.node.logs.reading import log_tail, read_logs
 from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
 from onejob.wire.requests import LogOptions
@@ -190,8 +190,8 @@ def test_a_full_disk_loses_lines_but_never_raises(tmp_path: Path) -> None:
 
 def test_last_words_are_bounded_by_lines_and_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, *(b"line %d\n" % number for number in range(100)))
-    assert last_words(path, 2, 1000) == "line 98\nline 99\n"
-    assert last_words(path, 50, 6) == "ne 99\n"
+    assert log_tail(path, 2, 1000) == "line 98\nline 99\n"
+    assert log_tail(path, 50, 6) == "ne 99\n"
 
 
 def test_timestamps_sort_as_text() -> None:
@@ -318,5 +318,5 @@ def test_any_time_can_be_asked_for(
 
 def test_the_last_words_of_a_huge_line_cost_no_more_than_a_short_one(tmp_path: Path) -> None:
     path = written(tmp_path, b"first\n", *[b"x" * 60_000] * 30, b"end\n", max_bytes=1 << 24)
-    assert last_words(path, 80, 10) == "xxxxxxend\n"
-    assert last_words(path, 1, 2048) == "x" * 2044 + "end\n"
+    assert log_tail(path, 80, 10) == "xxxxxxend\n"
+    assert log_tail(path, 1, 2048) == "x" * 2044 + "end\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.logs.reading import last_words
+from onejob.node.logs.reading import log_tail
 from onejob.node.process.links import LinkRefused, Links
 from onejob.node.removal import remove_trees
 from onejob.node.runtime import AttemptRef
@@ -382,7 +382,7 @@ def test_a_log_that_was_replaced_is_neither_waited_for_nor_followed(
     else:
         log.symlink_to(outside / "secret")
     LogFile(str(log)).write(b"hello\n", 0)
-    assert last_words(log, 10, 1000) == ""
+    assert log_tail(log, 10, 1000) == ""
     assert (outside / "secret").read_text() == "admin's token"
 
 

@@ -64,7 +64,7 @@ class ConvertedKinds:
                 raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
             return names.inward(body)
 
-        stored = await names.finish(await self._beside_the_loop(size, translate))
+        stored = await names.finish(await self._run_off_loop(size, translate))
         outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
         return _with_warnings(await names.outcome(outcome), warnings)
 
@@ -83,7 +83,7 @@ class ConvertedKinds:
             names.stored,
             target.namespace,
             target.name,
-            await names.finish(await self._beside_the_loop(size, lambda: names.inward(body))),
+            await names.finish(await self._run_off_loop(size, lambda: names.inward(body))),
             options,
             subresource=target.subresource,
             size=size,
@@ -196,9 +196,9 @@ class ConvertedKinds:
         """Return the warnings about a body, after validating it against its served schema."""
         check_type(kind, body)
         normalise = self._service.writes.normalise
-        return await self._beside_the_loop(size, lambda: normalise(kind, body, options, problems))
+        return await self._run_off_loop(size, lambda: normalise(kind, body, options, problems))
 
-    async def _beside_the_loop(self, size: int, work: Callable[[], T]) -> T:
+    async def _run_off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Run `work` in the worker thread if the request is large."""
         return work() if size <= INLINE_BYTES else await self._service.worker.run(work)
 

@@ -251,9 +251,9 @@ def _report_unexpected(error: Exception) -> int:
 
 def _report_closed_pipe() -> int:
     """Discard further output to a closed stdout; return the exit code."""
-    from onejob.cli.display.terminal import leave_unread
+    from onejob.cli.display.terminal import silence_output
 
-    leave_unread()
+    silence_output()
     return EXIT_FAILED
 
 

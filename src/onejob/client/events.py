@@ -205,7 +205,7 @@ class EventRecorder:
         try:
             results = await self._client.write_many(ops)
         except InsufficientStorage as error:
-            self._put_back(due)
+            self._requeue(due)
             log.warning("%d events are waiting for disk space: %s", len(due), error)
             return {}
         except CALL_FAILURES as error:
@@ -220,7 +220,7 @@ class EventRecorder:
                 log.info("lost an event: %s", result)
         return expired
 
-    def _put_back(self, due: Mapping[_Identity, _Due]) -> None:
+    def _requeue(self, due: Mapping[_Identity, _Due]) -> None:
         """Put Events back for a later attempt, the oldest first, at most `_REMEMBERED`."""
         newer, self._due = self._due, dict(due)
         for same, entry in newer.items():

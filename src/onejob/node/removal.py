@@ -59,7 +59,7 @@ def remove_beneath(folder: int, name: str) -> None:
                 if not _remove_single(tree, entry):
                     while _exists(folder, moved := f"{_MOVED}{number}"):
                         number += 1
-                    _let_us_in(tree, entry)
+                    _restore_access(tree, entry)
                     os.rename(entry, moved, src_dir_fd=tree, dst_dir_fd=folder)
                     pending.append(moved)
         os.rmdir(name, dir_fd=folder)
@@ -109,7 +109,7 @@ def _remove_single(folder: int, name: str) -> bool:
 
 @contextmanager
 def _open_folder(folder: int, name: str) -> Iterator[int]:
-    _let_us_in(folder, name)
+    _restore_access(folder, name)
     fd = os.open(name, _LIST, dir_fd=folder)
     try:
         yield fd
@@ -117,7 +117,7 @@ def _open_folder(folder: int, name: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _let_us_in(folder: int, name: str) -> None:
+def _restore_access(folder: int, name: str) -> None:
     """Restore the owner's access: a folder without it can neither be listed nor moved."""
     if os.geteuid() == 0:
         return

@@ -70,7 +70,7 @@ class Listing:
             remaining += others
             if shown:
                 held = [bucket.objects[name] for name in shown]
-                items += self._warmed(held, (Key(resource, place, name) for name in shown))
+                items += self._load_cold(held, (Key(resource, place, name) for name in shown))
                 looked_at += len(shown)
                 last = Key(resource, place, shown[-1])
         return Page(items, at, last if remaining else None, remaining)
@@ -82,7 +82,7 @@ class Listing:
         found = list(islice(walk, limit + 1) if limit else walk)
         more = 0 < limit < len(found)
         found = found[: limit or None]
-        items = self._warmed(
+        items = self._load_cold(
             [self._find_version(key, revision) for key, revision in found],
             (key for key, _ in found),
         )
@@ -93,7 +93,7 @@ class Listing:
         held = self._contents.find(key)
         return held if isinstance(held, Stored) and held.revision == revision else revision
 
-    def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
+    def _load_cold(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
         """Return the versions, reading cold ones with one statement. Damaged ones are left out."""
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):

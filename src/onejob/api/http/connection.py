@@ -495,9 +495,9 @@ class Connection(asyncio.Protocol):
             self._header_timer = None
 
     def _watch_idle(self, seconds: float) -> None:
-        self._idle_timer = self.loop.call_later(seconds, self._look_whether_idle)
+        self._idle_timer = self.loop.call_later(seconds, self._close_if_idle)
 
-    def _look_whether_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close the connection if it has been idle too long.
 
         One timer serves many requests, because setting one per request would cost more than it

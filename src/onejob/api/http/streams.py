@@ -121,7 +121,9 @@ class Rendering:
             if shared is None:
                 made = await self._worker.turn(list, make(events))
             else:
-                made = await shared.made_later(shape, lambda: self._worker.turn(list, make(events)))
+                made = await shared.cached_async(
+                    shape, lambda: self._worker.turn(list, make(events))
+                )
             # Charged only now: the end of an encoding wakes all watchers that share it at once.
             await self._turns.spend(_batch_cost(events))
         else:

@@ -108,7 +108,7 @@ class WriteContext(Struct, frozen=True):
         if options.trusted:
             return []
         found = all_problems(self.pruned(kind, body, old), problems)
-        return judge_problems(found, options, partial(strict_decoding_error, kind))
+        return apply_field_validation(found, options, partial(strict_decoding_error, kind))
 
     def pruned(self, kind: Kind, body: Document, old: Document | None) -> list[str]:
         """Prune the new sections of `body` in place, and return the problems found in them."""
@@ -173,7 +173,7 @@ def strict_decoding_error(kind: Kind, text: str) -> BadRequest:
     )
 
 
-def judge_problems(
+def apply_field_validation(
     problems: Sequence[str], options: WriteOptions, strict: Callable[[str], ApiError]
 ) -> list[str]:
     """Return the problems as warnings, or raise, according to the request's fieldValidation."""

@@ -175,7 +175,7 @@ def _pods(
     if selector:
         if what:
             raise CommandError("specify either a name or a selector")
-        api = where.one_place()
+        api = where.selected_source()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
     arg = one_resource_arg(what, default="pod")
     if len(what) == 1 and "/" not in what[0] and (job := where.job_instead_of(arg)) is not None:

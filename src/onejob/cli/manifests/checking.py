@@ -57,7 +57,7 @@ def manifest_problems(
 def shape_problems(manifest: Manifest) -> list[Problem]:
     """Return unknown fields and wrongly typed values of a manifest of a built-in kind."""
     shape = load_schema().kind(manifest.kind.api_version, manifest.kind.kind)
-    return [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
+    return [manifest.problem(*problem) for problem in _schema_errors(manifest.document, shape, "")]
 
 
 def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
@@ -71,7 +71,7 @@ def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
     ]
 
 
-def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+def _schema_errors(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each schema error of a value and of everything nested in it."""
     if value is None:
         return
@@ -83,7 +83,7 @@ def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
             for name, item in value.items():
                 place = f"{field}.{name}" if field else name
                 if name in shape.fields:
-                    yield from _misfits(item, shape.fields[name], place)
+                    yield from _schema_errors(item, shape.fields[name], place)
                 else:
                     yield place, f"unknown field{_suggestion(name, shape)}"
         case ListShape():
@@ -91,13 +91,13 @@ def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
                 yield field, f"expected a list, found {_describe_value(value)}"
                 return
             for index, item in enumerate(value):
-                yield from _misfits(item, shape.items, f"{field}[{index}]")
+                yield from _schema_errors(item, shape.items, f"{field}[{index}]")
         case MapShape():
             if not isinstance(value, dict):
                 yield field, f"expected a mapping, found {_describe_value(value)}"
                 return
             for name, item in value.items():
-                yield from _misfits(item, shape.values, f"{field}[{name}]")
+                yield from _schema_errors(item, shape.values, f"{field}[{name}]")
         case _:
             yield from _type_errors(value, shape, field)
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob import own_process
-from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
+from onejob.cli.display.terminal import Terminal, silence_output, terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.kept_runs import (
     Run,
@@ -581,7 +581,7 @@ class _StopRequest:
             hurry()
             return
         if number == signal.SIGHUP:
-            leave_unread()
+            silence_output()
         self.signal = number
         self._asked.set()
 

@@ -86,7 +86,7 @@ class Sources(msgspec.Struct, frozen=True):
             )
         return api
 
-    def one_place(self) -> Api:
+    def selected_source(self) -> Api:
         """Return the run chosen with --run, else the server. Raises CommandError without either."""
         if not self.run:
             return self.require_server()

@@ -15,7 +15,7 @@ from onejob.controllers.mirror.remote import Remote
 from onejob.objects.job import Job, is_finished
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import CopyLocation, read_wish, record_text
+from onejob.planning.mirror.annotations import CopyLocation, read_mirror_spec, record_text
 from onejob.planning.mirror.copying import changed_copy
 from onejob.planning.mirror.planner import (
     ChangeCopy,
@@ -193,8 +193,8 @@ class Work:
         metadata = step.copy["metadata"]
         if step.starts:
             try:
-                wish = read_wish(self.job)
-                await copy_config(self.client, remote, self.document, step.copy, wish.copied)
+                wanted = read_mirror_spec(self.job)
+                await copy_config(self.client, remote, self.document, step.copy, wanted.copied)
             except CannotCopy as error:
                 raise Stuck("ConfigNotCopied", str(error)) from error
         changed = changed_copy(self.document, step.copy, step.changes)

@@ -31,7 +31,7 @@ from onejob.planning.notify.annotations import (
     NOTIFY_ON_ANNOTATION,
     Subscription,
     effective_subscription,
-    read_wish,
+    read_subscription,
     unknown_targets,
 )
 from onejob.planning.notify.events import cronjob_lateness, ended_at, job_late_at
@@ -186,9 +186,9 @@ class Notifications:
             before is not None and said == [before.annotations.get(name) for name in names]
         ):
             return
-        wish = read_wish(now.annotations)
-        problems = [*wish.problems]
-        if unknown := unknown_targets(wish, self._usual.keys()):
+        subscription = read_subscription(now.annotations)
+        problems = [*subscription.problems]
+        if unknown := unknown_targets(subscription, self._usual.keys()):
             problems.append(
                 f"{NOTIFY_ANNOTATION}: unknown target {', '.join(unknown)}; this server has "
                 f"{', '.join(sorted(self._usual)) or 'none'}"
@@ -219,12 +219,12 @@ class Notifications:
     async def _process_finished(
         self, job: Job, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
-        wish = self._subscription(job)
-        if wish is None:
+        subscription = self._subscription(job)
+        if subscription is None:
             return
         try:
             now = self._clock.now()
-            change = job_ended(job, wish, record, self._usual, now, self._give_up_after)
+            change = job_ended(job, subscription, record, self._usual, now, self._give_up_after)
         except Exception:
             # A failure here must not stop Jobs or other notifications.
             log.exception("%s: cannot send the notification of its end", job.key)
@@ -251,26 +251,26 @@ class Notifications:
         if key.resource == JOBS:
             job = self._jobs.get(key)
             late_at = None if job is None else job_late_at(job)
-            if job is None or late_at is None or (wish := self._subscription(job)) is None:
+            if job is None or late_at is None or (subscription := self._subscription(job)) is None:
                 return None
             if late_at > now:
                 self._late.set(key, late_at)
                 return None
-            return job_is_late(job, wish, record, self._usual, now)
+            return job_is_late(job, subscription, record, self._usual, now)
         assert key.resource == CRONJOBS
         cronjob = self._cronjobs.get(key)
         lateness = None if cronjob is None else cronjob_lateness(cronjob, self._local_zone)
         if cronjob is None or lateness is None:
             return None
-        wish = effective_subscription(
+        subscription = effective_subscription(
             cronjob.metadata.annotations, self._namespace_annotations(key.namespace)
         )
-        if wish is None:
+        if subscription is None:
             return None
         if lateness.at > now:
             self._late.set(key, lateness.at)
             return None
-        return cronjob_is_late(cronjob, lateness, wish, record, self._usual, now)
+        return cronjob_is_late(cronjob, lateness, subscription, record, self._usual, now)
 
     async def _carry_out(
         self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender

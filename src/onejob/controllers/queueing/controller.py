@@ -89,7 +89,7 @@ class QueueController:
 
     # --- for the Job controller -----------------------------------------------------------
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
         self._let_go = call
 
@@ -152,7 +152,7 @@ class QueueController:
         scopes = self._limits.scopes_of(job)
         where = standing(job, has_pods=self._has_pods) if self._is_ours(job) else "absent"
         if where != "absent" and not job.spec.suspend:
-            where = self._let_go_or_not(job, where, resumed)
+            where = self._unsuspended_standing(job, where, resumed)
         match where:
             case "absent":
                 if uid in self._keys:
@@ -171,7 +171,7 @@ class QueueController:
                 self._wake.set()
         self._keys[uid] = job.key
 
-    def _let_go_or_not(self, job: Job, where: Standing, resumed: bool) -> Standing:
+    def _unsuspended_standing(self, job: Job, where: Standing, resumed: bool) -> Standing:
         """Return the standing of a Job that is not suspended.
 
         It runs if it was admitted, even if it has yet to start; a waiting one waits until then.

@@ -69,7 +69,7 @@ async def read_logs(
         pieces = reader.news()
 
 
-def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
+def log_tail(path: Path, max_lines: int, max_bytes: int) -> str:
     """Return the end of a log, for a termination message. Reads no more than necessary for
     `max_bytes`, however long the lines are."""
     text = b""
@@ -234,10 +234,10 @@ def _tail_start(streams: list[BinaryIO], lines: int) -> Generator[bytes, None, t
     wanted: int | None = None
     for number in reversed(range(len(streams))):
         for position, records in _blocks_backwards(streams[number]):
-            ends = [at for at, record in enumerate(records) if _is_final(record)]
+            ends = [at for at, record in enumerate(records) if _is_complete_record(record)]
             if wanted is None and records:
                 # An unfinished last line counts as one of the lines.
-                wanted = lines + 1 if _is_final(records[-1]) else lines
+                wanted = lines + 1 if _is_complete_record(records[-1]) else lines
             if wanted is not None:
                 if len(ends) >= wanted:
                     before = records[: ends[-wanted] + 1]
@@ -270,7 +270,7 @@ def _blocks_backwards(stream: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
             cut = data
 
 
-def _is_final(record: bytes) -> bool:
+def _is_complete_record(record: bytes) -> bool:
     return record[_STAMP_BYTES : _STAMP_BYTES + 3] == b" F "
 
 

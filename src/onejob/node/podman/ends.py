@@ -48,7 +48,7 @@ class EndWatch:
         self._to_examine.update(refs)
         self._examine_now.set()
 
-    def look_again(self, ref: AttemptRef) -> None:
+    def inspect_later(self, ref: AttemptRef) -> None:
         """Inspect an attempt again later: its exit was announced, but is not in the engine's
         records yet."""
         asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self.look_at, ref)

@@ -144,7 +144,7 @@ class PodmanRuntime(Runtime):
             return
         if attempt.stage == "preparing":
             attempt.cancel_making()
-            self._report(attempt, Ended(ref, _never_began(self._clock.now())))
+            self._report(attempt, Ended(ref, _not_started_exit(self._clock.now())))
             return
         again = attempt.stop_grace is not None
         attempt.stop_grace = grace_seconds
@@ -370,7 +370,7 @@ class PodmanRuntime(Runtime):
         event = Lost(ref, self._clock.now()) if found is None else self._end_event(found)
         if isinstance(event, Started):
             if attempt.announced:
-                self._ends.look_again(ref)
+                self._ends.inspect_later(ref)
             return
         concluded = await self._conclude(attempt, event)
         if not attempt.unwanted:
@@ -460,7 +460,7 @@ class PodmanRuntime(Runtime):
         self._logs.begin(ref, source, self._folders.log(ref))
 
 
-def _never_began(now: datetime) -> Exit:
+def _not_started_exit(now: datetime) -> Exit:
     """Return the kubelet's exit for a container that did not exist when its Pod was terminated."""
     return Exit(
         137,

@@ -97,7 +97,7 @@ class ContainerSetup:
             return folder
         return _covering(os.path.realpath(folder), pod, container) or folder
 
-    def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
+    def grant_scratch_folder(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
         """Make the scratch folder writable for a Pod that runs as another user, and have it entered
         before the user is changed: its parent folders are accessible only to root."""
         starts_there = request["cwd"] == self._scratch.known(uid)

@@ -59,7 +59,7 @@ class HostView(Struct, frozen=True):
     own_proc: bool = False
 
     @property
-    def trees_apart(self) -> tuple[str, ...]:
+    def separately_mounted_trees(self) -> tuple[str, ...]:
         """Directory trees mounted after the host's files are read-only, since they are not host
         files."""
         if self.sealed:
@@ -83,7 +83,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
         first = ONLY_PROC if view.own_proc else ()
         return MountPlan((*first, *(_bind(mount, "") for mount in resolved)))
     opened = _opened(resolved)
-    late = view.trees_apart
+    late = view.separately_mounted_trees
     steps: list[Step] = [("tmpfs", "", root, False)]
     for folder in sorted(opened, key=len):
         if not _within(folder, late):

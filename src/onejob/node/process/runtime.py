@@ -273,7 +273,7 @@ class ProcessRuntime(Runtime):
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
         if (launching := self._launching.get(ref)) is not None:
             launching.cancel()
-        if launching is not None or self._take_back(ref):
+        if launching is not None or self._withdraw_start(ref):
             never = Exit(137, self._clock.now(), message="stopped before it could be started")
             self._deliver([Ended(ref, never)])
             return
@@ -377,7 +377,7 @@ class ProcessRuntime(Runtime):
         await asyncio.to_thread(self._cleaner.shutdown)
         self._limits.close(ended=end)
 
-    def _take_back(self, ref: AttemptRef) -> bool:
+    def _withdraw_start(self, ref: AttemptRef) -> bool:
         """Withdraw an unsent start request. Return False if it was already sent or does not
         exist."""
         others = [request for request in self._to_spawn if request["claim"] != ref]

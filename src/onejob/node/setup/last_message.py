@@ -7,7 +7,7 @@ regular file reached without links is read, and only its beginning.
 import os
 from pathlib import Path
 
-from onejob.node.logs.reading import last_words
+from onejob.node.logs.reading import log_tail
 from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor.paths import beneath, folder_of, open_regular, read_file_beneath
 
@@ -38,7 +38,7 @@ def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Pa
         found = b""
     if not found and code and policy == "FallbackToLogsOnError":
         try:
-            return last_words(log, _FALLBACK_LINES, _FALLBACK_BYTES)
+            return log_tail(log, _FALLBACK_LINES, _FALLBACK_BYTES)
         except OSError:
             # The log was rotated or replaced at this moment.
             return ""

@@ -222,7 +222,7 @@ class Journal:
             return False
         return True
 
-    def may_be_told(self, attempt: Attempt) -> bool:
+    def is_reportable(self, attempt: Attempt) -> bool:
         """Return whether the attempt's state can be reported, because the next supervisor would
         derive the same from the file. A lost attempt can: it follows from a claim without an
         end."""

@@ -214,7 +214,7 @@ class Supervisor:
                 "version": PROTOCOL,
                 # An end that is not recorded yet is reported later, with other events.
                 "known": [
-                    describe(attempt, with_end=self._journal.may_be_told(attempt))
+                    describe(attempt, with_end=self._journal.is_reportable(attempt))
                     for attempt in attempts
                 ],
                 "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
@@ -371,7 +371,7 @@ class Supervisor:
             )
         except OSError as error:
             if init is not None:
-                self._inits.give_back(init)
+                self._inits.release(init)
             self._report_hindered(claim, DISK, f"cannot write the journal: {error.strerror}")
             return
         try:
@@ -464,7 +464,7 @@ class Supervisor:
         else:
             self._on_ended(child, os.waitstatus_to_exitcode(report.status), alone=True)
         if report.left_nothing and child.init_is_reusable:
-            self._inits.give_back(init)
+            self._inits.release(init)
         else:
             self._inits.end(init)
         self._finish_turn()
@@ -667,7 +667,7 @@ class Supervisor:
             # It never began, which was reported before.
             return
         self._release(child)
-        if self._commands.end_beside(child.pid):
+        if self._commands.kill_commands_of(child.pid):
             alone = False
         number = -code if code < 0 else 0
         outcome = Outcome("exited", _now(), 128 + number if number else code, number, alone=alone)

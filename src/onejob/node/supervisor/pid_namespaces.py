@@ -26,7 +26,7 @@ def fork_first() -> int:
     return _quietly(lambda: linux.clone(linux.CLONE_NEWPID))
 
 
-def fork_beside(pid: int) -> int:
+def fork_in_namespace(pid: int) -> int:
     """Fork a child into the namespace of process `pid`. Raises OSError."""
     read, write = os.pipe2(os.O_CLOEXEC)
     namespace = -1

@@ -135,7 +135,7 @@ class InitPool:
         made = self._inits[pid] = ReusableInit(pid, linux.ticks_now(), channel)
         return made
 
-    def give_back(self, used: ReusableInit) -> None:
+    def release(self, used: ReusableInit) -> None:
         """Keep an init whose container left nothing, unless it has ended."""
         if self._inits.get(used.pid) is used:
             self._idle.append(used)

@@ -118,7 +118,7 @@ def hostname_of(pid: int) -> str | None:
 def fork(request: Request, streams: Streams, journal: Journal | None, *, pids_of: int = 0) -> int:
     """Start the process described by the request, in the PID namespace of process `pids_of` if that
     is given; return its PID."""
-    pid = pid_namespaces.fork_beside(pids_of) if pids_of else pid_namespaces.fork_here()
+    pid = pid_namespaces.fork_in_namespace(pids_of) if pids_of else pid_namespaces.fork_here()
     if pid == 0:
         try:
             _exec_request(request, streams, journal)

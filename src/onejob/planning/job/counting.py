@@ -144,7 +144,7 @@ class JobPods:
             if pod_failed(pod, job):
                 yield pod
 
-    def has_misfits(self, completions: int) -> bool:
+    def has_invalid_indexes(self, completions: int) -> bool:
         """Return whether an active Pod has no valid index, or shares its index with another Pod."""
         return (
             len(self.active) != len(self.active_by_index)

@@ -96,7 +96,9 @@ def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Inc
     return tuple(increments)
 
 
-def ruling_metrics(actions: Mapping[metrics.FailurePolicyAction, int]) -> tuple[Increment, ...]:
+def failure_policy_metrics(
+    actions: Mapping[metrics.FailurePolicyAction, int],
+) -> tuple[Increment, ...]:
     return tuple(
         Increment(metrics.FailurePolicyMatch(action=action), amount)
         for action, amount in actions.items()

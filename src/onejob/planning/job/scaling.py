@@ -88,7 +88,7 @@ def surplus_pods(job: Job, census: JobPods, at_least: int) -> list[Pod]:
     """
     misfits: list[Pod] = []
     rest: Iterable[Pod] = census.active.values()
-    if job.indexed and census.has_misfits(job.spec.completions or 0):
+    if job.indexed and census.has_invalid_indexes(job.spec.completions or 0):
         misfits, rest = split_by_index(rest, job.spec.completions or 0)
     more = at_least - len(misfits)
     if more <= 0:

@@ -41,10 +41,10 @@ from onejob.planning.job.pod_facts import (
     valid_index,
 )
 from onejob.planning.job.reporting import (
+    failure_policy_metrics,
     finish_events,
     finish_metrics,
     progress_metrics,
-    ruling_metrics,
 )
 
 
@@ -60,7 +60,7 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
         status = _with_condition(status, interim_condition(fate, plan.now))
         dirty = True
     write = None
-    at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
+    at_once, rulings = draft.metrics, failure_policy_metrics(batch.actions)
     if dirty:
         # Rules are evaluated again if the write fails, so their metrics wait for its success.
         write = StatusWrite(

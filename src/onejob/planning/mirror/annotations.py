@@ -33,7 +33,7 @@ class InvalidAnnotation(ValueError):
     """Invalid annotation; the message names it and the valid values."""
 
 
-def read_wish(job: Job) -> MirrorSpec:
+def read_mirror_spec(job: Job) -> MirrorSpec:
     """Parse the user's annotations. Raises `InvalidAnnotation`."""
     given = job.metadata.annotations
     return MirrorSpec(

@@ -26,7 +26,7 @@ from onejob.planning.mirror.annotations import (
     CopyLocation,
     InvalidAnnotation,
     MirrorSpec,
-    read_wish,
+    read_mirror_spec,
     record_of,
 )
 from onejob.planning.mirror.copying import (
@@ -208,32 +208,32 @@ def plan(facts: Facts) -> Step:
         return NothingToDo()
     record = record_of(job)
     try:
-        wish = read_wish(job)
+        wanted = read_mirror_spec(job)
     except InvalidAnnotation as error:
         return Wait("BadAnnotation", str(error))
     if record is None:
-        return ClaimJob(CopyLocation(wish.target, wish.namespace, job.metadata.name))
-    moved = (wish.target, wish.namespace) != (record.target, record.namespace)
+        return ClaimJob(CopyLocation(wanted.target, wanted.namespace, job.metadata.name))
+    moved = (wanted.target, wanted.namespace) != (record.target, record.namespace)
     if moved and not _decided(job):
-        return _moving(facts, record, wish)
+        return _moving(facts, record, wanted)
     match facts.remote:
         case RemoteUnreachable(reason, message):
             return Wait(reason, message)
         case Absent(server=server):
             if not record.uid:
                 return CreateCopy(copy_of(facts.document, record))
-            return _copy_gone(facts, record, wish, server)
+            return _copy_missing_step(facts, record, wanted, server)
         case FoundCopy() as found:
-            return _copy_found(facts, record, wish, found)
+            return _copy_found(facts, record, wanted, found)
         case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: FoundCopy) -> Step:
+def _copy_found(facts: Facts, record: CopyLocation, wanted: MirrorSpec, found: FoundCopy) -> Step:
     job = facts.job
     if found.origin != job.metadata.uid:
         if record.uid:
-            return _copy_gone(facts, record, wish, found.server)
+            return _copy_missing_step(facts, record, wanted, found.server)
         return Wait(
             "NameTaken",
             f"{_copy_id(record)} is not a copy of this Job; delete it there, or create this Job "
@@ -267,13 +267,13 @@ def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
     return LinkCopy(replace(record, uid=found.uid, server=found.server))
 
 
-def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str) -> Step:
+def _copy_missing_step(facts: Facts, record: CopyLocation, wanted: MirrorSpec, server: str) -> Step:
     """Return the step after the recorded copy disappeared without our doing."""
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
         return waiting
     text = f"{_copy_id(record)} was deleted there, and none of its Pods is running"
-    if _decided(job) or not wish.restart:
+    if _decided(job) or not wanted.restart:
         again = (
             f"; to run it again, create the Job again, or use {names.WHEN_COPY_DELETED}: Restart"
         )
@@ -282,9 +282,9 @@ def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str
     return Relocate(after, f"{text}: creating copy {after.attempt}")
 
 
-def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
+def _moving(facts: Facts, record: CopyLocation, wanted: MirrorSpec) -> Step:
     """Return the step after the target was changed: the old copy must be gone first."""
-    after = CopyLocation(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
+    after = CopyLocation(wanted.target, wanted.namespace, record.name, attempt=record.attempt + 1)
     match facts.remote:
         case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
@@ -292,9 +292,9 @@ def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
                 return Relocate(
                     after, f"nothing is running on {record.target}: moved to {after.target}"
                 )
-            if wish.lost_after is not None and seconds >= wish.lost_after:
-                return Relocate(after, _abandoned_text(record, wish.lost_after), abandoned=True)
-            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wish, seconds)}")
+            if wanted.lost_after is not None and seconds >= wanted.lost_after:
+                return Relocate(after, _abandoned_text(record, wanted.lost_after), abandoned=True)
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wanted, seconds)}")
         case FoundCopy() as found if found.origin == facts.job.metadata.uid:
             if found.deleting:
                 return Wait("Moving", f"deleting {_copy_id(record)} before the Job moves")
@@ -317,7 +317,7 @@ def _deletion_step(facts: Facts) -> Step:
     if facts.orphaning and not record.orphaned:
         return RecordState(replace(record, orphaned=True))
     try:
-        lost_after = read_wish(job).lost_after
+        lost_after = read_mirror_spec(job).lost_after
     except InvalidAnnotation:
         lost_after = None
     match facts.remote:
@@ -329,8 +329,8 @@ def _deletion_step(facts: Facts) -> Step:
                 )
             if lost_after is not None and seconds >= lost_after:
                 return Release(_abandoned_text(record, lost_after))
-            wish = MirrorSpec(lost_after=lost_after)
-            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wish, seconds)}")
+            wanted = MirrorSpec(lost_after=lost_after)
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wanted, seconds)}")
         case FoundCopy() as found if found.origin == job.metadata.uid:
             if found.deleting:
                 return Wait("Leaving", f"deleting {_copy_id(record)}")
@@ -350,10 +350,10 @@ def _last_record(job: Job) -> CopyLocation | None:
     if record is not None:
         return record
     try:
-        wish = read_wish(job)
+        wanted = read_mirror_spec(job)
     except InvalidAnnotation:
         return None
-    return CopyLocation(wish.target, wish.namespace, job.metadata.name)
+    return CopyLocation(wanted.target, wanted.namespace, job.metadata.name)
 
 
 def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
@@ -389,13 +389,13 @@ def _abandoned_text(record: CopyLocation, lost_after: float) -> str:
     )
 
 
-def _abandon_deadline_text(record: CopyLocation, wish: MirrorSpec, seconds: float) -> str:
-    if wish.lost_after is None:
+def _abandon_deadline_text(record: CopyLocation, wanted: MirrorSpec, seconds: float) -> str:
+    if wanted.lost_after is None:
         return (
             f"{_copy_id(record)} may still be running, so no other copy is started and the Job is "
             f"kept; set {names.LOST_AFTER} to abandon it after a time"
         )
-    left = max(wish.lost_after - seconds, 0.0)
+    left = max(wanted.lost_after - seconds, 0.0)
     return f"{_copy_id(record)} may still be running; it is abandoned in {left:.0f} s"
 
 

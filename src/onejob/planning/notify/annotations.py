@@ -49,11 +49,11 @@ def effective_subscription(*annotations: Mapping[str, str]) -> Subscription | No
     """
     for found in annotations:
         if NOTIFY_ANNOTATION in found:
-            return read_wish(found)
+            return read_subscription(found)
     return None
 
 
-def read_wish(annotations: Mapping[str, str]) -> Subscription:
+def read_subscription(annotations: Mapping[str, str]) -> Subscription:
     problems: list[str] = []
     targets = _items(annotations.get(NOTIFY_ANNOTATION, ""))
     if len(targets) > _MAX_TARGETS:
@@ -77,8 +77,8 @@ def read_wish(annotations: Mapping[str, str]) -> Subscription:
     return Subscription(usable, events, tuple(problems))
 
 
-def unknown_targets(wish: Subscription, known: Set[str]) -> tuple[str, ...]:
-    return tuple(name for name in wish.targets if name not in known)
+def unknown_targets(subscription: Subscription, known: Set[str]) -> tuple[str, ...]:
+    return tuple(name for name in subscription.targets if name not in known)
 
 
 def _items(text: str) -> list[str]:

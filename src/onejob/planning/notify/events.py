@@ -42,11 +42,13 @@ def series_of(job: Job) -> str:
     return f"{kind}/{job.metadata.namespace}/{name}"
 
 
-def end_event(job: Job, *, was_failing: bool, wish: Subscription, usual: Set[str]) -> str | None:
+def end_event(
+    job: Job, *, was_failing: bool, subscription: Subscription, usual: Set[str]
+) -> str | None:
     """Return the most specific event that the target subscribes to for a Job's end, or None."""
     first = FAILED if has_failed(job) else RECOVERED
     telling = (first, FINISHED) if has_failed(job) or was_failing else (FINISHED,)
-    return next((event for event in telling if wish.wants(event, usual)), None)
+    return next((event for event in telling if subscription.wants(event, usual)), None)
 
 
 def job_late_at(job: Job) -> datetime | None:
