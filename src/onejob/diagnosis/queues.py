@@ -47,6 +47,7 @@ def queue_document(entries: Sequence[Entry], scopes: Sequence[Scope]) -> dict[st
 
 
 def reason(entry: Entry) -> str:
+    """Return why the Job waits, or `runs`."""
     if entry.stuck:
         name = entry.job.metadata.name
         return f"cannot start, but holds its place (onejob why job/{name})"

@@ -98,7 +98,7 @@ def command(
         _check(what, after_dashes, options)
         if options["origin"] or dry_run != "client":
             api = where.require_server()
-        manifests = _described(where, api, what, after_dashes, **options)
+        manifests = _manifest_from_options(where, api, what, after_dashes, **options)
     if dry_run == "client":
         documents = [manifest.document for manifest in manifests]
     else:
@@ -143,7 +143,7 @@ def _check(
         raise CommandError("a CronJob requires --schedule", "for example: --schedule '0 3 * * *'")
 
 
-def _described(
+def _manifest_from_options(
     where: "Sources",
     api: "Api | None",
     what: tuple[str, ...],
@@ -156,6 +156,7 @@ def _described(
     params: str,
     param: tuple[str, ...],
 ) -> "list[Manifest]":
+    """Return the manifests of the objects that the options describe."""
     from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.manifests.loading import manifest_from_document
     from onejob.cli.manifests.params import add_parameters, read_parameters

@@ -99,7 +99,7 @@ def command(
     if options["deleted"]:
         if index is not None:
             raise CommandError("--index cannot be combined with --deleted", "specify a Pod")
-        return _deleted(where, what, selector, container, follow, prefix, options)
+        return _print_deleted(where, what, selector, container, follow, prefix, options)
     if index is not None and (selector or not what):
         raise CommandError("--index requires a Job", "for example onejob logs job/NAME --index 3")
     api, pods, labels = _pods(where, what, selector, index)
@@ -147,7 +147,7 @@ def _check_pattern(text: str) -> None:
         raise CommandError(f"--grep {text}: {error}") from None
 
 
-def _deleted(
+def _print_deleted(
     where: "Sources",
     what: tuple[str, ...],
     selector: str,
@@ -193,7 +193,7 @@ def _pods(
     if selector:
         if what:
             raise CommandError("specify either a name or a selector")
-        api = where.one_place()
+        api = where.selected_source()
         found = list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
         return api, found, {}
     arg = one_resource_arg(what, default="pod" if index is None else "job")
@@ -209,7 +209,7 @@ def _pods(
         kept = next((one for one in meant if has_kept(where, one)), None)
         if kept is None:
             raise
-        raise _gone(missing.message, kept) from None
+        raise _deleted_error(missing.message, kept) from None
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document], {}
@@ -224,7 +224,7 @@ def _pods(
     if index is not None:
         pods = _of_index(own[0], pods, index)
     if not pods and has_kept(where, arg):
-        raise _gone(f"the Pods of {arg} no longer exist", arg)
+        raise _deleted_error(f"the Pods of {arg} no longer exist", arg)
     pods = sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
     return api, pods, _labels(api, own, pods)
 
@@ -275,7 +275,8 @@ def _of_index(job: dict[str, Any], pods: list[dict[str, Any]], index: int) -> li
     return found
 
 
-def _gone(what: str, kept: "ResourceArg") -> CommandError:
+def _deleted_error(what: str, kept: "ResourceArg") -> CommandError:
+    """Return the error that points to the kept logs of a deleted object."""
     return CommandError(
         what,
         f"see the kept logs with onejob logs --deleted {kept.kind.singular}/{kept.name}",
