@@ -6,7 +6,7 @@ import click
 
 from onejob.cli.completing import complete_object
 from onejob.cli.display.durations import duration
-from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ Examples:
   onejob stop job/train --now       # kill the Pods
   onejob run --resume train         # go on later"""
 
-_LOOK_SECONDS = 0.1
-
 
 @click.command(epilog=_EPILOG, short_help="Stop a run, or suspend a Job")
 @click.argument("what", nargs=-1, metavar="run/ID | job/NAME ...", shell_complete=complete_object)
@@ -38,6 +36,8 @@ def command(
 
     A Job of the server is suspended, as by onejob suspend.
     """
+    from onejob.cli.run.stopping import stop_run
+
     if not what:
         raise CommandError("no run specified", "for example run/ID or job/NAME")
     for word in what:
@@ -73,30 +73,3 @@ def _run_of(where: "Sources", word: str) -> "tuple[Path, Run] | None":
             f"onejob stop run/{running[0].id}, or onejob suspend job/{arg.name}",
         )
     return None if on_server else find_running(where.data_dir.runs, arg.name)
-
-
-def stop_run(
-    folder: "Path", run: "Run", *, now: bool, wait: bool, timeout: float | None = None
-) -> None:
-    """Request the end of a run and wait for it. Raises CommandError after `timeout` seconds."""
-    import time
-
-    from onejob.cli.kept_runs import has_supervisor, is_under_way, request_stop, run_state
-
-    if not is_under_way(folder):
-        print(f"run/{run.id} has already ended ({run_state(folder)[0]})")
-        return
-    request_stop(folder, kill=now)
-    if not wait:
-        print(f"run/{run.id} is being stopped")
-        return
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while is_under_way(folder) or has_supervisor(folder):
-        if deadline is not None and time.monotonic() >= deadline:
-            raise CommandError(
-                f"run/{run.id} is still being stopped", "add --now", exit_code=EXIT_FAILED
-            )
-        time.sleep(_LOOK_SECONDS)
-    state, _ = run_state(folder)
-    go_on = "" if state == "Complete" else f" (onejob run --resume {run.id} continues it)"
-    print(f"run/{run.id} {'stopped' if state == 'Stopped' else f'ended: {state}'}{go_on}")

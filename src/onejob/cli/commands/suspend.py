@@ -83,7 +83,7 @@ def _set_runs(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> No
         raise CommandError("name either runs or objects of a server", "use two commands")
     names = [word.removeprefix("run/") for word in what]
     if suspended:
-        from onejob.cli.commands.stop import stop_run
+        from onejob.cli.run.stopping import stop_run
 
         for name in names:
             stop_run(*find_running(where.data_dir.runs, name), now=False, wait=True)
