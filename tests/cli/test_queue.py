@@ -59,3 +59,15 @@ def test_a_bad_limit_is_refused_before_anything_starts(served: CommandLine) -> N
         "error: --queue: invalid limit 'gpu=many': expected QUEUE=N, namespace/NAME=N or *=N, "
         "where N is the maximum number of running Jobs\n"
     )
+
+
+def test_run_shows_which_jobs_are_queued_and_when_they_start(onejob: CommandLine) -> None:
+    jobs = "---\n".join(job_yaml(name, "true") for name in ("one", "two"))
+    (onejob.home / "jobs.yaml").write_text(jobs)
+    done = onejob.run("run", "--queue", "*=1", "jobs.yaml")
+    assert done.returncode == 0, done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith("job/")]
+    assert lines.count("job/one: started (1 completion)") == 1
+    assert "job/one: queued (1 completion)" not in lines
+    queued = lines.index("job/two: queued (1 completion)")
+    assert queued < lines.index("job/two: started (1 completion)")

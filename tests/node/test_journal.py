@@ -53,7 +53,9 @@ def test_outcome_of_attempt_is_persisted(tmp_path: Path) -> None:
 def test_journal_records_round_trip(tmp_path: Path) -> None:
     awkward = 'a "quoted\\ line"\nof\ttext, \u00e9\udc80'
     claim = Claim(awkward, awkward + "c", 2)
-    how = Outcome("refused", 1_794_797_343.057973, 128, 9, awkward, awkward * 50)
+    how = Outcome(
+        "refused", 1_794_797_343.057973, 128, 9, awkward, awkward * 50, False, 2**40, 2**40
+    )
     journal = a_journal(tmp_path)
     attempt = journal.claim(claim, 7, awkward + "/folder")
     attempt.pid = 42

@@ -563,13 +563,15 @@ class _Session:
         """Return the commands that explain a failed run, and those that go on."""
         job = next((job for job in self._progress if not job.complete), None)
         title = "job/NAME" if job is None else job.title
-        # Of a server's Job of the same name otherwise.
-        run = f" --run {self._run.id}" if data_dir.has_kubeconfig() else ""
-        words = [f"onejob {verb} {title}{run}" for verb in ("why", "logs", "describe")]
+        # With a server, a Job of this name is the server's. The end of the ID is unique enough.
+        short = self._run.id.rpartition("-")[2] if data_dir.has_kubeconfig() else ""
+        run = f" --run {short}" if short else ""
+        verbs = ("why", "logs") if short else ("why", "logs", "describe")
+        words = [f"onejob {verb} {title}{run}" for verb in verbs]
         lines = [f"More: {', '.join(words)}"]
         if job is not None:
             name = job.job.metadata.name
-            go_on = [f"onejob run --resume {self._run.id if run else name}"]
+            go_on = [f"onejob run --resume {short or name}"]
             if job.job.indexed:
                 go_on.insert(0, f"onejob results {name} --failed{run}")
             lines.append(f"Next: {', '.join(go_on)}")

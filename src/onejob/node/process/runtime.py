@@ -607,9 +607,9 @@ class ProcessRuntime(Runtime):
         # Name in the protocol, which supervisors of earlier versions also use.
         if kind == "hindered":
             return self._report_blocked(ref, record[4], record[5])
-        # Supervisors of earlier versions send fewer fields.
+        # Supervisors of other versions send fewer fields, or more.
         started_at, at, code, signal, reason, message, *more = record[4:]
-        alone, peak_kib, cpu_ms = [*more, *_NOT_MEASURED[len(more) :]]
+        alone, peak_kib, cpu_ms = [*more, *_NOT_MEASURED[len(more) :]][:3]
         if not alone:
             self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
