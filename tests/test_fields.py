@@ -12,6 +12,7 @@ import pytest
 
 from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
+from tests.field_effects.plants import can_disable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -108,6 +109,14 @@ def test_a_field_is_warned_about_if_its_row_says_so() -> None:
     unruled = {f"{type_}.{name}" for type_, name in warned - ruled.keys() if type_ not in parts}
     # A Job's field that the server drops has a test of its own.
     assert unruled == {"batch.v1.JobSpec.scheduling"}
+
+
+def test_the_effect_of_every_acting_field_can_be_disabled() -> None:
+    # `make field-effects` disables each and expects its tests to fail.
+    acting = [
+        place for place, row in SCRIPT.inventory().decided.items() if row.verdict.startswith("acts")
+    ]
+    assert [f"{type_}.{field}" for type_, field in acting if not can_disable(type_, field)] == []
 
 
 def test_the_page_is_written_from_the_inventory() -> None:

@@ -187,7 +187,7 @@ def test_the_engine_is_told_the_security_context() -> None:
         "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
         "seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"},
         "appArmorProfile": {"type": "Unconfined"},
-        "seLinuxOptions": {"level": "s0:c1"},
+        "seLinuxOptions": {"level": "s0:c1", "role": "r", "type": "t", "user": "u"},
         "procMount": "Unmasked",
     }
     pod = a_pod("true", securityContext=context)
@@ -206,6 +206,9 @@ def test_the_engine_is_told_the_security_context() -> None:
         "--security-opt=seccomp=/var/lib/kubelet/seccomp/own.json",
         "--security-opt=apparmor=unconfined",
         "--security-opt=label=level:s0:c1",
+        "--security-opt=label=role:r",
+        "--security-opt=label=type:t",
+        "--security-opt=label=user:u",
         "--security-opt=unmask=ALL",
     } <= set(arguments)
 
