@@ -2,32 +2,15 @@
 
 import ast
 import copy
-import importlib.util
 from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
+from tests.field_effects.inventory import ROOT, SCRIPT
 from tests.field_effects.plants import can_disable
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def load_script() -> ModuleType:
-    script = ROOT / "docs" / "reference" / "write_fields.py"
-    spec = importlib.util.spec_from_file_location("write_fields", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT: Any = load_script()
 ROWS = SCRIPT.read_rows(SCRIPT.SOURCE.read_text())
 TYPES = load_definitions()[0]
 

@@ -30,7 +30,8 @@ def job(minute: int) -> str:
 
 
 async def next_time(house: House, key: Key) -> str | None:
-    return (await house.get(key)).get("status", {}).get("nextScheduleTime")
+    status: dict[str, str] = (await house.get(key)).get("status", {})
+    return status.get("nextScheduleTime")
 
 
 async def test_cronjob_status_has_the_next_slot_while_its_gate_is_on(tmp_path: Path) -> None:

@@ -62,8 +62,12 @@ def conceal(undo: ExitStack, type_: str, field: str) -> None:
         missing = attribute.default is msgspec.NODEFAULT
         default = attribute.default_factory() if missing else attribute.default
         original = getattr(view, attribute.name)
-        setattr(view, attribute.name, property(lambda _self, value=default: value))
+        setattr(view, attribute.name, _constant(default))
         undo.callback(setattr, view, attribute.name, original)
+
+
+def _constant(value: Any) -> property:
+    return property(lambda _: value)
 
 
 def _short(name: str) -> str:

@@ -1,7 +1,7 @@
 """Effect of each field that takes variables and files from other objects, without processes."""
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from onejob.api.schema.schema import load_definitions
+from onejob.node.removal import remove_trees
 from onejob.node.runtime import NodeContext
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, ConfigProblem, environment
 from onejob.node.setup.tokens import TokenWanted
@@ -22,6 +23,13 @@ OBJECTS = {
     (CONFIG_MAPS, "c"): {"a": b"1", "b": b"2"},
     (SECRETS, "s"): {"k": b"hidden"},
 }
+
+
+@pytest.fixture(autouse=True)
+def _volumes_are_removed(tmp_path: Path) -> Iterator[None]:
+    """Unmount the volumes in memory that hold Secrets: pytest could not remove its folders."""
+    yield
+    remove_trees([str(tmp_path)])
 
 
 class Settings:

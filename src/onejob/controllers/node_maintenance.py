@@ -1,15 +1,23 @@
-"""Nodes under maintenance, for the Job controller (JobPodReplacementOnNodeMaintenance)."""
+"""Nodes under maintenance, for the Job controller (JobPodReplacementOnNodeMaintenance).
+
+With `podReplacementPolicy: Failed` a Pod that is being deleted is replaced only once it has ended.
+On a node under maintenance that may never be reported (kubernetes/enhancements#6262), so such a Pod
+is replaced at once. It is neither deleted nor counted before it ends.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from onejob.client.base import Client, Selection
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.objects.meta import JOBS, NODES, Condition, Key, Meta, View
+from onejob.objects.meta import JOBS, NODES, Condition, Key, Meta, View, condition_is_true
 from onejob.objects.pod import Pod
-from onejob.planning.job.maintenance import under_maintenance
+
+#: Condition that an administrator sets on a node (upstream's KEP-5683).
+MAINTENANCE_CONDITION: Final = "MaintenanceInProgress"
 
 
 class _NodeStatus(View, frozen=True):
@@ -51,7 +59,7 @@ class NodeMaintenance:
         self.nodes = frozenset(
             node.metadata.name
             for node in self._nodes.cache
-            if under_maintenance(node.status.conditions)
+            if condition_is_true(node.status.conditions, MAINTENANCE_CONDITION)
         )
         changed = before ^ self.nodes
         if not changed:

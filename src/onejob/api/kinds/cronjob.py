@@ -25,7 +25,6 @@ from onejob.api.kinds.printing import CRONJOB_COLUMNS, cronjob_cells
 from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
-from onejob.planning.cronjob.catch_up import annotation_warning
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule, valid_time_zone
 from onejob.planning.names import CATCH_UP_ANNOTATION
 from onejob.wire.field_errors import FieldError, invalid, not_supported, required
@@ -218,6 +217,10 @@ def _non_negative(spec: Mapping[str, Any], field: str, path: str) -> list[FieldE
 
 def _annotation_warnings(doc: Document) -> list[str]:
     value = (doc["metadata"].get("annotations") or {}).get(CATCH_UP_ANNOTATION)
+    if value is None:
+        return []
+    from onejob.planning.cronjob.catch_up import annotation_warning
+
     found = annotation_warning(value, doc["spec"].get("concurrencyPolicy", ""))
     return [found] if found else []
 

@@ -17,10 +17,8 @@ def catches_up(cronjob: CronJob) -> bool:
     return annotated and cronjob.spec.concurrency_policy != "Replace"
 
 
-def annotation_warning(value: str | None, concurrency_policy: str) -> str:
-    """Return why the annotation has no effect, or "" if it is absent or has one."""
-    if value is None:
-        return ""
+def annotation_warning(value: str, concurrency_policy: str) -> str:
+    """Return why the annotation has no effect, or "" if it has one."""
     path = f"metadata.annotations[{CATCH_UP_ANNOTATION}]"
     if value != _ALL:
         return f'{path}: has no effect: the only value is "{_ALL}"'

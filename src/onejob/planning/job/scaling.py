@@ -13,7 +13,6 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, backoff_policy
 from onejob.planning.job.counting import JobCounters, JobPods
 from onejob.planning.job.indexes import NO_INDEXES, first_pending
-from onejob.planning.job.maintenance import awaited_pods
 from onejob.planning.job.oom import MemoryGrowth, OomHistory
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.per_index import due_indexes, next_failure_counts
@@ -65,7 +64,10 @@ def change_pods(
     missing = wanted - tally.active
     ending: Sequence[Pod] = ()
     if replaces_only_failed(job):
-        ending = awaited_pods(census.ending.values(), nodes_in_maintenance)
+        # A node under maintenance may never report the end of its Pods: these are replaced at once.
+        ending = [
+            pod for pod in census.ending.values() if pod.spec.node_name not in nodes_in_maintenance
+        ]
     if missing <= len(ending):
         return PodChanges(notes=_idle_notes(job, missing, len(ending)))
     missing -= len(ending)
