@@ -6,16 +6,20 @@ Usage: `python -m tests.field_effects [--sample N [--seed S]] [TYPE.FIELD …]`
 import argparse
 import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
 
+import pytest
+
+import onejob.server  # noqa: F401 (imported before the processes are forked)
 from tests.field_effects.inventory import ROOT, SCRIPT
+from tests.field_effects.plants import disable
 
-#: Seconds after which a run counts as hanging.
-LIMIT = 900
+#: Seconds after which a test counts as hanging.
+LIMIT = 300
 
 
 def acting() -> dict[str, tuple[str, ...]]:
@@ -27,26 +31,35 @@ def acting() -> dict[str, tuple[str, ...]]:
     }
 
 
-def outcome(tests: Sequence[str], disabled: str = "") -> str:
-    """Run the tests with a field disabled; return "passed", "failed" or another result."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
-    command += ["-m", "", *(("-p", "tests.field_effects.plugin") if disabled else ())]
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            run = subprocess.run(
-                [*command, f"--basetemp={folder}/tests", *tests],
-                cwd=ROOT,
-                env={**os.environ, "ONEJOB_DISABLED_FIELD": disabled},
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            return "timed out"
-    if run.returncode in (0, 1):
-        return "failed" if run.returncode else "passed"
-    last = [*run.stderr.strip().splitlines(), *run.stdout.strip().splitlines()][-1:]
-    return f"exit code {run.returncode}: {''.join(last)}"
+def outcome(request: tuple[Sequence[str], str]) -> str:
+    """Run tests with a field disabled, if one is named; return "passed", "failed" or another
+    result. Called in a process of its own."""
+    tests, disabled = request
+    with open(os.devnull, "w") as nowhere, tempfile.TemporaryDirectory() as folder:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+        os.chdir(ROOT)
+        if disabled:
+            disable(ExitStack(), *disabled.rsplit(".", 1))
+        options = [
+            "-q",
+            "-x",
+            "--tb=no",
+            "--assert=plain",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "",
+            f"--timeout={LIMIT}",
+        ]
+        code = pytest.main([*options, f"--basetemp={folder}/tests", *tests])
+    match code:
+        case pytest.ExitCode.OK:
+            return "passed"
+        case pytest.ExitCode.TESTS_FAILED:
+            return "failed"
+        case _:
+            return f"exit code {int(code)}"
 
 
 def main() -> int:
@@ -61,13 +74,15 @@ def main() -> int:
     if options.sample:
         chosen = random.Random(options.seed).sample(chosen, options.sample)
     # A test that fails anyway notices nothing.
-    before = outcome(sorted({test for field in chosen for test in rows[field]}))
-    if before != "passed":
-        print(f"without any disabled field: {before}")
-        return 1
+    named = sorted({test for field in chosen for test in rows[field]})
     unnoticed = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda field: outcome(rows[field], field), chosen)
+    # Forked, so that the modules of onejob are imported once for all.
+    with get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
+        before = pool.apply(outcome, ((named, ""),))
+        if before != "passed":
+            print(f"without any disabled field: {before}")
+            return 1
+        results = pool.imap(outcome, [(rows[field], field) for field in chosen])
         for field, result in zip(chosen, results, strict=True):
             noticed = result == "failed"
             unnoticed += not noticed
