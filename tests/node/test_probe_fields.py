@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from onejob.clock import Clock
+from onejob.node.probing.hooks import Hooks
 from onejob.node.probing.probe_checks import check
 from onejob.node.probing.probes import Prober
 from onejob.node.probing.results import Probed
@@ -141,3 +142,18 @@ async def test_grpc_action_names_its_service() -> None:
     port = a_free_port()
     request = await received({"grpc": {"port": port, "service": "payments"}}, port)
     assert b"payments" in request
+
+
+@pytest.mark.virtual_time
+async def test_sleep_action_takes_its_seconds() -> None:
+    lifecycle = {"postStart": {"sleep": {"seconds": 5}}}
+    pod = read_node_pod(msgspec.json.encode(a_pod("true", lifecycle=lifecycle)))
+    clock = virtual_clock()
+    began = clock.monotonic()
+    done: list[tuple[float, bool]] = []
+    hooks = Hooks(SimulatedRuntime(clock), clock, lambda pod, reason, message: None)
+    hooks.run_post_start(
+        pod, pod.spec.containers[0], REF, lambda ok: done.append((clock.monotonic() - began, ok))
+    )
+    await asyncio.sleep(60)
+    assert done == [(5, True)]
