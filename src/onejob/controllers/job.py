@@ -66,7 +66,7 @@ class StartGate(Protocol):
 
     def holds(self, job: Job) -> bool: ...
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
 
 
@@ -115,7 +115,7 @@ class JobController:
         )
         self._gate = gate
         if gate is not None:
-            gate.on_let_go(self._queue.add)
+            gate.on_admitted(self._queue.add)
         self._maintenance = maintenance
         if maintenance is not None:
             maintenance.on_change(self._queue.add)

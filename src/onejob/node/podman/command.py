@@ -94,7 +94,7 @@ def run_request(
         *user_namespace_arguments(pod, is_docker=node_side.is_docker, rootless=node_side.rootless),
         *(_volume(mount, mapped=mapped) for mount in mounts),
         *image_mounts(pod, container, is_docker=node_side.is_docker),
-        *_hosts(pod),
+        *_host_aliases(pod),
         f"--hostname={_hostname(pod)}",
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
         # The Pod's probes define health, not the image.
@@ -236,7 +236,7 @@ def _volume(mount: Mount, *, mapped: bool) -> str:
     return f"--volume={mount.source}:{mount.target}{suffix}"
 
 
-def _hosts(pod: NodePod) -> list[str]:
+def _host_aliases(pod: NodePod) -> list[str]:
     return [
         f"--add-host={name}:{alias.ip}"
         for alias in pod.spec.host_aliases
