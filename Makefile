@@ -75,7 +75,7 @@ test: setup podman btrfs chromium ## second tier, within 8 minutes: all tests bu
 	$(PYTEST) $(TEST)
 
 # Each of these can be run alone, and takes from minutes to hours.
-NIGHTLY := mutants sim replay sweep kill-rounds upgrade-rounds ledger mirror-rounds \
+NIGHTLY := mutants field-effects sim replay sweep kill-rounds upgrade-rounds ledger mirror-rounds \
            cron-span cron-soak big-job fuzz worst-requests soak
 FROM ?= HEAD~50
 
@@ -195,6 +195,10 @@ sim: setup ## run the whole control plane in virtual time with random faults
 
 mutants: setup ## plant bugs one by one and count the seeds until the simulator finds each
 	$(BIN)/python -m sim --mutant all --seeds 300 $(MUTANTS)
+
+.PHONY: field-effects
+field-effects: setup ## disable the effect of each API field, one by one: its named tests must fail
+	$(BIN)/python -m tests.field_effects $(FIELDS)
 
 replay: setup ## compare recorded planner decisions with those of this version
 	$(BIN)/python -m sim.journal $(JOURNAL)

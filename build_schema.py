@@ -96,6 +96,16 @@ EXTENSION_FIELDS: dict[str, dict[str, dict[str, Any]]] = {
             ),
         },
     },
+    "io.k8s.api.batch.v1.CronJobStatus": {
+        "nextScheduleTime": {
+            "$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.Time",
+            "description": (
+                "The next time of the schedule, in upstream's proposed field (enhancement 6281). "
+                "Only written with the feature gate CronJobsNextScheduleTime; absent while the "
+                "CronJob is suspended."
+            ),
+        },
+    },
     "io.k8s.api.core.v1.PodSpec": {
         "ttlSecondsAfterFinished": {
             "type": "integer",

@@ -2,31 +2,15 @@
 
 import ast
 import copy
-import importlib.util
 from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
+from tests.field_effects.inventory import ROOT, SCRIPT
+from tests.field_effects.plants import can_disable
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def load_script() -> ModuleType:
-    script = ROOT / "docs" / "reference" / "write_fields.py"
-    spec = importlib.util.spec_from_file_location("write_fields", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT: Any = load_script()
 ROWS = SCRIPT.read_rows(SCRIPT.SOURCE.read_text())
 TYPES = load_definitions()[0]
 
@@ -108,6 +92,14 @@ def test_fields_table_matches_warnings() -> None:
     unruled = {f"{type_}.{name}" for type_, name in warned - ruled.keys() if type_ not in parts}
     # A Job's field that the server drops has a test of its own.
     assert unruled == {"batch.v1.JobSpec.scheduling"}
+
+
+def test_the_effect_of_every_acting_field_can_be_disabled() -> None:
+    # `make field-effects` disables each and expects its tests to fail.
+    acting = [
+        place for place, row in SCRIPT.inventory().decided.items() if row.verdict.startswith("acts")
+    ]
+    assert [f"{type_}.{field}" for type_, field in acting if not can_disable(type_, field)] == []
 
 
 def test_the_page_is_written_from_the_inventory() -> None:

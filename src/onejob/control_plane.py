@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from onejob.client.acting import AuthorizedClient
     from onejob.controllers.access import AccessPolicy
     from onejob.controllers.identities import Identities
+    from onejob.controllers.node_maintenance import NodeMaintenance
     from onejob.controllers.notify.config import NotifyConfig
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
@@ -352,6 +353,7 @@ class ControlPlane:
                 settings=job_settings,
                 new_series=lambda: self._new_series(JOB),
                 gate=queue,
+                maintenance=self._add_node_maintenance(),
             ),
             CRONJOB: self._make_cronjob_controller,
             TTL: lambda: TtlController(
@@ -412,7 +414,17 @@ class ControlPlane:
             context,
             local_zone=self.settings.local_zone,
             new_series=lambda: self._new_series(CRONJOB),
+            shows_next_slot=self.settings.gates.enabled("CronJobsNextScheduleTime"),
         )
+
+    def _add_node_maintenance(self) -> "NodeMaintenance | None":
+        if not self.settings.gates.enabled("JobPodReplacementOnNodeMaintenance"):
+            return None
+        from onejob.controllers.node_maintenance import NodeMaintenance
+
+        maintenance = NodeMaintenance(self._own_client, self.informers.pods)
+        self._controllers.append(maintenance.run())
+        return maintenance
 
     def _make_quota_controller(self) -> _Controller:
         from onejob.controllers.quotas import QuotaController

@@ -6,6 +6,8 @@ from importlib.resources import files
 
 #: Name -> default. The reasons for each default are in docs/reference/feature-gates.md.
 DEFAULTS: Mapping[str, bool] = {
+    "CronJobsNextScheduleTime": False,
+    "JobPodReplacementOnNodeMaintenance": False,
     "JobTrackingWithFinalizers": True,
     "JobTrackingAnnotation": False,
     "JobManagedBy": True,

@@ -213,7 +213,9 @@ async def a_house(
         runs = [recorder.run, watch.run]
         if "cronjobs" in which:
             house.cronjobs = CronJobController(
-                context, new_series=(lambda: StagedWrites(client)) if staged else None
+                context,
+                new_series=(lambda: StagedWrites(client)) if staged else None,
+                shows_next_slot=gates.enabled("CronJobsNextScheduleTime"),
             )
             runs.append(house.cronjobs.run)
         if "ttl" in which:

@@ -178,6 +178,7 @@ async def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_pa
             "does not project this kind of source",
         ),
         ({"persistentVolumeClaim": {"claimName": "x"}}, "does not provide volumes of this kind"),
+        ({"image": {"reference": "models/one:2"}}, "image volumes need the podman runtime"),
     ],
 )
 async def test_a_volume_that_cannot_be_provided_keeps_the_pod_waiting_with_an_event(

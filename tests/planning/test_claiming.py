@@ -94,3 +94,22 @@ def test_both_names_of_the_finalizer_are_known_and_removed_together(name: str) -
     assert names == {
         "$deleteFromPrimitiveList/finalizers": [TRACKING, TRACKING_AS_PROPOSED],
     }
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({"matchLabels": {"app": "x"}}, "adopt"),
+        ({"matchLabels": {"app": "y"}}, "leave"),
+        ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}, "adopt"),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}, "leave"),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}, "leave"),
+        ({"matchExpressions": [{"key": "none", "operator": "Exists"}]}, "leave"),
+    ],
+)
+def test_claim_of_an_orphan_depends_on_labels_and_expressions(
+    selector: dict[str, Any], expected: str
+) -> None:
+    job = a_job(selector=selector)
+    orphan = a_pod(metadata={**FREE, "labels": {"app": "x", "tier": "a"}})
+    assert claim_of(job, job_matcher(job), orphan) == expected

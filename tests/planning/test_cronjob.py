@@ -538,3 +538,13 @@ def test_an_edited_schedule_waits_for_its_next_slot(
     delay, event = reschedule(a_cronjob(), new, at("09:59"))
     assert delay == (pytest.approx(seconds) if seconds is not None else None)
     assert (event.reason if event else None) == reason
+
+
+def test_next_slot_is_removed_from_a_status_whose_gate_is_off() -> None:
+    shown = replace(a_cronjob(last="10:00").status, next_schedule_time=at("11:00"))
+    cronjob = replace(a_cronjob(last="10:00"), status=shown)
+    status = settle(plan_at("10:30", cronjob)).status
+    assert status is not None
+    assert status.next_schedule_time is None
+    patch = msgspec.json.decode(status_patch(cronjob, status))
+    assert patch["status"]["nextScheduleTime"] is None

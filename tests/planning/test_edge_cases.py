@@ -751,3 +751,18 @@ def test_indexes_that_a_job_has_no_more_are_only_uncounted_where_that_may_be_wri
     assert last.status.completed_indexes == "0"
     assert last.status.succeeded == succeeded
     assert last.finishes
+
+
+def test_under_policy_failed_an_index_that_ends_on_a_node_under_maintenance_is_started_again() -> (
+    None
+):
+    job = an_indexed_job(
+        completions=3, parallelism=3, podReplacementPolicy="Failed", status=STARTED
+    )
+    pods = [
+        a_pod("going", "R", index=0, deleting=True, nodeName="down"),
+        a_pod("ending", "R", index=1, deleting=True, nodeName="up"),
+    ]
+    observed = Observed(nodes_in_maintenance=frozenset({"down"}))
+    planned = plan(job, pods, observed=observed)
+    assert [seed.index for seed in planned.creations] == [0, 2]

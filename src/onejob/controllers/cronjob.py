@@ -79,8 +79,10 @@ class CronJobController:
         local_zone: str = "UTC",
         workers: int = 20,
         new_series: Callable[[], WriteSeries] | None = None,
+        shows_next_slot: bool = False,
     ) -> None:
-        """`local_zone` is for schedules without a time zone.
+        """`local_zone` is for schedules without a time zone; `shows_next_slot` is the gate
+        CronJobsNextScheduleTime.
 
         `new_series` starts the write series of one sync; by default each write is awaited.
         """
@@ -98,6 +100,7 @@ class CronJobController:
         )
         self._local_zone = local_zone
         self._workers = workers
+        self._shows_next_slot = shows_next_slot
         self._queue: WorkQueue[Key] = WorkQueue()
         self._states: dict[Key, _CronJobState] = {}
         self._cronjobs.on_change(self._cronjobs_changed)
@@ -199,6 +202,7 @@ class CronJobController:
             unconfirmed=state.unconfirmed,
             started=started,
             series=series,
+            shows_next_slot=self._shows_next_slot,
         )
         state.unconfirmed = synced.unconfirmed
         state.future_times = synced.future_times

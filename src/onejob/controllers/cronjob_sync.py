@@ -81,6 +81,7 @@ async def sync_cronjob(
     unconfirmed: str = "",
     started: datetime | None = None,
     series: WriteSeries | None = None,
+    shows_next_slot: bool = False,
 ) -> Synced:
     """Sync one CronJob and return the result; the caller writes the status.
 
@@ -101,7 +102,14 @@ async def sync_cronjob(
         missing = await calls.find_missing(current)
     except ApiError as error:
         return _incomplete(current, calls, error, known or NO_FUTURE_TIMES)
-    plan = plan_start(current, missing, now, local_zone=local_zone, known=known)
+    plan = plan_start(
+        current,
+        missing,
+        now,
+        local_zone=local_zone,
+        known=known,
+        shows_next_slot=shows_next_slot,
+    )
     outcome, replaced = await calls.start(plan)
     settlement = settle(plan, replaced, outcome)
     # The Jobs of slots may be deleted only once the slots are recorded.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from onejob import metrics
 from onejob.client.base import Patch, Selection
@@ -52,6 +52,9 @@ from onejob.planning.job.reporting import completion_mode, finalizer_removal_fai
 from onejob.planning.job.status import status_patch, with_status
 from onejob.wire.errors import ApiError, NotFound
 
+if TYPE_CHECKING:
+    from onejob.controllers.node_maintenance import NodeMaintenance
+
 log = logging.getLogger(__name__)
 
 #: Seconds to wait for the caches to include our own writes before requeueing the Job.
@@ -84,10 +87,12 @@ class JobController:
         workers: int = 5,
         new_series: Callable[[], WriteSeries] | None = None,
         gate: StartGate | None = None,
+        maintenance: "NodeMaintenance | None" = None,
     ) -> None:
         """`new_series` starts the write series of one sync; by default each write is awaited.
 
-        Jobs held by the `gate` are not synced until it releases them.
+        Jobs held by the `gate` are not synced until it releases them. Without `maintenance` no node
+        is considered under maintenance.
         """
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
@@ -111,6 +116,9 @@ class JobController:
         self._gate = gate
         if gate is not None:
             gate.on_admitted(self._queue.add)
+        self._maintenance = maintenance
+        if maintenance is not None:
+            maintenance.on_change(self._queue.add)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -258,6 +266,9 @@ class JobController:
             backoff=state.recall_backoff(job),
             finish_pending=state.finish_pending,
             future_times=state.future_times,
+            nodes_in_maintenance=(
+                frozenset() if self._maintenance is None else self._maintenance.nodes
+            ),
         )
         while True:
             plan = plan_job(job, state.census, observed, self._clock.now(), self._settings)

@@ -42,6 +42,7 @@ class CronJobStatus(View, frozen=True):
     active: tuple[ObjectReference, ...] = ()
     last_schedule_time: datetime | None = None
     last_successful_time: datetime | None = None
+    next_schedule_time: datetime | None = None
 
 
 class CronJob(View, frozen=True):

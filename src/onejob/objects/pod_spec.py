@@ -294,6 +294,11 @@ class ProjectedVolume(View, frozen=True):
     default_mode: int = 0o644
 
 
+class ImageVolume(View, frozen=True):
+    reference: str = ""
+    pull_policy: str = ""
+
+
 class Volume(View, frozen=True):
     """Volume with at most one source; without any, its kind is not supported by the node."""
 
@@ -304,6 +309,7 @@ class Volume(View, frozen=True):
     secret: SecretVolume | None = None
     downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
     projected: ProjectedVolume | None = None
+    image: ImageVolume | None = None
 
 
 class NodeRequirement(View, frozen=True):
@@ -363,6 +369,7 @@ class NodePodSpec(View, frozen=True):
     hostname_override: str = ""
     resources: Resources = Resources()
     host_network: bool = False
+    host_users: bool = True
     enable_service_links: bool = True
     host_aliases: tuple[HostAlias, ...] = ()
     host_pid: bool = msgspec.field(name="hostPID", default=False)

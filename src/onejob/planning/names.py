@@ -29,6 +29,8 @@ OOM_MEMORY_ANNOTATIONS = frozenset({OOM_MEMORY_FACTOR_ANNOTATION, OOM_MEMORY_MAX
 OOM_RETRIES = "onejob.dev/oom-retries"
 #: CronJob annotation: maximum delay in seconds after each slot.
 JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
+#: CronJob annotation: `all` runs every missed slot.
+CATCH_UP_ANNOTATION = "onejob.dev/catch-up"
 #: Annotation of a Pod or template: seconds after creation within which the Pod must have started.
 PENDING_DEADLINE_ANNOTATION = "onejob.dev/pending-deadline-seconds"
 #: Replace a Job's ttlSecondsAfterFinished, depending on its outcome.

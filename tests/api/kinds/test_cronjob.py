@@ -168,6 +168,23 @@ def test_warnings_of_the_job_template_name_their_place() -> None:
     assert spec.startswith("spec.jobTemplate.spec: In Indexed Jobs with a number of completions")
 
 
+@pytest.mark.parametrize(
+    ("value", "policy", "texts"),
+    [
+        ("all", "Allow", []),
+        ("all", "Forbid", []),
+        ("5", "Allow", ['has no effect: the only value is "all"']),
+        ("all", "Replace", ["has no effect: concurrencyPolicy Replace ends older runs"]),
+    ],
+)
+def test_catch_up_without_effect_is_warned_about(value: str, policy: str, texts: list[str]) -> None:
+    stored = created(CRONJOB, a_cronjob(concurrencyPolicy=policy))
+    stored["metadata"]["annotations"] = {"onejob.dev/catch-up": value}
+    prefix = "metadata.annotations[onejob.dev/catch-up]: "
+    assert CRONJOB.warnings_on_create(stored) == [prefix + text for text in texts]
+    assert CRONJOB.warnings_on_update(stored, stored) == [prefix + text for text in texts]
+
+
 def test_the_status_of_a_cronjob_is_not_validated() -> None:
     stored = created(CRONJOB, a_cronjob())
     assert CRONJOB.validate_status_update({**stored, "status": {"active": [{}]}}, stored) == []

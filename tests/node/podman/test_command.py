@@ -187,7 +187,7 @@ def test_engine_gets_security_context_of_container() -> None:
         "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
         "seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"},
         "appArmorProfile": {"type": "Unconfined"},
-        "seLinuxOptions": {"level": "s0:c1"},
+        "seLinuxOptions": {"level": "s0:c1", "role": "r", "type": "t", "user": "u"},
         "procMount": "Unmasked",
     }
     pod = a_pod("true", securityContext=context)
@@ -206,6 +206,9 @@ def test_engine_gets_security_context_of_container() -> None:
         "--security-opt=seccomp=/var/lib/kubelet/seccomp/own.json",
         "--security-opt=apparmor=unconfined",
         "--security-opt=label=level:s0:c1",
+        "--security-opt=label=role:r",
+        "--security-opt=label=type:t",
+        "--security-opt=label=user:u",
         "--security-opt=unmask=ALL",
     } <= set(arguments)
 
@@ -242,3 +245,59 @@ def test_engine_gets_security_context_of_pod() -> None:
     options = {"seccomp=unconfined", "apparmor=own", "label=level:s0"}
     expected = {f"--security-opt={option}" for option in options} | {"--sysctl=kernel.msgmax=9"}
     assert expected <= set(arguments)
+
+
+def test_image_volume_is_mounted_by_the_engine() -> None:
+    mount = {"name": "model", "mountPath": "/model"}
+    volumes = [{"name": "model", "image": {"reference": "models/one:2"}}]
+    pod = with_spec(a_pod("true", volumeMounts=[mount]), volumes=volumes)
+    expected = "--mount=type=image,source=models/one:2,destination=/model"
+    assert expected in request_for(pod).arguments
+
+
+@pytest.mark.parametrize(
+    ("mount", "is_docker", "message"),
+    [
+        ({"subPath": "a"}, False, "subPath of an image is not supported"),
+        ({"subPathExpr": "a"}, False, "subPath of an image is not supported"),
+        ({"mountPath": "/a,readwrite=true"}, False, "the mountPath contains a comma"),
+        ({}, True, "docker does not mount images"),
+    ],
+)
+def test_image_volume_that_the_engine_cannot_mount_is_refused(
+    mount: dict[str, str], is_docker: bool, message: str
+) -> None:
+    mounts = [{"name": "model", "mountPath": "/model", **mount}]
+    volumes = [{"name": "model", "image": {"reference": "models/one:2"}}]
+    pod = with_spec(a_pod("true", volumeMounts=mounts), volumes=volumes)
+    side = NodeSide("/data", "boot-1", is_docker=is_docker)
+    with pytest.raises(ConfigProblem, match=message):
+        request_for(pod, node_side=side)
+
+
+def test_pod_without_host_users_gets_a_range_of_ids_of_its_own() -> None:
+    volume = Mount("/from", "/to", read_only=True)
+    pod = with_spec(a_pod("true"), hostUsers=False)
+    arguments = request_for(pod, mounts=(volume,)).arguments
+    (mapping,) = [each for each in arguments if each.startswith("--uidmap=")]
+    inside, first, count = map(int, mapping.removeprefix("--uidmap=").split(":"))
+    assert (inside, first % 65536, count) == (0, 0, 65536)
+    assert 2**20 <= first <= 2**31 - count
+    assert mapping.replace("uid", "gid") in arguments
+    assert "--volume=/from:/to:ro,idmap" in arguments
+    assert request_for(pod).arguments == request_for(pod).arguments
+
+
+def test_unprivileged_engine_needs_no_range_of_ids() -> None:
+    pod = with_spec(a_pod("true"), hostUsers=False)
+    side = NodeSide("/data", "boot-1", rootless=True)
+    mounts = (Mount("/from", "/to"),)
+    assert request_for(pod, mounts=mounts, node_side=side) == request_for(
+        a_pod("true"), mounts=mounts, node_side=side
+    )
+
+
+def test_pod_without_host_users_is_refused_by_docker() -> None:
+    side = NodeSide("/data", "boot-1", is_docker=True)
+    with pytest.raises(ConfigProblem, match="one user namespace"):
+        request_for(with_spec(a_pod("true"), hostUsers=False), node_side=side)

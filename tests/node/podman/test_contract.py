@@ -8,6 +8,7 @@ import pytest
 
 from onejob.client.base import Delete, Patch
 from onejob.objects.meta import PODS, Key
+from tests.node.podman.images_support import ABSENT, waits_for
 from tests.node.podman.support import (
     ENGINE,
     IMAGE,
@@ -290,3 +291,49 @@ async def test_the_engine_enforces_the_security_context(place: Path) -> None:
         assert waiting["message"].startswith(
             "container has runAsNonRoot and image will run as root"
         )
+
+
+async def test_image_volume_has_the_files_of_its_image_and_cannot_be_written(place: Path) -> None:
+    mounts = [{"name": "files", "mountPath": "/files"}]
+    volumes = [{"name": "files", "image": {"reference": IMAGE, "pullPolicy": "Never"}}]
+    async with a_podman_node(place) as node:
+        pod = script("test -e /files/bin/busybox && ! touch /files/new", volumeMounts=mounts)
+        ended = await node.run(with_spec(pod, volumes=volumes))
+        assert exit_of(ended)["exitCode"] == 0
+        assert "Read-only file system" in await node.output("p")
+
+
+async def test_pod_waits_for_the_image_of_its_volume(place: Path) -> None:
+    mounts = [{"name": "files", "mountPath": "/files"}]
+    volumes = [{"name": "files", "image": {"reference": ABSENT, "pullPolicy": "Never"}}]
+    async with a_podman_node(place) as node:
+        await node.create(with_spec(script("true", volumeMounts=mounts), volumes=volumes))
+        await node.until("p", lambda pod: waits_for(pod) == "ErrImageNeverPull")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an unprivileged engine maps users by itself")
+async def test_pod_without_host_users_is_root_only_inside(place: Path) -> None:
+    mounts = [{"name": "shared", "mountPath": "/shared"}, {"name": "key", "mountPath": "/key"}]
+    volumes = [
+        {"name": "shared", "emptyDir": {}},
+        {"name": "key", "secret": {"secretName": "key", "defaultMode": 0o444}},
+    ]
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "key"},
+        "stringData": {"value": "opened"},
+    }
+    write = {"name": "first", "image": IMAGE, "volumeMounts": mounts[:1]}
+    write["command"] = ["sh", "-c", "echo shared > /shared/file"]
+    async with a_podman_node(place) as node:
+        await node.create(secret)
+        pod = script("id -u; cat /proc/self/uid_map /shared/file /key/value", volumeMounts=mounts)
+        spec = {"hostUsers": False, "initContainers": [write], "volumes": volumes}
+        ended = await node.run(with_spec(pod, **spec))
+        assert exit_of(ended)["exitCode"] == 0, await node.output("p")
+        user, mapping, shared, key = (await node.output("p")).splitlines()
+        assert (user, shared, key) == ("0", "shared", "opened")
+        inside, outside, count = map(int, mapping.split())
+        assert (inside, count) == (0, 65536)
+        assert outside >= 2**20

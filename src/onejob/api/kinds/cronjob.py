@@ -26,6 +26,7 @@ from onejob.api.kinds.sameness import newly_invalid, same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
 from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule, valid_time_zone
+from onejob.planning.names import CATCH_UP_ANNOTATION
 from onejob.wire.field_errors import FieldError, invalid, not_supported, required
 from onejob.wire.kinds import Kind
 from onejob.wire.names import subdomain_errors
@@ -44,6 +45,7 @@ class CronJobStrategy(BaseStrategy):
     def __init__(self, kind: Kind, gates: FeatureGates) -> None:
         super().__init__(kind)
         self._disabled = disabled_job_fields(gates)
+        self._has_next_time = gates.enabled("CronJobsNextScheduleTime")
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         if not same_spec(doc, old):
@@ -61,6 +63,7 @@ class CronJobStrategy(BaseStrategy):
         return [
             *job_name_warnings(doc["metadata"].get("name", "")),
             *job_spec_warnings(_job_spec(doc), "spec.jobTemplate.spec"),
+            *_annotation_warnings(doc),
         ]
 
     def prepare_update(self, new: Document, old: Document) -> None:
@@ -82,7 +85,7 @@ class CronJobStrategy(BaseStrategy):
         )
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
-        warnings = []
+        warnings = _annotation_warnings(new)
         if new["metadata"].get("generation") != old["metadata"].get("generation"):
             warnings += job_spec_warnings(_job_spec(new), "spec.jobTemplate.spec")
         if "TZ" in new["spec"].get("schedule", ""):
@@ -92,6 +95,12 @@ class CronJobStrategy(BaseStrategy):
                 "for more details"
             )
         return warnings
+
+    def prepare_status_update(self, new: Document, old: Document) -> None:
+        super().prepare_status_update(new, old)
+        # As upstream drops the field of a disabled gate; a stored one stays until it is cleared.
+        if not self._has_next_time and "nextScheduleTime" not in old.get("status", {}):
+            new.get("status", {}).pop("nextScheduleTime", None)
 
     def columns(self) -> list[dict[str, Any]]:
         return CRONJOB_COLUMNS
@@ -204,6 +213,16 @@ def _non_negative(spec: Mapping[str, Any], field: str, path: str) -> list[FieldE
     if value >= 0:
         return []
     return [invalid(f"{path}.{field}", value, "must be greater than or equal to 0")]
+
+
+def _annotation_warnings(doc: Document) -> list[str]:
+    value = (doc["metadata"].get("annotations") or {}).get(CATCH_UP_ANNOTATION)
+    if value is None:
+        return []
+    from onejob.planning.cronjob.catch_up import annotation_warning
+
+    found = annotation_warning(value, doc["spec"].get("concurrencyPolicy", ""))
+    return [found] if found else []
 
 
 def _job_spec(doc: Document) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onejob.node.podman.engine import Abilities
+from onejob.node.podman.image_volumes import image_mounts
 from onejob.node.podman.images import ImageFacts
 from onejob.node.podman.records import (
     ATTEMPT,
@@ -16,6 +17,7 @@ from onejob.node.podman.records import (
     POD_UID,
     STOP_SIGNAL,
 )
+from onejob.node.podman.user_namespaces import user_namespace_arguments
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem, expand_all
 from onejob.node.setup.volumes import Mount
@@ -46,6 +48,8 @@ class NodeSide:
     #: Options of the user: networks, ulimits, another OCI runtime.
     options: tuple[str, ...] = ()
     is_docker: bool = False
+    #: The engine runs as an unprivileged user.
+    rootless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ def run_request(
     """Return the engine's arguments and environment for one attempt. Raises ConfigProblem."""
     _refuse_root(pod, container, image)
     env_arguments, client_env = pass_environment(env)
+    mapped = not pod.spec.host_users and not node_side.rootless
     arguments = [
         "--detach",
         "--pull=never",
@@ -86,7 +91,9 @@ def run_request(
         *security_arguments(pod, container, is_docker=node_side.is_docker),
         *_limits(with_pod_limits(pod.spec, container), node_side.abilities),
         *env_arguments,
-        *(_volume(mount) for mount in mounts),
+        *user_namespace_arguments(pod, is_docker=node_side.is_docker, rootless=node_side.rootless),
+        *(_volume(mount, mapped=mapped) for mount in mounts),
+        *image_mounts(pod, container, is_docker=node_side.is_docker),
         *_host_aliases(pod),
         f"--hostname={_hostname(pod)}",
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
@@ -216,12 +223,17 @@ def _limits(container: Container, abilities: Abilities) -> list[str]:
     return arguments
 
 
-def _volume(mount: Mount) -> str:
+def _volume(mount: Mount, *, mapped: bool) -> str:
     for path in (mount.source, mount.target):
         # The engine would parse the text after a colon as another path, or as options.
         if ":" in path:
             raise ConfigProblem(f'the engine cannot mount "{path}": the path contains a colon')
-    return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+    options = ["ro"] if mount.read_only else []
+    if mapped:
+        # Files have the same owners inside the user namespace as outside, if the OCI runtime can.
+        options.append("idmap")
+    suffix = f":{','.join(options)}" if options else ""
+    return f"--volume={mount.source}:{mount.target}{suffix}"
 
 
 def _host_aliases(pod: NodePod) -> list[str]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from onejob.node.podman.command import NodeSide, RunRequest, run_request
 from onejob.node.podman.engine_settings import PodmanSettings
+from onejob.node.podman.image_volumes import without_image_volumes
 from onejob.node.podman.images import ImageFacts
 from onejob.node.podman.pod_folders import PodFolders
 from onejob.node.runtime import AttemptRef, Fetch
@@ -51,7 +52,8 @@ class Preparation:
         node, base_env = self._settings.node, self._settings.base_env
         folder = self._folders.of(pod.uid)
         env = environment(pod, container, base_env, settings, node, folder)
-        mounts = container_mounts(pod, container, folder, settings, node, env, notes)
+        own = without_image_volumes(pod, container)
+        mounts = container_mounts(pod, own, folder, settings, node, env, notes)
         # The engine resolves sources again: without links, it mounts the paths that were checked.
         mounts = [replace(mount, source=_without_links(mount)) for mount in mounts]
         if container.termination_message_path:

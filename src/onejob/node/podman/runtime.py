@@ -6,6 +6,7 @@ ensures that an attempt is made only once, and it is kept after its exit until t
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from onejob.node.podman.engine import (
     not_installed,
 )
 from onejob.node.podman.engine_settings import PodmanSettings
+from onejob.node.podman.image_volumes import images_of_volumes
 from onejob.node.podman.images import ImageProblem, Images
 from onejob.node.podman.logs import LogKeeper
 from onejob.node.podman.pod_folders import PodFolders
@@ -253,6 +255,8 @@ class PodmanRuntime(Runtime):
             image = await self._images.provide(
                 pod.uid, container.image, container.image_pull_policy
             )
+            for volume in images_of_volumes(pod, container):
+                await self._images.provide(pod.uid, volume.reference, volume.pull_policy)
             notes: list[str] = []
             # One at a time: files and decoded settings of a container take up to a hundred MB.
             async with self._preparing:
@@ -281,7 +285,7 @@ class PodmanRuntime(Runtime):
             request.arguments, request.env, self._folders.of_engine(ref)
         )
         left = None if answer.code == 0 else await self._left_by_failure(ref)
-        self._on_created(container, attempt, answer, left)
+        self._on_created(pod, container, attempt, answer, left)
 
     async def _left_by_failure(self, ref: AttemptRef) -> Found | None:
         """Return the container that the engine created before it failed; None if there is none or
@@ -300,7 +304,12 @@ class PodmanRuntime(Runtime):
             self._block(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
     def _on_created(
-        self, container: Container, attempt: Attempt, answer: EngineResult, left: Found | None
+        self,
+        pod: NodePod,
+        container: Container,
+        attempt: Attempt,
+        answer: EngineResult,
+        left: Found | None,
     ) -> None:
         ref, name = attempt.ref, attempt.name
         if attempt.unwanted:
@@ -325,6 +334,8 @@ class PodmanRuntime(Runtime):
             self._ends.look_at(ref)
         else:
             self._images.forget_image(container.image)
+            for volume in images_of_volumes(pod, container):
+                self._images.forget_image(volume.reference)
             if left is not None:
                 self._removals.add([name])
             self._block(attempt, "CreateContainerError", answer.problem)
@@ -336,6 +347,7 @@ class PodmanRuntime(Runtime):
             self._abilities,
             self._settings.options.engine_options,
             self._engine.is_docker,
+            rootless=os.geteuid() != 0,
         )
 
     # --- end of a container

@@ -383,6 +383,8 @@ class _PodFiles:
         return files
 
     def _contents_or_error(self, volume: Volume) -> dict[str, File] | ConfigProblem:
+        if volume.image is not None:
+            return ConfigProblem("image volumes need the podman runtime")
         if not _is_written_by_node(volume) or self._room < 0:
             return ConfigProblem("this node does not provide volumes of this kind")
         try:

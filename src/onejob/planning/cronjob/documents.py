@@ -97,12 +97,15 @@ def reference_to(job: Job) -> ObjectReference:
 
 def status_patch(cronjob: CronJob, status: CronJobStatus) -> bytes:
     """Return a merge patch for `/status` that fails with Conflict if the CronJob has changed."""
+    changed: dict[str, Any] = {
+        "active": list(status.active) or None,
+        "lastScheduleTime": status.last_schedule_time,
+        "lastSuccessfulTime": status.last_successful_time,
+    }
+    if status.next_schedule_time != cronjob.status.next_schedule_time:
+        changed["nextScheduleTime"] = status.next_schedule_time
     body = {
         "metadata": {"resourceVersion": cronjob.metadata.resource_version},
-        "status": {
-            "active": list(status.active) or None,
-            "lastScheduleTime": status.last_schedule_time,
-            "lastSuccessfulTime": status.last_successful_time,
-        },
+        "status": changed,
     }
     return msgspec.json.encode(body)

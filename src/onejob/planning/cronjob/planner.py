@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
+from onejob.planning.cronjob.catch_up import catches_up
 from onejob.planning.cronjob.documents import job_document, job_name, reference_to
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
 from onejob.planning.cronjob.slots import (
@@ -65,6 +66,8 @@ class StartPlan(Struct, frozen=True):
     look_again_seconds: float | None = None
     #: Reason why nothing is started.
     note: str = ""
+    #: The status's nextScheduleTime: the first slot after now.
+    next_slot: datetime | None = None
     #: To be passed to the next plan.
     future_times: FutureTimes = NO_FUTURE_TIMES
 
@@ -117,6 +120,7 @@ def plan_start(
     *,
     local_zone: str = "UTC",
     known: FutureTimes | None = None,
+    shows_next_slot: bool = False,
 ) -> StartPlan:
     """Decide which slot to start.
 
@@ -127,12 +131,17 @@ def plan_start(
         missing: UIDs of unseen Jobs that no longer exist.
         known: Future times found by the previous plan; None to take a last run in the future
             literally.
+        shows_next_slot: Whether the status has nextScheduleTime (CronJobsNextScheduleTime).
     """
     current = without_missing(current, missing)
     future_times = NO_FUTURE_TIMES
     if known is not None:
         future_times = known.after((slots_from(current.cronjob, current.status),), now)
-    return replace(_plan_start(current, now, local_zone, future_times), future_times=future_times)
+    plan = _plan_start(current, now, local_zone, future_times)
+    next_slot = None
+    if shows_next_slot and plan.schedule is not None:
+        next_slot = plan.schedule.next(now - start_delay(current.cronjob))
+    return replace(plan, next_slot=next_slot, future_times=future_times)
 
 
 def _plan_start(
@@ -200,6 +209,8 @@ def settle(
 ) -> Settlement:
     """Return the end of the sync. `outcome` is None if there was nothing to start."""
     update = StatusUpdate(plan.current.status, changed=plan.current.changed)
+    if not plan.current.cronjob.metadata.deleting:
+        update.record_next_slot(plan.next_slot)
     for deletion in replaced:
         update.record_deletion(deletion)
     match outcome:
@@ -270,6 +281,8 @@ def _obstacle(
         return _Obstacle(f"the time that is due is already started as {name}")
     if cronjob.spec.concurrency_policy == "Forbid" and status.active:
         return _Obstacle("the previous Job is still running", _ALREADY_ACTIVE)
+    if catches_up(cronjob) and status.active:
+        return _Obstacle("all slots are run one after the other; the previous Job is still running")
     return None
 
 

@@ -1,7 +1,7 @@
 """Due slot of a CronJob, and the time of its next sync.
 
 A *slot* is one of the times at which a schedule fires. However many slots were missed, only the
-latest one is started.
+latest one is started, unless the CronJob catches up on all of them (`catch_up`).
 """
 
 import zlib
@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
+from onejob.planning.cronjob.catch_up import catches_up
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
 from onejob.planning.cronjob.time_zones import time_zone_error
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
@@ -98,6 +99,12 @@ def due_slot(
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> Recent:
     """Return the slot that should be running by now, if any, subject to startingDeadlineSeconds."""
+    if catches_up(cronjob):
+        earliest = future_times.counts_from(slots_from(cronjob, status))
+        if cronjob.spec.starting_deadline_seconds is not None:
+            earliest = max(earliest, _subtract_seconds(now, cronjob.spec.starting_deadline_seconds))
+        slot = schedule.next(earliest)
+        return Recent(earliest, slot if slot is not None and slot <= now else None)
     return most_recent_slot(
         cronjob, status, now, schedule, within_deadline=True, future_times=future_times
     )

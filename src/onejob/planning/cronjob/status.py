@@ -142,6 +142,7 @@ class StatusUpdate:
     def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
         self.active = list(status.active)
         self.last_successful_time = status.last_successful_time
+        self.next_schedule_time = status.next_schedule_time
         self.changed = changed
         self.events: list[Event] = []
         self._before = status
@@ -154,6 +155,7 @@ class StatusUpdate:
             self._before,
             active=tuple(self.active),
             last_successful_time=self.last_successful_time,
+            next_schedule_time=self.next_schedule_time,
         )
 
     def record_deletion(self, deletion: Deleted) -> None:
@@ -179,6 +181,11 @@ class StatusUpdate:
             self.events.append(Event("Normal", "SawCompletedJob", text))
         if condition.type == "Complete":
             self._record_success(job.status.completion_time)
+
+    def record_next_slot(self, slot: datetime | None) -> None:
+        if slot != self.next_schedule_time:
+            self.next_schedule_time = slot
+            self.changed = True
 
     def record_forgotten(self, job: Job) -> None:
         self.active.append(reference_to(job))

@@ -73,6 +73,8 @@ class Observed(Struct, frozen=True):
     finish_pending: bool = False
     #: Taken over from the previous plan.
     future_times: FutureTimes = NO_FUTURE_TIMES
+    #: Names of nodes whose ending Pods are replaced at once.
+    nodes_in_maintenance: frozenset[str] = frozenset()
 
 
 class PodRef(Struct, frozen=True, gc=False):

@@ -84,7 +84,8 @@ def plan_job(
     if fate is not None:
         changes = PodChanges(deletions=_end_all(census), action="reconciling")
     elif manage:
-        changes = change_pods(job, census, tally, backoff, now, settings, future_times)
+        nodes = observed.nodes_in_maintenance
+        changes = change_pods(job, census, tally, backoff, now, settings, future_times, nodes)
     return Plan(
         job,
         now,

@@ -51,6 +51,7 @@ def change_pods(
     now: datetime,
     settings: Settings,
     future_times: FutureTimes = NO_FUTURE_TIMES,
+    nodes_in_maintenance: frozenset[str] = frozenset(),
 ) -> PodChanges:
     if job.spec.suspend:
         return PodChanges(
@@ -61,11 +62,16 @@ def change_pods(
     if surplus:
         return PodChanges(deletions=deletions(surplus, census), action="pods_deleted")
     missing = wanted - tally.active
-    ending = tally.terminating if replaces_only_failed(job) else 0
-    if missing <= ending:
-        return PodChanges(notes=_idle_notes(job, missing, ending))
-    missing -= ending
-    return _start_pods(job, census, tally, backoff, now, settings, future_times, missing)
+    ending: Sequence[Pod] = ()
+    if replaces_only_failed(job):
+        # A node under maintenance may never report the end of its Pods: these are replaced at once.
+        ending = [
+            pod for pod in census.ending.values() if pod.spec.node_name not in nodes_in_maintenance
+        ]
+    if missing <= len(ending):
+        return PodChanges(notes=_idle_notes(job, missing, len(ending)))
+    missing -= len(ending)
+    return _start_pods(job, census, tally, backoff, now, settings, future_times, missing, ending)
 
 
 def wanted_active(job: Job, tally: JobCounters) -> int:
@@ -156,6 +162,7 @@ def _start_pods(
     settings: Settings,
     future_times: FutureTimes,
     missing: int,
+    awaited: Sequence[Pod],
 ) -> PodChanges:
     policy = backoff_policy(job, settings)
     per_index = job.spec.backoff_limit_per_index is not None
@@ -172,7 +179,7 @@ def _start_pods(
     if not job.indexed:
         seeds: tuple[PodSeed, ...] = (PodSeed(memory=memory.growth(None)),) * missing
     else:
-        indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
+        indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing, awaited)
         if per_index:
             pending = indexes
             indexes, wait = due_indexes(pending, tally.retained, policy, now, future_times)
@@ -200,12 +207,12 @@ def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
     return ()
 
 
-def _indexes_to_start(job: Job, census: JobPods, tally: JobCounters, count: int) -> list[int]:
+def _indexes_to_start(
+    job: Job, census: JobPods, tally: JobCounters, count: int, awaited: Sequence[Pod]
+) -> list[int]:
     assert tally.completed_indexes is not None, "an Indexed Job is always counted by index"
     failed = tally.failed_indexes
-    busy: set[int | None] = set()
-    if replaces_only_failed(job):
-        busy = {completion_index(pod) for pod in census.ending.values()}
+    busy = {completion_index(pod) for pod in awaited}
     active = census.active_by_index
 
     def taken(index: int) -> bool:

@@ -45,7 +45,7 @@ RULES: Final[tuple[Rule, ...]] = (
         harmless=("ClusterFirst", "ClusterFirstWithHostNet", "Default"),
     ),
     Rule("evictionResponders", "evictions are carried out at once"),
-    Rule("hostUsers", "containers use the host's user namespace", harmless=(True,)),
+    Rule("hostUsers", "containers use the host's user namespace", ("process",), (True,)),
     Rule("imagePullSecrets", "the engine uses its own credentials", ("podman",)),
     Rule("os", "containers are Linux processes", harmless=({"name": "linux"},)),
     Rule("resourceClaims", "devices are not allocated by claims"),
