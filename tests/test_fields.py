@@ -12,6 +12,7 @@ import pytest
 
 from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
+from tests.python_sources import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -74,7 +75,7 @@ def test_the_test_of_a_verdict_exists(test: str) -> None:
 
 @lru_cache
 def functions_of(path: str) -> set[str]:
-    tree = ast.parse((ROOT / path).read_text())
+    tree = syntax_tree(ROOT / path)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {each.name for each in tree.body if isinstance(each, kinds)}
 

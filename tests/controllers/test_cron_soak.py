@@ -24,9 +24,9 @@ def folder() -> Iterator[Path]:
 
 
 def test_cronjobs_run_every_slot_once(folder: Path) -> None:
-    books = run_virtual(soak(folder, 25, days=8))
+    books = run_virtual(soak(folder, 10, days=8))
     assert books.surprises == []
-    assert books.runs == books.completed == 25 * 8
+    assert books.runs == books.completed == 10 * 8
     settled, later = books.sizes
     assert later.objects == settled.objects
 
