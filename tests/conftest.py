@@ -1,33 +1,18 @@
 """Settings for all tests, independent of how and on which machine they are run."""
 
 import os
-import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.memory_directory import memory_directory
+
 pytest_plugins = ["tests.async_tests", "tests.cpu_durations"]
-
-#: Enough for what the tests of a whole run leave behind, several times over.
-_SPACE = 4 << 30
-
-
-def _use_memory_for_temporary_folders() -> None:
-    """Let `tmp_path` be in memory: most tests sync a database that nobody needs after a power cut.
-
-    Not where /dev/shm is small, as in containers, or forbids programs. `--basetemp` overrides it.
-    """
-    shared = "/dev/shm"
-    if (
-        os.access(shared, os.W_OK)
-        and shutil.disk_usage(shared).free > _SPACE
-        and not os.statvfs(shared).f_flag & os.ST_NOEXEC
-    ):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", shared)
-
-
-_use_memory_for_temporary_folders()
 
 # Where this is set, each worker rewrites all assertions again, and each of the many commands that
 # tests start compiles all of onejob: most of the CPU time of the suite.
@@ -48,3 +33,26 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+#: Folders with tests that start no Pods as processes. Those have a /dev/shm of their own, and a
+#: test that a file is out of their reach would pass for the wrong reason.
+_WITHOUT_PROCESSES = frozenset(
+    {
+        *("api", "client", "contract", "controllers", "differential", "informers", "job"),
+        *("notify", "queue", "webhooks"),
+    }
+)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder for the test, in memory if it starts no processes: there, syncs are free."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    place = memory_directory() if folder in _WITHOUT_PROCESSES else None
+    if place is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="onejob-test-", dir=place, ignore_cleanup_errors=True
+    ) as name:
+        yield Path(name)
