@@ -63,8 +63,8 @@ run: $(READY) $(SCHEMA) ## run an example Job to completion
 
 ##@ Test
 # Three tiers: `check` before every commit, `test` before a change lands, `nightly` for repetition.
-# pytest starts one process a core.
-PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# One process more than cores: tests with real processes often wait.
+PYTEST := $(BIN)/pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 CHECKED := tests/planning tests/objects tests/api/kinds tests/informers tests/store
 
 .PHONY: check
