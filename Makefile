@@ -139,8 +139,20 @@ ui-figures: setup ## measure the dashboard with a Job of 10^5 indexes, and the c
 	$(BIN)/python -m tests.ui.figures $(FIGURES)
 
 ##@ Release
-dist: setup ui-check ## build source archive and wheel, with the dashboard
-	$(BIN)/python -m hatchling build
+# Wheels of the locked dependencies for each Python of the single file; they are downloaded once.
+WHEELS := $(VENV)/wheels
+FETCH   = $(BIN)/pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
+TAGS   := $(foreach tag,2_28 2_17,--platform manylinux_$(tag)_x86_64)
+$(WHEELS)/.ready: requirements/service.txt | $(STAMP)
+	rm -rf $(WHEELS)
+	for version in 3.11 3.12 3.13; do \
+	  $(FETCH) $(TAGS) --implementation cp --python-version $$version --requirement $< --dest $(WHEELS) || exit 1; \
+	done
+	@touch $@
+
+dist: setup ui-check $(WHEELS)/.ready ## build all release artefacts: packages, single file, man pages, SBOM, checksums
+	$(BIN)/python -m release.dist --wheels $(WHEELS)
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 
 ##@ Test
 prometheus: setup ## scrape a server with a real Prometheus and run every query of docs/monitoring
