@@ -143,16 +143,30 @@ ui-figures: setup ## measure the dashboard with a Job of 10^5 indexes, and the c
 WHEELS := $(VENV)/wheels
 FETCH   = $(BIN)/pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 TAGS   := $(foreach tag,2_28 2_17,--platform manylinux_$(tag)_x86_64)
-$(WHEELS)/.ready: requirements/service.txt | $(STAMP)
+$(WHEELS)/.ready: requirements/service.txt requirements/build.txt | $(STAMP)
 	rm -rf $(WHEELS)
 	for version in 3.11 3.12 3.13; do \
 	  $(FETCH) $(TAGS) --implementation cp --python-version $$version --requirement $< --dest $(WHEELS) || exit 1; \
 	done
+	$(FETCH) --requirement requirements/build.txt --dest $(WHEELS)/build
 	@touch $@
 
 dist: setup ui-check $(WHEELS)/.ready ## build all release artefacts: packages, single file, man pages, SBOM, checksums
 	$(BIN)/python -m release.dist --wheels $(WHEELS)
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+# Installers that only this target needs.
+$(VENV)/installers/bin/uv: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/installers
+	$(VENV)/installers/bin/pip install --quiet --disable-pip-version-check uv pipx
+
+.PHONY: installs
+installs: dist $(VENV)/installers/bin/uv ## install each artefact into an empty environment and run a Job, with times
+	$(BIN)/python -m tests.release.installs $(VENV)/installers/bin
+
+.PHONY: image
+image: setup podman $(WHEELS)/.ready ## build the images without network and run a Job in each
+	$(BIN)/pytest -m nightly tests/release/test_image.py
 
 ##@ Test
 prometheus: setup ## scrape a server with a real Prometheus and run every query of docs/monitoring
