@@ -32,7 +32,9 @@ def main() -> None:
     try:
         unpack(archive, folder)
     except OSError as error:
-        refuse(f"cannot unpack to {folder}: {error.strerror} (set XDG_CACHE_HOME to a writable folder)")
+        refuse(
+            f"cannot unpack to {folder}: {error.strerror} (set XDG_CACHE_HOME to a writable folder)"
+        )
     python = os.path.join(folder, "bin", "python")
     os.execv(python, [python, os.path.join(folder, "bin", "onejob"), *arguments])
 

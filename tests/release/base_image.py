@@ -23,14 +23,20 @@ def make_base_image(folder: Path, name: str) -> None:
         (folder / "bin" / applet).symlink_to("busybox")
     (folder / "tmp").mkdir(mode=0o1777)
     archive = shutil.make_archive(str(folder.parent / "base"), "tar", folder)
-    changes = ("ENV PATH=/usr/bin:/bin", "ENV PIP_NO_INDEX=1", "ENV PIP_FIND_LINKS=/wheels /wheels/build")
+    changes = (
+        "ENV PATH=/usr/bin:/bin",
+        "ENV PIP_NO_INDEX=1",
+        "ENV PIP_FIND_LINKS=/wheels /wheels/build",
+    )
     engine("import", *(flag for change in changes for flag in ("--change", change)), archive, name)
 
 
 def copy_python(folder: Path) -> None:
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     stdlib = Path(sysconfig.get_path("stdlib"))
-    skipped = shutil.ignore_patterns("__pycache__", "test", "idlelib", "config-*", "*.a", "turtledemo")
+    skipped = shutil.ignore_patterns(
+        "__pycache__", "test", "idlelib", "config-*", "*.a", "turtledemo"
+    )
     shutil.copytree(stdlib, folder / stdlib.relative_to("/"), ignore=skipped, symlinks=False)
     put(folder, base)
     (folder / "usr" / "bin").mkdir(parents=True, exist_ok=True)

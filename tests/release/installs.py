@@ -50,7 +50,7 @@ def run(command: str, home: str, tools: Path) -> str:
     began = time.monotonic()
     done = subprocess.run(
         ["sh", "-c", command],
-        env={**index, **config, "HOME": home, "PATH": path},
+        env={**index, **config, "UV_SYSTEM_CERTS": "1", "HOME": home, "PATH": path},
         cwd=home,
         capture_output=True,
         text=True,

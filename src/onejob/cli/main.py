@@ -36,6 +36,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "onejob.cli.commands.validate",
         "Check manifests without starting or sending anything",
     ),
+    "init": ("onejob.cli.commands.init", "Write a starter manifest"),
+    "schema": ("onejob.cli.commands.schema", "Print the JSON Schema of manifests, for editors"),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
     "apply": ("onejob.cli.commands.apply", "Create or update objects to match files"),
     "delete": ("onejob.cli.commands.delete", "Delete objects"),
