@@ -62,7 +62,7 @@ def _component(name: str, version: str, kind: str) -> dict[str, Any]:
     component = {
         "type": kind, "bom-ref": reference, "name": name, "version": version, "purl": reference,
     }  # fmt: skip
-    expression = metadata.metadata(name).get("License-Expression")
+    expression = metadata.metadata(name).json.get("license_expression")
     return component | ({"licenses": [{"expression": expression}]} if expression else {})
 
 

@@ -55,7 +55,7 @@ def test_second_build_is_byte_identical_from_another_folder(dist: Path, tmp_path
 
 
 def test_metadata_passes_twine(dist: Path) -> None:
-    command = [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()]
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir())]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

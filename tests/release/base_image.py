@@ -13,7 +13,7 @@ _APPLETS = ("sh", "mkdir", "chmod", "cat", "echo", "env", "sleep", "true", "date
 
 
 def make_base_image(folder: Path, name: str) -> None:
-    """Build the image `name`, in which pip installs only from the folder /wheels."""
+    """Build the image `name`, in which pip installs only from the folder /locked."""
     copy_python(folder)
     (folder / "bin").mkdir(exist_ok=True)
     busybox = shutil.which("busybox")
@@ -26,7 +26,7 @@ def make_base_image(folder: Path, name: str) -> None:
     changes = (
         "ENV PATH=/usr/bin:/bin",
         "ENV PIP_NO_INDEX=1",
-        "ENV PIP_FIND_LINKS=/wheels /wheels/build",
+        "ENV PIP_FIND_LINKS=/locked /locked/build",
     )
     engine("import", *(flag for change in changes for flag in ("--change", change)), archive, name)
 

@@ -34,7 +34,7 @@ def repack(name: str, folder: Path) -> None:
     stem = f"{name.replace('-', '_')}-{package.version}"
     with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
         for file in package.files or ():
-            if ".." not in file.parts and not file.suffix == ".pyc":
+            if ".." not in file.parts and file.suffix != ".pyc":
                 wheel.write(str(file.locate()), str(file))
 
 

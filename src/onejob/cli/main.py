@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": ("onejob.cli.commands.backup", "Back up the state of a server to a file"),
     "restore": ("onejob.cli.commands.restore", "Restore a server from a backup"),
     "doctor": ("onejob.cli.commands.doctor", "Check and repair the state of a server"),
+    "mcp": ("onejob.cli.commands.mcp", "Serve tools for agents over the Model Context Protocol"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
         "Install onejob as the test binaries of envtest",
@@ -72,7 +73,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 #: Commands exempt from escaping of control characters: they use colours or pass container output
 #: on, and escape other untrusted text themselves.
-_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top"})
+_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top", "mcp"})
 
 _EPILOG: Final = """\b
 Examples:

@@ -71,8 +71,9 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
                 result[key] = _plain(value)
             case "format" if value not in ("date-time", "byte"):
                 continue
-            case _ if not key.startswith("x-"):
-                result[key] = value
+            case _:
+                if not key.startswith("x-"):
+                    result[key] = value
     return result
 
 
