@@ -148,8 +148,8 @@ async def test_agent_has_the_permissions_of_its_kubeconfig(served: CommandLine) 
 
 def test_absent_sdk_is_named_in_one_line(onejob: CommandLine) -> None:
     (onejob.home / "mcp.py").write_text("raise ImportError('absent')")
-    environment = {"PYTHONPATH": f"{onejob.home}:{onejob.environment['PYTHONPATH']}"}
-    refused = onejob.run("mcp", **environment)
+    path = f"{onejob.home}:{onejob.environment['PYTHONPATH']}"
+    refused = onejob.run("mcp", PYTHONPATH=path)
     assert refused.returncode == 2
     assert "onejob mcp needs the package mcp" in refused.stderr
     assert refused.stderr.count("\n") == 1

@@ -7,7 +7,7 @@ from onejob.cli.options import output_option
 
 _EPILOG = """\b
 Examples:
-  onejob schema > onejob.schema.json      # every kind that a manifest can have
+  onejob schema > onejob.schema.json      # all kinds
   onejob schema job > job.schema.json     # one kind
   onejob schema cronjob -o yaml
 
