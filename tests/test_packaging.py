@@ -30,6 +30,28 @@ def test_wheel_contains_dashboard_and_schema(dist: Path) -> None:
         assert {DASHBOARD, SCHEMA} <= set(archive.namelist())
 
 
+def test_wheel_has_no_benchmarks_and_bench_names_what_is_missing(
+    dist: Path, tmp_path: Path
+) -> None:
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    assert not (tmp_path / "onejob" / "benchmarks").exists()
+    done = subprocess.run(
+        [sys.executable, "-m", "onejob", "bench", "--list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: the benchmarks are not in the installed package (run make bench in a checkout, or "
+        "install one: pip install --editable CHECKOUT)\n",
+    )
+
+
 def test_sdist_contains_dashboard(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
