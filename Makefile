@@ -53,6 +53,7 @@ lock: $(READY) ## update requirements/*.txt, the locked versions and hashes of a
 	$(PIP) uv
 	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/service.txt
+	$(COMPILE) --group docs --output-file requirements/docs.txt
 	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(COMPILE) - --constraints requirements/dev.txt --output-file requirements/build.txt
 
 setup: $(STAMP) $(SCHEMA) ## create .venv and install all dependencies
@@ -154,6 +155,22 @@ $(WHEELS)/.ready: requirements/service.txt requirements/build.txt | $(STAMP)
 dist: setup ui-check $(WHEELS)/.ready ## build all release artefacts: packages, single file, man pages, SBOM, checksums
 	$(BIN)/python -m release.dist --wheels $(WHEELS)
 	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+# The site has its own environment; diagrams are drawn in the browser by mermaid, if npm can fetch it.
+$(VENV)/docs/bin/mkdocs: requirements/docs.txt | $(READY)
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+MERMAID := $(VENV)/docs/node_modules/mermaid/dist/mermaid.min.js
+$(MERMAID): $(VENV)/docs/bin/mkdocs
+	-npm install --silent --no-audit --no-fund --prefix $(VENV)/docs mermaid@11
+
+.PHONY: docs
+docs: $(VENV)/docs/bin/mkdocs $(MERMAID) ## build the documentation site into site/, with strict checks of links
+	$(BIN)/python -m release.site .run/site-pages $(wildcard $(MERMAID))
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m release.links site
 
 # Installers that only this target needs.
 $(VENV)/installers/bin/uv: $(STAMP)
