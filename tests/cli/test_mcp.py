@@ -141,6 +141,9 @@ async def test_agent_has_the_permissions_of_its_kubeconfig(served: CommandLine) 
     assert added.returncode == 0, added.stderr
     async with agent(served, "--allow-write", "--kubeconfig", str(kubeconfig)) as client:
         assert not (await asked(client, "jobs"))[0]
+        failed, text = await asked(client, "queue")
+        assert not failed, text
+        assert "Jobs of other namespaces cannot be listed" in text
         failed, text = await asked(client, "submit", manifest=a_job("denied", "true"))
     assert failed
     assert "forbidden" in text
