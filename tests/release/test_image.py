@@ -29,7 +29,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def build(base: str, target: str) -> str:
     image = f"registry.invalid/onejob-{target}:{os.getpid()}"
     engine(
-        "build", *OPTIONS, "--pull=never", "--volume", f"{WHEELS}:/locked:ro",
+        "build", *OPTIONS, "--pull=never", "--layers=false", "--volume", f"{WHEELS}:/locked:ro",
         "--build-arg", f"PYTHON={base}", "--target", target, "--tag", image, str(ROOT),
     )  # fmt: skip
     return image
