@@ -13,6 +13,7 @@ from onejob.diagnosis.explanation import (
     RUN_IS_OVER,
     Document,
     Explanation,
+    given_reason,
     last_end_text,
     set_by,
     time_text,
@@ -197,11 +198,13 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
                 causes.append("a concurrency limit is reached, so it is suspended until its turn")
             case "suspended":
                 causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
+                causes += given_reason(document, "reason given")
             case "finished":
                 causes.append(_finished_text(job))
             case _:
                 causes.append(_note_text(note, now))
     if job.metadata.deleting:
+        causes += given_reason(document, "deleted because")
         causes.extend(f"finalizer {name} prevents the deletion" for name in job.metadata.finalizers)
     if job.spec.parallelism == 0 and not job.finished:
         causes.append("spec.parallelism is 0")

@@ -28,6 +28,8 @@ OOM_MEMORY_ANNOTATIONS = frozenset({OOM_MEMORY_FACTOR_ANNOTATION, OOM_MEMORY_MAX
 #: Annotation of Pods of such a Job: number of preceding OOM kills in a row.
 OOM_RETRIES = "onejob.dev/oom-retries"
 #: CronJob annotation: maximum delay in seconds after each slot.
+#: Why a user suspended or deleted the object; only shown.
+REASON_ANNOTATION = "onejob.dev/reason"
 JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
 #: CronJob annotation: `all` runs every missed slot.
 CATCH_UP_ANNOTATION = "onejob.dev/catch-up"

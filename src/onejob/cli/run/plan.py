@@ -156,13 +156,22 @@ def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
                 images.command_line(Container(name=container["name"], image=image))
             except NoStandIn:
                 text = (
-                    "the container has no command, and images are not run by this runtime (add "
-                    "a command, use --runtime podman, or map the image with --image-map "
-                    f"{image}=COMMAND)"
+                    "the container has no command, and images are not run by this runtime "
+                    f"({_ways_to_run(image)})"
                 )
                 field = f"spec.template.spec.{kind}[{index}].image"
                 found.append(manifest.problem(field, text))
     return found
+
+
+def _ways_to_run(image: str) -> str:
+    """Return what to do about an image; the engine comes first if it is installed."""
+    from shutil import which
+
+    others = f"add a command, or map the image with --image-map {image}=COMMAND"
+    if which("podman"):
+        return f"use --runtime podman, which is installed; {others}"
+    return f"{others}; with podman installed: use --runtime podman"
 
 
 def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
