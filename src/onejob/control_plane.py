@@ -26,6 +26,7 @@ from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.custom_resources import DefinitionController
+from onejob.controllers.dependencies.gate import DependencyGate, RecordedEnd
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -51,6 +52,7 @@ from onejob.controllers.selection import (
     QUOTA,
     TTL,
 )
+from onejob.controllers.start_gates import AllGates, StartGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import export_queues
@@ -65,6 +67,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
+from onejob.objects.job import Job
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.names import TRACKING
@@ -235,6 +238,8 @@ class ControlPlane:
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._begun = asyncio.Event()
+        #: Whether a Job, by namespace, name and UID, is awaited by another one.
+        self._awaits: Callable[[str, str, str], bool] = lambda namespace, name, uid: False
         self._stopping = False
         self.accounts = self._make_accounts() if settings.with_access else None
         self._add_controllers(front.root_ca)
@@ -339,19 +344,27 @@ class ControlPlane:
         )
         gates, acting = self.settings.gates, self._acting_client
         job_settings = self._job_settings()
-        queue: QueueController | None = None
-        if {JOB, QUEUE} <= self.settings.controllers:
-            # Before the Job controller, whose Jobs it admits.
-            queue = QueueController(
-                self._controller_context(QUEUE), is_ours=partial(is_ours, settings=job_settings)
-            )
-            self._controllers.append(queue.run())
+        # Before the Job controller, whose Jobs they admit.
+        gates_of_jobs: list[StartGate] = []
+        runs_here = partial(is_ours, settings=job_settings)
+        if JOB in self.settings.controllers:
+            dependencies = self._make_dependency_gate(runs_here)
+            gates_of_jobs.append(dependencies)
+            self._controllers.append(dependencies.run())
+            if QUEUE in self.settings.controllers:
+                queue = QueueController(
+                    self._controller_context(QUEUE),
+                    # A Job enters the queue once its dependencies are met.
+                    is_ours=lambda job: runs_here(job) and not dependencies.waits(job),
+                )
+                gates_of_jobs.append(queue)
+                self._controllers.append(queue.run())
         makers: dict[str, Callable[[], _Controller]] = {
             JOB: lambda: JobController(
                 self._controller_context(JOB),
                 settings=job_settings,
                 new_series=lambda: self._new_series(JOB),
-                gate=queue,
+                gate=AllGates(gates_of_jobs),
             ),
             CRONJOB: self._make_cronjob_controller,
             TTL: lambda: TtlController(
@@ -394,6 +407,17 @@ class ControlPlane:
             part.run() for part in (*running, expiry, definitions, definitions.informer)
         ]
         self._controllers.append(expiry.follow())
+
+    def _make_dependency_gate(self, runs_here: Callable[[Job], bool]) -> DependencyGate:
+        gate = DependencyGate(
+            self._controller_context(JOB), is_ours=runs_here, recorded_end=self._recorded_end
+        )
+        self._awaits = gate.awaits
+        return gate
+
+    def _recorded_end(self, namespace: str, uid: str) -> RecordedEnd | None:
+        end = self.service.history.end_of(namespace, uid)
+        return None if end is None else RecordedEnd(end.condition, end.reason)
 
     # Imported on use: a run has none of these controllers.
 
@@ -574,6 +598,7 @@ class ControlPlane:
         """
         await self.informers.start()
         self._judge.keep_views(False)
+        self.service.awaits_end = self._awaits
         parts, self._controllers = self._controllers, []
         self._controller_tasks += [asyncio.create_task(part) for part in parts]
         parts, self._recorders = self._recorders, []

@@ -35,3 +35,9 @@ PENDING_DEADLINE_ANNOTATION = "onejob.dev/pending-deadline-seconds"
 SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
 FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"
 POD_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-finished"
+#: Job annotation: the Jobs that must end before this one starts, `extract,clean:Finished`.
+AFTER_ANNOTATION = "onejob.dev/after"
+#: Set by the server: the dependencies as pinned by UID, and how they ended.
+AFTER_STATE_ANNOTATION = "onejob.dev/after-state"
+#: Annotation of a Job that was suspended because it waits for its dependencies.
+AFTER_HELD_ANNOTATION = "onejob.dev/after-held"

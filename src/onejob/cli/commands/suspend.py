@@ -34,6 +34,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, get, path_of
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
+    from onejob.planning.names import AFTER_HELD_ANNOTATION
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
     args = parse_resource_args(what, default="job")
@@ -48,7 +49,13 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
         if suspended and is_finished(before):
             raise CommandError(f"{arg} has finished", "run it again with onejob rerun")
         change: dict[str, Any] = {"spec": {"suspend": suspended}}
-        if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
+        if AFTER_HELD_ANNOTATION in before["metadata"].get("annotations", {}):
+            if not suspended:
+                print(f"{arg} waits for other Jobs (see onejob why {arg})")
+                continue
+            # It stays suspended when its dependencies are met.
+            change["metadata"] = {"annotations": {AFTER_HELD_ANNOTATION: None}}
+        elif QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
             if not suspended:
                 print(f"{arg} is queued and starts in turn (see onejob queue)")
                 continue

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta, View
+from onejob.planning import suspension
 
 #: Annotation of a Job suspended by the queue: the revision at which it entered. A suspended Job
 #: without it was suspended by a user or another component, and the queue ignores it.
@@ -34,7 +35,7 @@ def standing(job: Job, *, has_pods: Callable[[Job], bool]) -> Standing:
 
 
 def is_queued(job: Job) -> bool:
-    return job.spec.suspend and QUEUED_ANNOTATION in job.metadata.annotations
+    return suspension.is_held(job, QUEUED_ANNOTATION)
 
 
 def entered_at(job: Job) -> int:
@@ -113,16 +114,8 @@ def _read_class(template: bytes) -> str:
 
 def hold_patch(job: Job, entered: int) -> bytes:
     """Return a merge patch that suspends a waiting Job; rejected if the UID has changed."""
-    return _patch(job, suspend=True, annotation=str(entered))
+    return suspension.hold_patch(job, QUEUED_ANNOTATION, str(entered))
 
 
 def release_patch(job: Job) -> bytes:
-    return _patch(job, suspend=False, annotation=None)
-
-
-def _patch(job: Job, *, suspend: bool, annotation: str | None) -> bytes:
-    metadata: dict[str, Any] = {
-        "uid": job.metadata.uid,
-        "annotations": {QUEUED_ANNOTATION: annotation},
-    }
-    return msgspec.json.encode({"metadata": metadata, "spec": {"suspend": suspend}})
+    return suspension.release_patch(job, QUEUED_ANNOTATION)

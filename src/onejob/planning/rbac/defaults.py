@@ -63,8 +63,12 @@ _VIEW: Final = (
         _READ,
     ),
     _on("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
-    # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
-    _on("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    # `jobs/pods`, `jobs/history`, `jobs/outputs` and `jobs/progress` are specific to onejob.
+    _on(
+        "batch",
+        "cronjobs cronjobs/status jobs jobs/status jobs/pods jobs/history jobs/outputs jobs/progress",
+        _READ,
+    ),
     _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
     _on("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
 )

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from onejob.api.kinds.job.dependencies import validate_after
 from onejob.api.kinds.job.policies import validate_failure_policy, validate_success_policy
 from onejob.api.kinds.metadata import validate_metadata
 from onejob.api.kinds.pod.template import validate_pod_template
@@ -75,6 +76,7 @@ def validate_job(doc: Document, options: JobOptions) -> list[FieldError]:
         *validate_template_annotations(doc["spec"], None, "spec"),
         *validate_memory_annotations(doc, None),
         *validate_index_names(doc),
+        *validate_after(doc["metadata"]),
     ]
 
 
