@@ -64,6 +64,7 @@ from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import BOUNDLESS, machine_capacity
 from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
+from onejob.node.outputs.on_demand import OutputsOnDemand
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
@@ -249,6 +250,7 @@ class ControlPlane:
             self._add_access(self.access)
         self._export_store()
         self._kept_logs: KeptLogs | None = None
+        self._outputs: OutputsOnDemand | None = None
         self._node = self._make_node(dependencies) if settings.with_node else None
 
     def _webhook_caller(self) -> "WebhookCaller":
@@ -313,6 +315,7 @@ class ControlPlane:
             issues_tokens=self.accounts is not None,
             api_server=lambda: self.api_url,
             host_paths=self.service.admission.host_paths_of,
+            on_outputs=self._outputs_opened,
         )
         make = partial(kind.make, options, settings.data_dir, dependencies.clock)
         if options.kept_logs is not None and kind.traits.runs_programs:
@@ -320,8 +323,14 @@ class ControlPlane:
             # Before the node agent receives the change, and removes the Pod's files.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
         identities = self._identities
+        client = self.client if identities is None else identities.node(node_name)
+        if kind.traits.on_host:
+            self._outputs = OutputsOnDemand(
+                settings.data_dir, dependencies.clock, options.outputs, client
+            )
+            self.informers.pods.on_change(self._outputs.pods_changed)
         node = NodeAgent(
-            self.client if identities is None else identities.node(node_name),
+            client,
             self.informers.pods,
             (dependencies.runtime or make)(context),
             node_name=node_name,
@@ -334,6 +343,10 @@ class ControlPlane:
         self._clock_watch.on_jump(node.clock_jumped)
         self.service.admission.room = node.room
         return node
+
+    def _outputs_opened(self, namespace: str, name: str, uid: str) -> None:
+        assert self._outputs is not None, "only runtimes on the host have outputs"
+        self._outputs.opened(namespace, name, uid)
 
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = (
@@ -609,6 +622,8 @@ class ControlPlane:
             own += self._node.tasks
         if self._kept_logs is not None:
             self._kept_logs.start()
+        if self._outputs is not None:
+            self._outputs.start()
         self.informers.on_task(lambda task: task.add_done_callback(self._part_ended))
         for task in own:
             task.add_done_callback(self._part_ended)
@@ -659,6 +674,8 @@ class ControlPlane:
         await self.informers.stop()
         if self._kept_logs is not None:
             await self._kept_logs.close()
+        if self._outputs is not None:
+            await self._outputs.close()
         if self._webhooks is not None:
             await self._webhooks.close()
         await self.store.close()

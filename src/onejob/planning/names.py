@@ -41,3 +41,11 @@ AFTER_ANNOTATION = "onejob.dev/after"
 AFTER_STATE_ANNOTATION = "onejob.dev/after-state"
 #: Annotation of a Job that was suspended because it waits for its dependencies.
 AFTER_HELD_ANNOTATION = "onejob.dev/after-held"
+#: Pod annotations: provide $ONEJOB_OUTPUT and $ONEJOB_PROGRESS though the manifest does not name
+#: them, and the path at which the container finds its output directory.
+OUTPUTS_ANNOTATION = "onejob.dev/outputs"
+OUTPUT_PATH_ANNOTATION = "onejob.dev/output-path"
+#: Pod annotation: outputs of earlier Jobs to mount read-only, as a JSON list.
+INPUTS_ANNOTATION = "onejob.dev/inputs"
+OUTPUT_VARIABLE = "ONEJOB_OUTPUT"
+PROGRESS_VARIABLE = "ONEJOB_PROGRESS"

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -73,6 +73,9 @@ from onejob.wire.requests import (
     WriteOptions,
 )
 
+if TYPE_CHECKING:
+    from onejob.api.http.job_records import OutputSource
+
 T = TypeVar("T")
 
 _TEXT: Final = b"text/plain"
@@ -97,6 +100,7 @@ class Endpoints:
         authenticator: Authenticator = NO_AUTHENTICATOR,
         rng: Random,
         logs: LogSource | None = None,
+        outputs: "OutputSource | None" = None,
         usage: UsageSource | None = None,
         token_requests: TokenRequests | None = None,
     ) -> None:
@@ -107,6 +111,7 @@ class Endpoints:
         self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
+        self._outputs = outputs
         self._by_verb: Mapping[str, Callable[[UserRequest, ResourcePath], Awaitable[Response]]] = {
             "get": self._get,
             "list": self._list,
@@ -131,6 +136,10 @@ class Endpoints:
         match target.subresource:
             case "pods":
                 return await self._pods_of_job(request, target)
+            case "history" | "outputs" | "progress":
+                from onejob.api.http.job_records import JobRecords
+
+                return await JobRecords(self._service, self._outputs).answer(request, target)
             case "log":
                 return await self._log(request, target)
             case "scale":

@@ -11,6 +11,7 @@ from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices
 from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.mounts import ONLY_PROC
+from onejob.node.process.outputs import OutputPlaces, Outputs
 from onejob.node.process.runtime_settings import ProcessSettings
 from onejob.node.process.supervisor_client import OUTDATED_SUPERVISOR_MESSAGE
 from onejob.node.runtime import AttemptRef
@@ -42,6 +43,7 @@ class ProcessRequests:
         setup: ContainerSetup,
         devices: Devices,
         limits: LimitEnforcer,
+        outputs: Outputs,
         *,
         isolates: Callable[[], bool],
         numbers_processes: Callable[[], bool],
@@ -53,6 +55,7 @@ class ProcessRequests:
         self._setup = setup
         self._devices = devices
         self._limits = limits
+        self._outputs = outputs
         self._isolates = isolates
         self._numbers_processes = numbers_processes
         self._limits_rights = limits_rights
@@ -76,9 +79,12 @@ class ProcessRequests:
         """
         command = self._settings.images.command_line(container)
         self._devices.assign(pod.uid, container)
-        request = self._process(pod, container, ref, settings, command)
+        places = self._places(pod, container)
+        request = self._process(pod, container, ref, settings, command, places)
         self._number_processes(request, pod)
-        notes = self._setup.set_up(request, pod, container, ref, settings, volumes)
+        notes = self._setup.set_up(
+            request, pod, container, ref, settings, volumes, others=places.mounts
+        )
         notes += self._not_enforced(pod, container)
         self._limits.apply(request, with_pod_limits(pod.spec, container), ref)
         request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
@@ -99,7 +105,8 @@ class ProcessRequests:
     ) -> dict[str, Any]:
         """Return the request for a command in the context of a running container, with the same
         environment and files. Raises ConfigProblem, OSError."""
-        request = self._process(pod, container, ref, settings, command)
+        places = self._places(pod, container)
+        request = self._process(pod, container, ref, settings, command, places)
         self._limits.join(request, with_pod_limits(pod.spec, container), ref)
         return request
 
@@ -110,8 +117,11 @@ class ProcessRequests:
         ref: AttemptRef,
         settings: FetchedSettings,
         command: tuple[str, ...],
+        places: OutputPlaces,
     ) -> dict[str, Any]:
         base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
+        if places.variables:
+            base = base | places.variables
         env = environment(
             pod, container, base, settings, self._settings.node, self._data_dir / "pods" / pod.uid
         )
@@ -141,6 +151,13 @@ class ProcessRequests:
             if not container.working_dir:
                 self._setup.hand_over(pod.uid, user, request)
         return request
+
+    def _places(self, pod: NodePod, container: Container) -> OutputPlaces:
+        """Return the container's outputs and inputs. Raises ConfigProblem, OSError."""
+        own, shared = container.security_context, pod.spec.security_context
+        other_user = own.run_as_user is not None or shared.run_as_user is not None
+        hidden = other_user or self._options.host_read_only or bool(own.read_only_root_filesystem)
+        return self._outputs.places(pod, container, hidden=hidden and self._isolates())
 
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
         """Add the securityContext's privileges to the request. Raises ConfigProblem."""

@@ -7,8 +7,14 @@ from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.planning.counts import counted
-from onejob.planning.dependencies.annotation import FINISHED, Dependency
-from onejob.planning.dependencies.state import Pin, State
+from onejob.planning.dependencies.annotation import (
+    FINISHED,
+    Dependency,
+    InvalidAfter,
+    parse_after,
+)
+from onejob.planning.dependencies.state import Pin, State, state_of
+from onejob.planning.names import AFTER_ANNOTATION
 
 FAILED_REASON: Final = "DependencyFailed"
 CYCLE_REASON: Final = "DependencyCycle"
@@ -67,6 +73,31 @@ def decide(
     return Wait(tuple(waits)) if waits else Release()
 
 
+def waits_of(job: Job) -> Sequence[str]:
+    """Return what a waiting Job still waits for, from its own annotations alone.
+
+    An invalid annotation is reported by the Job's failure.
+    """
+    try:
+        after = parse_after(job.metadata.annotations.get(AFTER_ANNOTATION, ""))
+    except InvalidAfter:
+        return ()
+    pins = state_of(job).jobs
+    return [
+        f"job {dependency.name} {_goal(dependency)}"
+        if dependency.name in pins
+        else f"job {dependency.name} does not exist yet"
+        for dependency in after
+        if dependency.name not in pins or not pins[dependency.name].ended
+    ]
+
+
+def _goal(dependency: Dependency) -> str:
+    if dependency.condition == FINISHED:
+        return "has to finish"
+    return f"has to be {dependency.condition}"
+
+
 def _unmet(dependency: Dependency, pin: Pin) -> str:
     verb = "failed" if pin.ended == "Failed" else "completed"
     why = f" ({pin.reason})" if pin.reason and pin.ended == "Failed" else ""
@@ -80,5 +111,4 @@ def _wait(dependency: Dependency, job: Job) -> str:
         how = "is running"
     else:
         how = "has not started"
-    goal = "has to finish" if dependency.condition == FINISHED else f"has to be {dependency.condition}"
-    return f"job {dependency.name} {goal} and {how}"
+    return f"job {dependency.name} {_goal(dependency)} and {how}"
