@@ -53,32 +53,30 @@ class OutputKeeper:
         self._writing: set[str] = set()
         self._wake = asyncio.Event()
         self._prune_due = asyncio.Event()
-        #: Created on use: most servers have no outputs.
         self._thread: WorkerThreads | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: UIDs seen since the start; those that were not are of Pods deleted before it.
-        self._seen: set[str] | None = set()
-        if (data_dir / FOLDER).exists():
-            for kept in kept_outputs(data_dir):
-                if not (kept.folder / DELETED).exists():
-                    self._known[kept.record.uid] = (kept.record.namespace, kept.record.name)
-            self._writing.update(self._known)
+        #: While the first Pods are listed: the known ones that exist.
+        self._seen: set[str] | None = None
+
+    def inherit(self) -> None:
+        """Take over the outputs of an earlier run of the server. Call before `pods_changed`."""
+        self._seen = set()
+        for kept in kept_outputs(self._data_dir):
+            if not (kept.folder / DELETED).exists():
+                self._known[kept.record.uid] = (kept.record.namespace, kept.record.name)
+        self._writing.update(self._known)
 
     def start(self) -> None:
         """Begin to measure and prune. Call once all existing Pods were passed to `pods_changed`."""
-        seen, self._seen = self._seen or set(), None
-        for uid in self._known.keys() - seen:
-            self._deleted(uid)
-        if (self._data_dir / FOLDER).exists():
-            self._begin()
-
-    def _begin(self) -> None:
-        if not self._tasks and self._seen is None:
-            self._thread = WorkerThreads(1, "outputs")
-            self._tasks = [
-                asyncio.create_task(self._measure_all(self._thread)),
-                asyncio.create_task(self._prune_all(self._thread)),
-            ]
+        if self._seen is not None:
+            seen, self._seen = self._seen, None
+            for uid in self._known.keys() - seen:
+                self._deleted(uid)
+        self._thread = WorkerThreads(1, "outputs")
+        self._tasks = [
+            asyncio.create_task(self._measure_all(self._thread)),
+            asyncio.create_task(self._prune_all(self._thread)),
+        ]
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -91,8 +89,9 @@ class OutputKeeper:
         """Watch the directory of a Pod that is about to start."""
         self._known[uid] = namespace, name
         self._writing.add(uid)
+        if self._seen is not None:
+            self._seen.add(uid)
         self._wake.set()
-        self._begin()
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         known = self._known

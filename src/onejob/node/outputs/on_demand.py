@@ -28,6 +28,7 @@ class OutputsOnDemand:
         self._started = False
         if (data_dir / "outputs").exists():
             self._keeper = self._make()
+            self._keeper.inherit()
 
     def start(self) -> None:
         """Begin to measure and prune. Call once all existing Pods were passed to `pods_changed`."""
