@@ -26,7 +26,8 @@ from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.custom_resources import DefinitionController
-from onejob.controllers.dependencies.gate import DependencyGate, RecordedEnd
+from onejob.controllers.dependencies.gate import DependencyGate
+from onejob.controllers.dependencies.records import RecordedEnd
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController

@@ -234,6 +234,8 @@ def _dashboard(
         plane.informers.pods.cache,
         plane.clock,
         plane.settings.local_zone,
+        deleted_pods=plane.service.history.deleted_pods,
+        progress=OutputFiles(plane.settings.data_dir).progress,
     )
     queues = Queues(plane.client, plane.clock)
     return DashboardPages(sessions, authorizer, summaries, queues, Files(), pods.logs)

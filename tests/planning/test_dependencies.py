@@ -83,9 +83,7 @@ def test_decide_compares_end_with_awaited_condition(
 
 def test_decide_names_culprit_and_fails_before_waiting() -> None:
     decision = decided("b,a", a_dependency("a", "Failed"))
-    assert decision == Fail(
-        "DependencyFailed", "job a failed (Why), but had to be Complete"
-    )
+    assert decision == Fail("DependencyFailed", "job a failed (Why), but had to be Complete")
 
 
 def test_decide_waits_for_absent_dependency() -> None:

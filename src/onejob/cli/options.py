@@ -13,8 +13,8 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.node.options import (
     EnforcedLimits,
     LogRetention,
-    OutputRetention,
     NodeOptions,
+    OutputRetention,
     PidNamespace,
 )
 from onejob.node.runtimes import RUNTIMES, runtime_kind

@@ -27,9 +27,9 @@ from onejob.diagnosis.pod_activity import PodActivity, activity_text, next_text,
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.counts import counted
-from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.dependencies.decision import waits_of
 from onejob.planning.dependencies.standing import waits_for_dependencies
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.operator_settings import Settings
@@ -37,9 +37,8 @@ from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
 from onejob.planning.mirror import names as mirror
-from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.names import AFTER_HELD_ANNOTATION, BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
-from onejob.planning.names import AFTER_HELD_ANNOTATION
 from onejob.planning.queue.membership import is_queued
 from onejob.planning.suspension import is_held
 from onejob.planning.ttl import Expires, job_expiry, ttl_source

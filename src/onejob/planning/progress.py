@@ -75,4 +75,5 @@ def progress_bar(progress: JobProgress, width: int = 20) -> str:
     if progress.seconds_left is not None and progress.done < progress.total:
         left = f", {timedelta(seconds=progress.seconds_left)} left"
     text = f" {progress.text}" if progress.text else ""
-    return f"{bar} {progress.done}/{progress.total} ({percent}%{left}){text}"
+    bar += " " if bar else ""
+    return f"{bar}{progress.done}/{progress.total} ({percent}%{left}){text}"

@@ -78,9 +78,7 @@ class JobHistory:
     Concurrency: methods are synchronous and called on the event loop, like all staging.
     """
 
-    def __init__(
-        self, store: ObservableStore, awaits: Callable[[str, str, str], bool]
-    ) -> None:
+    def __init__(self, store: ObservableStore, awaits: Callable[[str, str, str], bool]) -> None:
         """`awaits` returns whether a Job, by namespace, name and UID, is awaited by another one."""
         self._store = store
         self._awaits = awaits
@@ -98,6 +96,8 @@ class JobHistory:
                 self._job_removed(stored)
             case "namespaces":
                 self._drop_namespace(stored.key.name)
+            case _:
+                return
 
     def _record_pod(self, stored: Stored) -> None:
         brief = _read_brief(stored.value)
@@ -223,11 +223,7 @@ class JobHistory:
 
     def deleted_pods(self, namespace: str, uid: str) -> Sequence[PodRecord]:
         """Return the records of a Job's deleted Pods, unordered. Damaged ones are left out."""
-        return [
-            record
-            for _, document in self._chunks(namespace, uid)
-            for record in document.pods
-        ]
+        return [record for _, document in self._chunks(namespace, uid) for record in document.pods]
 
     def end_of(self, namespace: str, uid: str) -> JobEnd | None:
         """Return the recorded end of a removed Job."""

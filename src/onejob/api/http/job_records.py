@@ -34,9 +34,7 @@ _PATIENCE_SECONDS: Final = 30.0
 class OutputSource(Protocol):
     """Files that Pods have written, on the machine that ran them."""
 
-    def outputs(
-        self, uid: str, index: int | None, part: str, *, one: bool
-    ) -> AsyncIterator[bytes]:
+    def outputs(self, uid: str, index: int | None, part: str, *, one: bool) -> AsyncIterator[bytes]:
         """Iterate over a tar archive of a Job's outputs; empty if there are none.
 
         There is one folder per index, or per Pod; with `one`, only the newest Pod's files

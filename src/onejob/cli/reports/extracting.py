@@ -66,9 +66,7 @@ def extract(pieces: Iterator[bytes], destination: Path) -> tuple[int, int]:
     return files, size
 
 
-def _write(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str
-) -> None:
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: str) -> None:
     content = archive.extractfile(member)
     assert content is not None, "a regular file"
     mode = 0o755 if member.mode & 0o100 else 0o644

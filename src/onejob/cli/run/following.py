@@ -1,7 +1,7 @@
 """Watch loop of a run: updates progress from Job, Pod and Event watches, and drives a display."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
@@ -18,7 +18,9 @@ from onejob.diagnosis.pod_waits import find_wait, start_hint
 from onejob.objects.job import read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod
+from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
+from onejob.planning.progress import PodProgress, sum_up
 from onejob.wire.errors import Expired
 
 _TICK_SECONDS: Final = 0.1
@@ -35,6 +37,11 @@ _SHOWN_ELSEWHERE: Final = frozenset(
     {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
 )
 _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
+
+
+#: Seconds between two looks at the progress files of Pods.
+_PROGRESS_SECONDS: Final = 2.0
+_MARKS: Final = tuple(mark.encode() for mark in PROGRESS_MARKS)
 
 
 class LogSource(Protocol):
@@ -70,13 +77,16 @@ class Follower:
         folder: str,
         keep_waiting: bool = False,
         outputs: Sequence[Output] = (),
+        reported: Callable[[str], Awaitable[Sequence[PodProgress]]] | None = None,
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
         `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
         start are waited for nevertheless. `outputs` receive the complete output, however long that
-        takes.
+        takes. `reported` reads what the containers of a Job, by UID, write to $ONEJOB_PROGRESS.
         """
+        self._reported = reported
+        self._progress_due = 0.0
         self._outputs = outputs
         self._client = client
         self._run = run
@@ -189,7 +199,18 @@ class Follower:
                     if not job.done:
                         job.blocked_by = job.lasting_wait or job.any_wait
                 self._done.set()
+            if self._reported is not None and self._clock.monotonic() >= self._progress_due:
+                self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
+                await self._read_progress(self._reported, now)
             self._display.tick(self._run, now)
+
+    async def _read_progress(
+        self, read: Callable[[str], Awaitable[Sequence[PodProgress]]], now: datetime
+    ) -> None:
+        for uid, job in self._run.jobs.items():
+            if not job.done and any(mark in bytes(job.job.spec.template) for mark in _MARKS):
+                found = await read(uid)
+                job.reported = sum_up(found, now) if found else None
 
     def _read_waits(self, now: datetime) -> None:
         """Look up why Pods do not start; each of their documents is read once."""

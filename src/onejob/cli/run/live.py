@@ -11,6 +11,7 @@ from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.plain import PlainDisplay, retry_text
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
+from onejob.planning.progress import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,6 +117,8 @@ def _facts(job: JobProgress, now: datetime) -> "RenderableType":
     text.append(f" {status.active} active")
     if status.failed:
         text.append(f" {status.failed} failed", style="red")
+    if job.reported is not None:
+        text.append(f" {progress_bar(job.reported)}")
     retry_at = job.retry_at(now)
     rate, left = job.rate(now), job.seconds_left(now)
     if retry_at is not None:

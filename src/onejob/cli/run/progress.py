@@ -21,6 +21,7 @@ from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import INDEX_ANNOTATION
+from onejob.planning.progress import JobProgress as ReportedProgress
 
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
@@ -92,6 +93,8 @@ class JobProgress(msgspec.Struct):
     pod_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
+    #: What its containers write to $ONEJOB_PROGRESS; None if they write nothing.
+    reported: ReportedProgress | None = None
     #: Reason why the Job's Pods could never start, if that ended the run early.
     blocked_by: PodWait | None = None
     #: True while the run is being stopped: the exit of its Pods then has no bearing on the Job's

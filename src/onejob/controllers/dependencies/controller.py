@@ -13,7 +13,7 @@ import msgspec
 from onejob.client.base import Patch
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.dependencies.gate import RecordedEnd
+from onejob.controllers.dependencies.records import RecordedEnd
 from onejob.controllers.start_gates import HeldJobs
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import WorkQueue, work
@@ -167,6 +167,7 @@ class DependencyController:
             # The change that brings our write up will queue the Job again.
             return
         decision = self._decide(key, waiting)
+        patch: bytes | None
         # The state may change while the write is in progress: write and compare the same one.
         state = waiting.state
         match decision:
@@ -199,9 +200,7 @@ class DependencyController:
                 end = self._recorded_end(key.namespace, pin.uid)
                 if end is not None:
                     waiting.state = record_end(waiting.state, name, *end)
-        return decide(
-            waiting.after, waiting.state, lambda name: self._current(key.namespace, name)
-        )
+        return decide(waiting.after, waiting.state, lambda name: self._current(key.namespace, name))
 
     def _current(self, namespace: str, name: str) -> Job | None:
         return self._jobs.cache.get(Key(JOBS, namespace, name))

@@ -5,9 +5,10 @@ Without such a Job there is no controller; each change of a Job costs one lookup
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from onejob.controllers.context import ControllerContext
+from onejob.controllers.dependencies.records import RecordedEnd
 from onejob.controllers.start_gates import HeldJobs
 from onejob.informers.cache import Delta
 from onejob.objects.job import Job
@@ -16,14 +17,6 @@ from onejob.planning.names import AFTER_ANNOTATION, AFTER_HELD_ANNOTATION
 
 if TYPE_CHECKING:
     from onejob.controllers.dependencies.controller import DependencyController
-
-
-class RecordedEnd(NamedTuple):
-    """Recorded end of a Job that may no longer exist."""
-
-    #: Complete or Failed.
-    condition: str
-    reason: str
 
 
 def _no_records(namespace: str, uid: str) -> RecordedEnd | None:

@@ -1,4 +1,4 @@
-"""Quota and retention of outputs: fail Pods that write too much, remove the outputs of deleted Pods.
+"""Quota and retention of outputs: fail Pods that write too much, remove those of deleted Pods.
 
 A directory is measured at least every second while its Pod runs. Outputs of existing Pods are never
 removed; those of deleted Pods are when they are too old, or when they are too many, oldest first.

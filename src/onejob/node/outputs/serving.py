@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from onejob.node.outputs.archive import tar_pieces
 from onejob.node.outputs.folders import outputs_of_job, read_progress
 from onejob.planning.progress import PodProgress
 
@@ -21,6 +20,9 @@ class OutputFiles:
     async def outputs(
         self, uid: str, index: int | None, part: str, *, one: bool
     ) -> AsyncIterator[bytes]:
+        # Imported on use, with the tarfile module.
+        from onejob.node.outputs.archive import tar_pieces
+
         found = await asyncio.to_thread(outputs_of_job, self._data_dir, uid, one=one)
         if index is not None:
             found = [kept for kept in found if kept.record.index == index]

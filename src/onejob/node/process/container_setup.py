@@ -286,7 +286,6 @@ class ContainerSetup:
             except LinkRefused as refusal:
                 raise VolumeProblem(volume.name, str(refusal)) from refusal
 
-
     def _link_others(self, pod: NodePod, others: Sequence[Mount]) -> None:
         for mount in others:
             if mount.read_only:

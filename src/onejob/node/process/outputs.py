@@ -109,8 +109,9 @@ class Outputs:
             if len(found) == 1 and found[0].record.index is None:
                 mounts.append(Mount(found[0].files, target, read_only=True))
                 continue
-            for kept in found:
-                mounts.append(Mount(kept.files, f"{target}/{kept.place}", read_only=True))
+            mounts.extend(
+                Mount(kept.files, f"{target}/{kept.place}", read_only=True) for kept in found
+            )
         if len(mounts) > _MAX_MOUNTS:
             raise ConfigProblem(f"the inputs have {len(mounts)} folders; at most {_MAX_MOUNTS}")
         return tuple(mounts)

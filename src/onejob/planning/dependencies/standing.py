@@ -1,8 +1,8 @@
 """Whether a Job waits for its dependencies. Evaluated for every Job, hence without the parser."""
 
 from onejob.objects.job import Job
-from onejob.planning.names import AFTER_ANNOTATION
 from onejob.planning.dependencies.state import state_of
+from onejob.planning.names import AFTER_ANNOTATION
 
 
 def waits_for_dependencies(job: Job) -> bool:

@@ -76,7 +76,8 @@ def parse_inputs(annotations: Mapping[str, str]) -> Sequence[Input]:
         found = msgspec.json.decode(text, type=tuple[Input, ...])
     except msgspec.DecodeError as error:
         raise InvalidInputs(
-            f'expected a list such as [{{"job": "extract", "uid": "…", "mountPath": "/in"}}]: {error}'
+            'expected a list such as [{"job": "extract", "uid": "…", "mountPath": "/in"}]: '
+            f"{error}"
         ) from error
     if len(found) > MAX_INPUTS:
         raise InvalidInputs(f"{len(found)} inputs; the maximum is {MAX_INPUTS}")

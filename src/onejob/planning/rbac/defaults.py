@@ -66,7 +66,8 @@ _VIEW: Final = (
     # `jobs/pods`, `jobs/history`, `jobs/outputs` and `jobs/progress` are specific to onejob.
     _on(
         "batch",
-        "cronjobs cronjobs/status jobs jobs/status jobs/pods jobs/history jobs/outputs jobs/progress",
+        "cronjobs cronjobs/status jobs jobs/status jobs/history jobs/outputs jobs/pods "
+        "jobs/progress",
         _READ,
     ),
     _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onejob.api.kinds.pod.containers import validate_containers, validate_init_containers
+from onejob.api.kinds.pod.outputs import validate_outputs
 from onejob.api.kinds.pod.placement import validate_affinity, validate_tolerations
 from onejob.api.kinds.pod.resources import validate_pod_resources
 from onejob.api.kinds.pod.security import validate_linux, validate_pod_security
@@ -40,6 +41,7 @@ def validate_pod_template(template: Mapping[str, Any], path: str) -> list[FieldE
     # Upstream omits `.metadata` from these two paths, and clients rely on it.
     errors = validate_labels(metadata.get("labels", {}), f"{path}.labels")
     errors += validate_annotations(metadata.get("annotations", {}), f"{path}.annotations")
+    errors += validate_outputs(metadata.get("annotations", {}), f"{path}.annotations")
     errors += validate_pod_spec(spec, f"{path}.spec")
     if spec.get("ephemeralContainers"):
         errors.append(
