@@ -26,8 +26,6 @@ from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.custom_resources import DefinitionController
-from onejob.controllers.dependencies.gate import DependencyGate
-from onejob.controllers.dependencies.records import RecordedEnd
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -53,9 +51,10 @@ from onejob.controllers.selection import (
     QUOTA,
     TTL,
 )
-from onejob.controllers.start_gates import AllGates, StartGate
+from onejob.controllers.start_gates import AllGates, DependencyGate, StartGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
+from onejob.informers.cache import Delta
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
@@ -65,11 +64,11 @@ from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import BOUNDLESS, machine_capacity
 from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
-from onejob.node.outputs.on_demand import OutputsOnDemand
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
 from onejob.objects.job import Job
+from onejob.objects.pod import Pod
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.names import TRACKING
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
     from onejob.controllers.access import AccessPolicy
     from onejob.controllers.identities import Identities
     from onejob.controllers.notify.config import NotifyConfig
+    from onejob.node.outputs.keeping import OutputKeeper
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
 
@@ -251,7 +251,7 @@ class ControlPlane:
             self._add_access(self.access)
         self._export_store()
         self._kept_logs: KeptLogs | None = None
-        self._outputs: OutputsOnDemand | None = None
+        self._outputs: OutputKeeper | None = None
         self._node = self._make_node(dependencies) if settings.with_node else None
 
     def _webhook_caller(self) -> "WebhookCaller":
@@ -326,10 +326,11 @@ class ControlPlane:
         identities = self._identities
         client = self.client if identities is None else identities.node(node_name)
         if kind.traits.on_host:
-            self._outputs = OutputsOnDemand(
-                settings.data_dir, dependencies.clock, options.outputs, client
-            )
-            self.informers.pods.on_change(self._outputs.pods_changed)
+            self._node_client = client
+            if (settings.data_dir / "outputs").exists():
+                self._outputs = self._make_output_keeper()
+                self._outputs.inherit()
+            self.informers.pods.on_change(self._output_pods_changed)
         node = NodeAgent(
             client,
             self.informers.pods,
@@ -345,9 +346,23 @@ class ControlPlane:
         self.service.admission.room = node.room
         return node
 
+    def _make_output_keeper(self) -> "OutputKeeper":
+        """Return the keeper of outputs. Imported on use: most servers have no outputs."""
+        from onejob.node.outputs.keeping import OutputKeeper
+
+        settings = self.settings
+        return OutputKeeper(settings.data_dir, self.clock, settings.node.outputs, self._node_client)
+
     def _outputs_opened(self, namespace: str, name: str, uid: str) -> None:
-        assert self._outputs is not None, "only runtimes on the host have outputs"
+        if self._outputs is None:
+            self._outputs = self._make_output_keeper()
+            if self._begun.is_set():
+                self._outputs.start()
         self._outputs.opened(namespace, name, uid)
+
+    def _output_pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        if self._outputs is not None:
+            self._outputs.pods_changed(deltas)
 
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = (
@@ -424,14 +439,12 @@ class ControlPlane:
 
     def _make_dependency_gate(self, runs_here: Callable[[Job], bool]) -> DependencyGate:
         gate = DependencyGate(
-            self._controller_context(JOB), is_ours=runs_here, recorded_end=self._recorded_end
+            self._controller_context(JOB),
+            is_ours=runs_here,
+            recorded_end=lambda *job: self.service.history.end_of(*job),
         )
         self._awaits = gate.awaits
         return gate
-
-    def _recorded_end(self, namespace: str, uid: str) -> RecordedEnd | None:
-        end = self.service.history.end_of(namespace, uid)
-        return None if end is None else RecordedEnd(end.condition, end.reason)
 
     # Imported on use: a run has none of these controllers.
 

@@ -7,12 +7,14 @@ import tarfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from onejob.api.http.job_records import JobRecords
+from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath
@@ -75,10 +77,14 @@ async def until(plane: ControlPlane, name: str, holds: Callable[[Job], bool]) ->
 
 
 async def ask(plane: ControlPlane, what: str, name: str = "j", **query: str) -> Response:
-    records = JobRecords(plane.service, OutputFiles(plane.settings.data_dir))
+    files = OutputFiles(plane.settings.data_dir)
+    endpoints = Endpoints(
+        plane.service, authorizer=AllowAuthenticated(), rng=Random(0), outputs=files
+    )
     parameters = {key: [value] for key, value in query.items()}
     request = UserRequest("GET", parameters, {}, INTERNAL)
-    return await records.answer(request, ResourcePath(BY_RESOURCE[JOBS], "default", name, what))
+    target = ResourcePath(BY_RESOURCE[JOBS], "default", name, what)
+    return await endpoints.answer(request, target, "get")
 
 
 async def archive(plane: ControlPlane, name: str = "j", **query: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from onejob.planning.dependencies.cycles import cycle_text, find_cycle
 from onejob.planning.dependencies.decision import Decision, Fail, Release, Wait, decide
 from onejob.planning.dependencies.standing import waits_for_dependencies
 from onejob.planning.dependencies.state import State, observe, record_end, state_of
+from onejob.planning.history import JobEnd
 from onejob.planning.names import AFTER_ANNOTATION, AFTER_STATE_ANNOTATION
 from tests.planning.build import a_job
 
@@ -114,7 +115,9 @@ def test_observe_pins_no_unfinished_job_in_deletion() -> None:
 
 def test_record_end_counts_like_observed_end() -> None:
     state = observe(State(of=OURS), "a", a_dependency("a"))
-    assert isinstance(decided("a", state=record_end(state, "a", "Complete", "")), Release)
+    assert isinstance(
+        decided("a", state=record_end(state, "a", JobEnd(name="a", condition="Complete"))), Release
+    )
 
 
 def test_wait_text_is_bounded() -> None:

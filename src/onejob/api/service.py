@@ -22,7 +22,6 @@ import msgspec
 
 from onejob.api.admission.admission import Admission, ObservableStore
 from onejob.api.admission.dynamic.attributes import Operation, Requester, requester_of
-from onejob.api.admission.job_dependencies import DependencyGuard
 from onejob.api.aliases import ConvertedKinds
 from onejob.api.crd.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.documents import deep_copy, read_metadata
@@ -47,7 +46,7 @@ from onejob.gates import FeatureGates
 from onejob.objects.disruption_budget import BUDGETS
 from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.planning.custom_resources import is_true
-from onejob.planning.names import TRACKING
+from onejob.planning.names import AFTER_ANNOTATIONS, TRACKING
 from onejob.planning.pod.security import Means
 from onejob.store.base import CommitFailed, Stored, StoreError
 from onejob.wire.errors import (
@@ -66,6 +65,7 @@ from onejob.wire.requests import (
     ListOutcome,
     Outcome,
     Target,
+    User,
     WatchEvent,
     WatchOptions,
     WriteOptions,
@@ -133,7 +133,7 @@ class Service:
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True, runtime="")
         #: Checks of user rights per resource, registered by the authorization setup: see `Guard`.
-        self.guards: dict[str, Guard] = {JOBS: DependencyGuard(store)}
+        self.guards: dict[str, Guard] = {JOBS: self._check_dependencies}
         self.admission = Admission(
             store,
             lambda: {kind.storage for kind in self.kinds.kinds if kind.namespaced},
@@ -172,6 +172,15 @@ class Service:
         from onejob.api.crd.serving import Definitions
 
         return Definitions(self)
+
+    def _check_dependencies(
+        self, user: User, kind: Kind, namespace: str, new: Document, old: Document | None
+    ) -> None:
+        """Check the dependencies of a Job, for which the rules are imported on use."""
+        if not AFTER_ANNOTATIONS.isdisjoint(new["metadata"].get("annotations", ())):
+            from onejob.api.admission.job_dependencies import DependencyGuard
+
+            DependencyGuard(self.store)(user, kind, namespace, new, old)
 
     @cached_property
     def history(self) -> "JobHistory":

@@ -22,9 +22,9 @@ from onejob.cluster.election import LEASES, Elector, Leadership, NotLeading
 from onejob.cluster.permissions import questions
 from onejob.cluster.preflight import check
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.dependencies.gate import DependencyGate
 from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand
+from onejob.controllers.start_gates import DependencyGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import Queues, export_queues

@@ -39,8 +39,7 @@ from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_track
 from onejob.planning.mirror import names as mirror
 from onejob.planning.names import AFTER_HELD_ANNOTATION, BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
-from onejob.planning.queue.membership import is_queued
-from onejob.planning.suspension import is_held
+from onejob.planning.queue.membership import is_held, is_queued
 from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3

@@ -41,12 +41,14 @@ AFTER_ANNOTATION = "onejob.dev/after"
 AFTER_STATE_ANNOTATION = "onejob.dev/after-state"
 #: Annotation of a Job that was suspended because it waits for its dependencies.
 AFTER_HELD_ANNOTATION = "onejob.dev/after-held"
+AFTER_ANNOTATIONS = frozenset({AFTER_ANNOTATION, AFTER_STATE_ANNOTATION, AFTER_HELD_ANNOTATION})
 #: Pod annotations: provide $ONEJOB_OUTPUT and $ONEJOB_PROGRESS though the manifest does not name
 #: them, and the path at which the container finds its output directory.
 OUTPUTS_ANNOTATION = "onejob.dev/outputs"
 OUTPUT_PATH_ANNOTATION = "onejob.dev/output-path"
 #: Pod annotation: outputs of earlier Jobs to mount read-only, as a JSON list.
 INPUTS_ANNOTATION = "onejob.dev/inputs"
+OUTPUT_ANNOTATIONS = frozenset({OUTPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION, INPUTS_ANNOTATION})
 OUTPUT_VARIABLE = "ONEJOB_OUTPUT"
 PROGRESS_VARIABLE = "ONEJOB_PROGRESS"
 #: A Job whose document has none of these reports no progress.

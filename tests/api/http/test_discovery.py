@@ -31,7 +31,8 @@ def test_resources_are_listed_with_their_subresources() -> None:
     listed = api_resource_list(KINDS, "batch", "v1")
     assert listed["groupVersion"] == "batch/v1"
     by_name = {resource["name"]: resource for resource in listed["resources"]}
-    assert set(by_name) == {"cronjobs", "cronjobs/status", "jobs", "jobs/pods", "jobs/status"}
+    own = {f"jobs/{name}" for name in ("history", "outputs", "pods", "progress")}
+    assert set(by_name) == {"cronjobs", "cronjobs/status", "jobs", "jobs/status"} | own
     assert by_name["cronjobs"]["shortNames"] == ["cj"]
     assert by_name["jobs"]["categories"] == ["all"]
     assert by_name["jobs/status"]["verbs"] == ["get", "patch", "update"]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from onejob.api.audit.recorder import Auditor
-    from onejob.api.http.job_records import OutputSource
+    from onejob.api.job_records import OutputSource
 
 _LOGGED: Final = "an error on the server was logged"
 

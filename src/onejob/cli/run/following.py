@@ -1,10 +1,11 @@
 """Watch loop of a run: updates progress from Job, Pod and Event watches, and drives a display."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -20,7 +21,6 @@ from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod
 from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
-from onejob.planning.progress import PodProgress, sum_up
 from onejob.wire.errors import Expired
 
 _TICK_SECONDS: Final = 0.1
@@ -77,15 +77,15 @@ class Follower:
         folder: str,
         keep_waiting: bool = False,
         outputs: Sequence[Output] = (),
-        reported: Callable[[str], Awaitable[Sequence[PodProgress]]] | None = None,
+        data_dir: Path | None = None,
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
         `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
         start are waited for nevertheless. `outputs` receive the complete output, however long that
-        takes. `reported` reads what the containers of a Job, by UID, write to $ONEJOB_PROGRESS.
+        takes. `data_dir` has the files in which containers report their progress.
         """
-        self._reported = reported
+        self._data_dir = data_dir
         self._progress_due = 0.0
         self._outputs = outputs
         self._client = client
@@ -199,17 +199,18 @@ class Follower:
                     if not job.done:
                         job.blocked_by = job.lasting_wait or job.any_wait
                 self._done.set()
-            if self._reported is not None and self._clock.monotonic() >= self._progress_due:
+            if self._data_dir is not None and self._clock.monotonic() >= self._progress_due:
                 self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
-                await self._read_progress(self._reported, now)
+                await self._read_progress(self._data_dir, now)
             self._display.tick(self._run, now)
 
-    async def _read_progress(
-        self, read: Callable[[str], Awaitable[Sequence[PodProgress]]], now: datetime
-    ) -> None:
+    async def _read_progress(self, data_dir: Path, now: datetime) -> None:
         for uid, job in self._run.jobs.items():
             if not job.done and any(mark in bytes(job.job.spec.template) for mark in _MARKS):
-                found = await read(uid)
+                from onejob.node.outputs.serving import OutputFiles
+                from onejob.planning.progress import sum_up
+
+                found = await OutputFiles(data_dir).progress(uid)
                 job.reported = sum_up(found, now) if found else None
 
     def _read_waits(self, now: datetime) -> None:

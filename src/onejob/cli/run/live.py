@@ -11,7 +11,6 @@ from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.plain import PlainDisplay, retry_text
 from onejob.cli.run.progress import JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
-from onejob.planning.progress import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -118,6 +117,8 @@ def _facts(job: JobProgress, now: datetime) -> "RenderableType":
     if status.failed:
         text.append(f" {status.failed} failed", style="red")
     if job.reported is not None:
+        from onejob.planning.progress import progress_bar
+
         text.append(f" {progress_bar(job.reported)}")
     retry_at = job.retry_at(now)
     rate, left = job.rate(now), job.seconds_left(now)

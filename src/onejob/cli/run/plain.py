@@ -11,7 +11,6 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
 from onejob.diagnosis.pod_waits import PodWait
-from onejob.planning.progress import progress_bar
 
 #: Minimum interval between two progress lines of a Job.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)
@@ -224,6 +223,8 @@ def counts_text(job: JobProgress) -> str:
     if status.failed:
         parts.append(f"{status.failed} failed")
     if job.reported is not None:
+        from onejob.planning.progress import progress_bar
+
         parts.append(f"progress {progress_bar(job.reported, width=0)}")
     return ", ".join(parts)
 

@@ -7,7 +7,7 @@ reporting: the last failures and the slowest Pods.
 import heapq
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from onejob.planning.job.failure_policy import match_failure_policy
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.progress import JobProgress as ReportedProgress
 
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
@@ -33,6 +32,9 @@ _RATE_WINDOW: Final = timedelta(seconds=20)
 
 PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
 _SETTINGS: Final = Settings()
+
+if TYPE_CHECKING:
+    from onejob.planning.progress import JobProgress as ReportedProgress
 
 
 class EndedPod(msgspec.Struct, frozen=True):
@@ -94,7 +96,7 @@ class JobProgress(msgspec.Struct):
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
     #: What its containers write to $ONEJOB_PROGRESS; None if they write nothing.
-    reported: ReportedProgress | None = None
+    reported: "ReportedProgress | None" = None
     #: Reason why the Job's Pods could never start, if that ended the run early.
     blocked_by: PodWait | None = None
     #: True while the run is being stopped: the exit of its Pods then has no bearing on the Job's

@@ -45,7 +45,6 @@ from onejob.control_plane import ControlPlane, Settings
 from onejob.controllers.selection import ALL, RUN_CONTROLLERS
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
-from onejob.node.outputs.serving import OutputFiles
 from onejob.node.process.pressure import short_of_space
 from onejob.node.process.runtime_settings import INHERITED_VARIABLES
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
@@ -175,7 +174,7 @@ class _Session:
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
             outputs=outputs,
-            reported=OutputFiles(plane.settings.data_dir).progress,
+            data_dir=plane.settings.data_dir,
         )
         disk = asyncio.create_task(self._watch_disk(path))
         reported = False

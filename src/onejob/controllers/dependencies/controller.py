@@ -13,8 +13,6 @@ import msgspec
 from onejob.client.base import Patch
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.dependencies.records import RecordedEnd
-from onejob.controllers.start_gates import HeldJobs
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import WorkQueue, work
 from onejob.objects.job import Job
@@ -30,6 +28,7 @@ from onejob.planning.dependencies.decision import (
     decide,
 )
 from onejob.planning.dependencies.state import State, observe, record_end, state_of
+from onejob.planning.history import JobEnd
 from onejob.planning.job.conditions import FAILURE_TARGET, ensure_condition, new_condition
 from onejob.planning.job.status import status_patch
 from onejob.planning.names import (
@@ -37,7 +36,7 @@ from onejob.planning.names import (
     AFTER_HELD_ANNOTATION,
     AFTER_STATE_ANNOTATION,
 )
-from onejob.planning.suspension import hold_patch, is_held, release_patch
+from onejob.planning.queue.membership import hold_patch, is_held, release_patch
 from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)
@@ -72,15 +71,16 @@ class DependencyController:
         self,
         context: ControllerContext,
         waits: Callable[[Job], bool],
-        held: HeldJobs,
-        recorded_end: Callable[[str, str], RecordedEnd | None],
+        let_go: Callable[[Key], None],
+        recorded_end: Callable[[str, str], JobEnd | None],
     ) -> None:
+        """`waits` returns whether a Job waits, `let_go` is called with each that no longer does."""
         self._client = context.client
         self._recorder = context.recorder
         self._clock = context.clock
         self._jobs = context.informers.jobs
         self._waits = waits
-        self._held = held
+        self._let_go = let_go
         self._recorded_end = recorded_end
         self._waiting: dict[Key, _Waiting] = {}
         #: Waiting Jobs by namespace and name of a dependency.
@@ -123,7 +123,7 @@ class DependencyController:
         if not self._waits(job):
             if key in self._waiting:
                 self._drop(key)
-            self._held.let_go(key)
+            self._let_go(key)
             if is_held(job, AFTER_HELD_ANNOTATION) and not job.metadata.deleting:
                 # The annotation was removed, or the release is incomplete.
                 self._queue.add(key)
@@ -199,7 +199,7 @@ class DependencyController:
             if current is None or current.metadata.uid != pin.uid:
                 end = self._recorded_end(key.namespace, pin.uid)
                 if end is not None:
-                    waiting.state = record_end(waiting.state, name, *end)
+                    waiting.state = record_end(waiting.state, name, end)
         return decide(waiting.after, waiting.state, lambda name: self._current(key.namespace, name))
 
     def _current(self, namespace: str, name: str) -> Job | None:

@@ -30,11 +30,11 @@ from onejob.planning.queue.membership import (
     PriorityClass,
     Standing,
     entered_at,
-    hold_patch,
     is_queued,
+    queue_patch,
     read_priority_class,
-    release_patch,
     standing,
+    start_patch,
 )
 from onejob.planning.queue.order import JobQueue, rank
 from onejob.wire.errors import ApiError, NotFound
@@ -255,14 +255,14 @@ class QueueController:
         job = self._cached(uid)
         if job is None or not job.spec.suspend:
             return None
-        return uid, Patch(job.key, release_patch(job), "merge")
+        return uid, Patch(job.key, start_patch(job), "merge")
 
     def _suspend(self, uid: str) -> tuple[str, Patch] | None:
         job = self._cached(uid)
         if job is None or job.spec.suspend:
             return None
         entered = self._line.rank_of(uid).entered
-        return uid, Patch(job.key, hold_patch(job, entered), "merge")
+        return uid, Patch(job.key, queue_patch(job, entered), "merge")
 
     def _cached(self, uid: str) -> Job | None:
         job = self._jobs.cache.get(self._keys[uid])

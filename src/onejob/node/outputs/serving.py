@@ -9,7 +9,7 @@ from onejob.planning.progress import PodProgress
 
 
 class OutputFiles:
-    """`api.http.job_records.OutputSource` on the folders of a data directory.
+    """`api.job_records.OutputSource` on the folders of a data directory.
 
     Files are read in worker threads, one piece at a time, at the client's reading speed.
     """

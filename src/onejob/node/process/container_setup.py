@@ -21,7 +21,6 @@ from onejob.node.process.scratch import ScratchFolders
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem
-from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
 from onejob.node.setup.volumes import (
     Mount,
@@ -154,8 +153,12 @@ class ContainerSetup:
                 "hostAliases are ignored: without mount namespaces, a Pod cannot have its own "
                 "/etc/hosts"
             )
-        elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
-            mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
+        elif aliases:
+            # Imported on use: few Pods have aliases.
+            from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
+
+            if all(mount.mount_path != HOSTS for mount in container.volume_mounts):
+                mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
         if isolates:
             self._mount(request, pod.uid, [*mounts, *others])
         else:

@@ -16,17 +16,8 @@ from onejob.node.runtime import NodeContext
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.volumes import Mount
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.planning.names import (
-    INPUTS_ANNOTATION,
-    OUTPUT_VARIABLE,
-    PROGRESS_VARIABLE,
-)
-from onejob.planning.pod.outputs import (
-    InvalidInputs,
-    output_path,
-    parse_inputs,
-    wants_outputs,
-)
+from onejob.planning.names import OUTPUT_VARIABLE, PROGRESS_VARIABLE
+from onejob.planning.pod.outputs import InvalidInputs, output_path, parse_inputs
 
 #: Where containers find their files if the data directory is not visible to them.
 _MOUNTED = "/run/onejob"
@@ -39,9 +30,6 @@ class OutputPlaces(Struct, frozen=True):
 
     variables: dict[str, str]
     mounts: tuple[Mount, ...] = ()
-
-
-NO_OUTPUTS = OutputPlaces({})
 
 
 class Outputs:
@@ -60,16 +48,11 @@ class Outputs:
         OSError.
         """
         annotations = pod.metadata.annotations
-        wants = wants_outputs(annotations, container)
-        if not wants and INPUTS_ANNOTATION not in annotations:
-            return NO_OUTPUTS
         try:
             inputs = self._inputs(pod)
             chosen = output_path(annotations)
         except InvalidInputs as error:
             raise ConfigProblem(f"annotations about outputs: {error}") from error
-        if not wants:
-            return OutputPlaces({}, inputs)
         self._open(pod)
         folder = self._data_dir / FOLDER / pod.uid
         files, progress = str(folder / FILES), str(folder / PROGRESS)

@@ -24,7 +24,6 @@ from onejob.node.options import NodeOptions
 from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitEnforcer
-from onejob.node.process.outputs import Outputs
 from onejob.node.process.pressure import Pressures, short_of_space
 from onejob.node.process.requests import ProcessRequests, give_terminal
 from onejob.node.process.runtime_settings import ProcessSettings, process_settings, variable_problem
@@ -142,14 +141,13 @@ class ProcessRuntime(Runtime):
             settings.options.enforce_limits,
             lambda: self._supervisor.joins_groups,
         )
-        self._outputs = Outputs(data_dir, clock, settings.node)
         self._requests = ProcessRequests(
             data_dir,
             settings,
             self._setup,
             self._devices,
             self._limits,
-            self._outputs,
+            clock,
             isolates=self._isolates,
             numbers_processes=lambda: self._has_pid_namespaces,
             limits_rights=lambda: self._supervisor.limits_rights,
@@ -410,7 +408,7 @@ class ProcessRuntime(Runtime):
         released, self._released = self._released, []
         for uid in released:
             self._setup.take_back(uid)
-            self._outputs.ended(uid)
+            self._requests.ended(uid)
         self._to_forget += released
         self._flush()
 

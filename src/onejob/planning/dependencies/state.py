@@ -11,6 +11,7 @@ import msgspec
 
 from onejob.objects.job import Job
 from onejob.objects.meta import View
+from onejob.planning.history import JobEnd
 from onejob.planning.names import AFTER_STATE_ANNOTATION
 
 
@@ -77,7 +78,7 @@ def observe(state: State, name: str, job: Job | None) -> State:
     return msgspec.structs.replace(state, jobs={**state.jobs, name: pin})
 
 
-def record_end(state: State, name: str, ended: str, reason: str) -> State:
+def record_end(state: State, name: str, end: JobEnd) -> State:
     """Return the state after a pinned dependency's end was found in a record."""
-    pin = Pin(uid=state.jobs[name].uid, ended=ended, reason=reason)
+    pin = Pin(uid=state.jobs[name].uid, ended=end.condition, reason=end.reason)
     return msgspec.structs.replace(state, jobs={**state.jobs, name: pin})

@@ -7,15 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from onejob.objects.meta import View
-from onejob.objects.pod_spec import Container
 from onejob.planning.metadata_values import whole_second
-from onejob.planning.names import (
-    INPUTS_ANNOTATION,
-    OUTPUT_PATH_ANNOTATION,
-    OUTPUT_VARIABLE,
-    OUTPUTS_ANNOTATION,
-    PROGRESS_VARIABLE,
-)
+from onejob.planning.names import INPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION
 
 #: Reason in the status of a Pod that wrote too much.
 QUOTA_EXCEEDED: Final = "OutputQuotaExceeded"
@@ -35,20 +28,6 @@ class Input(View, frozen=True):
     mount_path: str
     #: UID of the Job.
     uid: str = ""
-
-
-def wants_outputs(annotations: Mapping[str, str], container: Container) -> bool:
-    """Return whether a container gets an output directory and a progress file.
-
-    Creating them costs more than all else that a Pod without volumes needs on disk, so containers
-    get them that mention a variable, and all containers of Pods with an annotation.
-    """
-    if annotations and (
-        annotations.get(OUTPUTS_ANNOTATION) == "true" or OUTPUT_PATH_ANNOTATION in annotations
-    ):
-        return True
-    words = (*container.command, *container.args, *(each.value for each in container.env))
-    return any(OUTPUT_VARIABLE in word or PROGRESS_VARIABLE in word for word in words)
 
 
 def validated_path(path: str) -> str:

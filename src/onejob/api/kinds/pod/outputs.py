@@ -1,21 +1,14 @@
 """Validation of annotations about outputs in a Pod or a Pod template."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from onejob.planning.names import INPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION, OUTPUTS_ANNOTATION
+from onejob.planning.pod.outputs import InvalidInputs, output_path, parse_inputs
 from onejob.wire.field_errors import FieldError, invalid, not_supported
-
-_NAMES: Final = frozenset({INPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION, OUTPUTS_ANNOTATION})
 
 
 def validate_outputs(annotations: Mapping[str, str], path: str) -> list[FieldError]:
     """Return the errors of annotations at `path`."""
-    if not annotations or _NAMES.isdisjoint(annotations):
-        return []
-    # Imported on use: few Pods have outputs.
-    from onejob.planning.pod.outputs import InvalidInputs, output_path, parse_inputs
-
     errors = []
     if annotations.get(OUTPUTS_ANNOTATION, "true") not in ("true", "false"):
         place = f"{path}[{OUTPUTS_ANNOTATION}]"
