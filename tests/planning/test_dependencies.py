@@ -115,9 +115,8 @@ def test_observe_pins_no_unfinished_job_in_deletion() -> None:
 
 def test_record_end_counts_like_observed_end() -> None:
     state = observe(State(of=OURS), "a", a_dependency("a"))
-    assert isinstance(
-        decided("a", state=record_end(state, "a", JobEnd(name="a", condition="Complete"))), Release
-    )
+    state = record_end(state, "a", JobEnd(name="a", condition="Complete"))
+    assert isinstance(decided("a", state=state), Release)
 
 
 def test_wait_text_is_bounded() -> None:

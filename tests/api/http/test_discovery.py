@@ -55,7 +55,8 @@ def test_the_aggregated_form_says_the_same() -> None:
     jobs = next(r for r in batch["versions"][0]["resources"] if r["resource"] == "jobs")
     assert jobs["responseKind"] == {"group": "", "version": "", "kind": "Job"}
     assert jobs["scope"] == "Namespaced"
-    assert {sub["subresource"] for sub in jobs["subresources"]} == {"status", "pods"}
+    own = {"history", "outputs", "pods", "progress"}
+    assert {sub["subresource"] for sub in jobs["subresources"]} == {"status"} | own
     assert len(aggregated(KINDS, "v2", core=True)["items"]) == 1
 
 
