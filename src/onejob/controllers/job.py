@@ -102,7 +102,7 @@ class JobController:
         )
         self._gate = gate
         if gate is not None:
-            gate.on_let_go(self._queue.add)
+            gate.on_admitted(self._queue.add)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -20,7 +20,7 @@ class StartGate(Protocol):
 
     def holds(self, job: Job) -> bool: ...
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
 
 
@@ -31,7 +31,7 @@ class HeldJobs:
         self._keys: set[Key] = set()
         self._call: Callable[[Key], None] = lambda key: None
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         self._call = call
 
     def add(self, key: Key) -> None:
@@ -40,7 +40,7 @@ class HeldJobs:
     def __iter__(self) -> Iterator[Key]:
         return iter(list(self._keys))
 
-    def let_go(self, key: Key) -> None:
+    def admit(self, key: Key) -> None:
         """Notify the Job controller, if it asked for this Job while it was held."""
         if key in self._keys:
             self._keys.discard(key)
@@ -56,9 +56,9 @@ class AllGates:
     def holds(self, job: Job) -> bool:
         return any(gate.holds(job) for gate in self._gates)
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         for gate in self._gates:
-            gate.on_let_go(call)
+            gate.on_admitted(call)
 
 
 def _no_records(namespace: str, uid: str) -> "JobEnd | None":
@@ -90,8 +90,8 @@ class DependencyGate:
         self._wanted = asyncio.Event()
         context.informers.jobs.on_change(self._jobs_changed)
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
-        self._held.on_let_go(call)
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
+        self._held.on_admitted(call)
 
     def holds(self, job: Job) -> bool:
         if AFTER_ANNOTATION not in job.metadata.annotations or job.spec.suspend:
@@ -125,7 +125,7 @@ class DependencyGate:
             from onejob.controllers.dependencies.controller import DependencyController
 
             self._controller = DependencyController(
-                self._context, self.waits, self._held.let_go, self._recorded_end
+                self._context, self.waits, self._held.admit, self._recorded_end
             )
             self._wanted.set()
         self._controller.jobs_changed(deltas)

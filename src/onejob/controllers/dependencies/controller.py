@@ -71,16 +71,16 @@ class DependencyController:
         self,
         context: ControllerContext,
         waits: Callable[[Job], bool],
-        let_go: Callable[[Key], None],
+        admit: Callable[[Key], None],
         recorded_end: Callable[[str, str], JobEnd | None],
     ) -> None:
-        """`waits` returns whether a Job waits, `let_go` is called with each that no longer does."""
+        """`waits` returns whether a Job waits, `admit` is called with each that no longer does."""
         self._client = context.client
         self._recorder = context.recorder
         self._clock = context.clock
         self._jobs = context.informers.jobs
         self._waits = waits
-        self._let_go = let_go
+        self._admit = admit
         self._recorded_end = recorded_end
         self._waiting: dict[Key, _Waiting] = {}
         #: Waiting Jobs by namespace and name of a dependency.
@@ -123,7 +123,7 @@ class DependencyController:
         if not self._waits(job):
             if key in self._waiting:
                 self._drop(key)
-            self._let_go(key)
+            self._admit(key)
             if is_held(job, AFTER_HELD_ANNOTATION) and not job.metadata.deleting:
                 # The annotation was removed, or the release is incomplete.
                 self._queue.add(key)
