@@ -6,6 +6,7 @@ import os
 import tarfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,10 +25,18 @@ from onejob.client.base import Delete, Selection
 from onejob.control_plane import ControlPlane, Settings
 from onejob.node.options import NodeOptions, OutputRetention
 from onejob.node.outputs.archive import tar_pieces, used_bytes
-from onejob.node.outputs.folders import DELETED, FOLDER, kept_outputs
+from onejob.node.outputs.folders import (
+    DELETED,
+    FOLDER,
+    kept_outputs,
+    make_folder,
+    outputs_of_job,
+)
 from onejob.node.outputs.serving import OutputFiles
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.meta import JOBS, PODS, Key, Meta, OwnerReference
+from onejob.objects.pod_spec import NodePod
+from onejob.virtual_time import NOON
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import INTERNAL
@@ -194,6 +203,17 @@ async def test_later_job_of_same_name_does_not_serve_earlier_outputs(tmp_path: P
             await archive(plane)
         assert (await document(plane, "history"))["pods"][0]["exitCode"] == 0
         assert len((await document(plane, "history"))["pods"]) == 1
+
+
+def test_pods_of_other_namespaces_cannot_add_outputs(tmp_path: Path) -> None:
+    owner = OwnerReference(kind="Job", name="j", uid="job", controller=True)
+    for number, namespace in enumerate(("ours", "theirs")):
+        metadata = Meta(
+            name="p", namespace=namespace, uid=f"pod-{namespace}", owner_references=(owner,)
+        )
+        make_folder(tmp_path, NodePod(metadata=metadata), NOON + timedelta(seconds=number))
+    found = outputs_of_job(tmp_path, "ours", "job", one=True)
+    assert [kept.record.uid for kept in found] == ["pod-ours"]
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,16 @@ _JOB: Final = BY_RESOURCE[JOBS]
 class OutputSource(Protocol):
     """Files that Pods have written, on the machine that ran them."""
 
-    def outputs(self, uid: str, index: int | None, part: str, *, one: bool) -> AsyncIterator[bytes]:
+    def outputs(
+        self, namespace: str, uid: str, index: int | None, part: str, *, one: bool
+    ) -> AsyncIterator[bytes]:
         """Iterate over a tar archive of a Job's outputs; empty if there are none.
 
         There is one folder per index, or per Pod; with `one`, only the newest Pod's files
         themselves.
         """
 
-    async def progress(self, uid: str) -> Sequence[PodProgress]:
+    async def progress(self, namespace: str, uid: str) -> Sequence[PodProgress]:
         """Return the newest progress of each of a Job's Pods."""
 
 
@@ -65,7 +67,7 @@ class JobRecords:
 
     async def progress(self, job: Job) -> dict[str, Any]:
         """Return what the containers of a Job report."""
-        pods = () if self._outputs is None else await self._outputs.progress(job.metadata.uid)
+        pods = () if self._outputs is None else await self._outputs.progress(*_place(job))
         summary = sum_up(pods, self._service.clock.now())
         return {**_head("JobProgress", job), **msgspec.to_builtins(summary)}
 
@@ -81,7 +83,11 @@ class JobRecords:
         if self._outputs is None:
             return _nothing()
         one = not job.indexed and job.spec.completions in (None, 1)
-        return self._outputs.outputs(job.metadata.uid, index, part, one=one)
+        return self._outputs.outputs(*_place(job), index, part, one=one)
+
+
+def _place(job: Job) -> tuple[str, str]:
+    return job.metadata.namespace, job.metadata.uid
 
 
 def no_outputs(job: Job, part: str, index: int | None) -> NotFound:

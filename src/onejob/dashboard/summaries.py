@@ -104,7 +104,7 @@ class Summaries:
         *,
         most_looked_at: int = MAX_ENDED_PODS,
         deleted_pods: Callable[[str, str], Sequence[PodRecord]] = lambda namespace, uid: (),
-        progress: Callable[[str], Awaitable[Sequence[PodProgress]]] | None = None,
+        progress: Callable[[str, str], Awaitable[Sequence[PodProgress]]] | None = None,
     ) -> None:
         """`pods` contains the Pods that have not ended.
 
@@ -251,14 +251,14 @@ class Summaries:
             "podIndexes": pod_indexes([*active, *ended_views]),
             "parallelism": view.spec.parallelism,
             "deletedPods": merged((), self._deleted_pods(key.namespace, uid), _MAX_ROWS),
-            "progress": await self._progress_of(uid, document),
+            "progress": await self._progress_of(key.namespace, uid, document),
         }
 
-    async def _progress_of(self, uid: str, document: bytes) -> JobProgress | None:
+    async def _progress_of(self, namespace: str, uid: str, document: bytes) -> JobProgress | None:
         """Return the sum of what a Job's containers report; None if they report nothing."""
         if self._progress is None or not any(mark in document for mark in _PROGRESS_MARKS):
             return None
-        reported = await self._progress(uid)
+        reported = await self._progress(namespace, uid)
         return sum_up(reported, self._clock.now()) if reported else None
 
     async def _events_about(self, namespace: str, uid: str) -> list[Document]:

@@ -27,7 +27,7 @@ def deleted_outputs(where: Sources, name: str, part: str, index: int | None) -> 
     if not found:
         raise CommandError(f"no kept outputs of job/{name} found", exit_code=EXIT_FAILED)
     newest = max(found, key=lambda record: record.started_at)
-    outputs = outputs_of_job(data_dir, newest.job_uid)
+    outputs = outputs_of_job(data_dir, newest.namespace, newest.job_uid)
     if index is not None:
         outputs = [kept for kept in outputs if kept.record.index == index]
     flat = index is not None or len(outputs) == 1

@@ -210,7 +210,7 @@ class Follower:
                 from onejob.node.outputs.serving import OutputFiles
                 from onejob.planning.progress import sum_up
 
-                found = await OutputFiles(data_dir).progress(uid)
+                found = await OutputFiles(data_dir).progress(job.key.namespace, uid)
                 job.reported = sum_up(found, now) if found else None
 
     def _read_waits(self, now: datetime) -> None:

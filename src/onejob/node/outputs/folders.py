@@ -95,14 +95,18 @@ def kept_outputs(
             yield KeptOutput(record, top / name)
 
 
-def outputs_of_job(data_dir: Path, uid: str, *, one: bool = False) -> list[KeptOutput]:
+def outputs_of_job(
+    data_dir: Path, namespace: str, uid: str, *, one: bool = False
+) -> list[KeptOutput]:
     """Return the outputs of a Job, by index or by name: of each index, those of the newest Pod.
 
     With `one`, only the newest Pod counts. A Pod that succeeded has no successor, so the newest is
-    the successful one if there is any.
+    the successful one if there is any. Pods of other namespaces cannot claim to belong to it.
     """
     newest: dict[object, KeptOutput] = {}
-    for kept in kept_outputs(data_dir, lambda record: record.job_uid == uid):
+    for kept in kept_outputs(
+        data_dir, lambda record: (record.namespace, record.job_uid) == (namespace, uid)
+    ):
         record = kept.record
         place: object = record.index if record.index is not None else ("" if one else record.name)
         other = newest.get(place)

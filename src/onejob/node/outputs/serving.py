@@ -18,12 +18,12 @@ class OutputFiles:
         self._data_dir = data_dir
 
     async def outputs(
-        self, uid: str, index: int | None, part: str, *, one: bool
+        self, namespace: str, uid: str, index: int | None, part: str, *, one: bool
     ) -> AsyncIterator[bytes]:
         # Imported on use, with the tarfile module.
         from onejob.node.outputs.archive import tar_pieces
 
-        found = await asyncio.to_thread(outputs_of_job, self._data_dir, uid, one=one)
+        found = await asyncio.to_thread(outputs_of_job, self._data_dir, namespace, uid, one=one)
         if index is not None:
             found = [kept for kept in found if kept.record.index == index]
         flat = one or index is not None
@@ -31,9 +31,9 @@ class OutputFiles:
         while piece := await asyncio.to_thread(next, pieces, b""):
             yield piece
 
-    async def progress(self, uid: str) -> Sequence[PodProgress]:
-        return await asyncio.to_thread(self._progress, uid)
+    async def progress(self, namespace: str, uid: str) -> Sequence[PodProgress]:
+        return await asyncio.to_thread(self._progress, namespace, uid)
 
-    def _progress(self, uid: str) -> Sequence[PodProgress]:
-        found = outputs_of_job(self._data_dir, uid)
+    def _progress(self, namespace: str, uid: str) -> Sequence[PodProgress]:
+        found = outputs_of_job(self._data_dir, namespace, uid)
         return [one for kept in found if (one := read_progress(kept)) is not None]

@@ -81,11 +81,7 @@ class Outputs:
         files themselves. Raises ConfigProblem, InvalidInputs."""
         mounts: list[Mount] = []
         for each in parse_inputs(pod.metadata.annotations):
-            found = [
-                kept
-                for kept in outputs_of_job(self._data_dir, each.uid)
-                if kept.record.namespace == pod.metadata.namespace
-            ]
+            found = outputs_of_job(self._data_dir, pod.metadata.namespace, each.uid)
             if not found:
                 raise ConfigProblem(f"no outputs of job {each.job} (uid {each.uid}) are kept")
             target = each.mount_path.rstrip("/")
