@@ -37,6 +37,7 @@ from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
 from onejob.dashboard.on_demand import DashboardOnDemand
 from onejob.dashboard.sessions import Sessions
 from onejob.metrics import AuditBackend, PodPhase
+from onejob.node.outputs.serving import OutputFiles
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
@@ -233,6 +234,8 @@ def _dashboard(
         plane.informers.pods.cache,
         plane.clock,
         plane.settings.local_zone,
+        deleted_pods=plane.service.history.deleted_pods,
+        progress=OutputFiles(plane.settings.data_dir).progress,
     )
     queues = Queues(plane.client, plane.clock)
     return DashboardPages(sessions, authorizer, summaries, queues, Files(), pods.logs)
@@ -243,6 +246,7 @@ def _pod_sources(plane: ControlPlane) -> PodSources:
     client = plane.client
     return PodSources(
         logs=PodLogs(here, client),
+        outputs=OutputFiles(plane.settings.data_dir),
         sessions=PodSessionSource(here, client),
         ports=Ports(here, client),
         usage=here,

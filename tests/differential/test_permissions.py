@@ -141,7 +141,10 @@ def test_default_roles_match_kubernetes(ours: dict[str, Any]) -> None:
     added, left_out = _rules(ours) - _rules(theirs), _rules(theirs) - _rules(ours)
     match name:
         case "system:aggregate-to-view":
-            assert added == {f"{verb} batch/jobs/pods" for verb in ("get", "list", "watch")}
+            own = ("history", "outputs", "pods", "progress")
+            assert added == {
+                f"{verb} batch/jobs/{name}" for verb in ("get", "list", "watch") for name in own
+            }
             assert left_out == set()
         case "system:monitoring":
             assert added == set()
