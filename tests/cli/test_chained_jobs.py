@@ -1,10 +1,19 @@
 """Jobs that wait for others in a run, and copies of the outputs of a kept run."""
 
+import time
+from pathlib import Path
+
 import msgspec
 
 from tests.build import Document, a_job, shell
 from tests.cli.command_line import CommandLine
-from tests.cli.test_resume import wait_for
+
+
+def wait_for(path: Path, text: str) -> None:
+    give_up = time.monotonic() + 60
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < give_up, f"{path} has no {text!r}"
+        time.sleep(0.02)
 
 
 def write_jobs(onejob: CommandLine, *jobs: Document) -> str:
