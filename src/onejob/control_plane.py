@@ -50,8 +50,10 @@ from onejob.controllers.selection import (
     QUEUE,
     QUOTA,
     TTL,
+    WORKFLOW,
 )
 from onejob.controllers.ttl import TtlController
+from onejob.controllers.workflow_on_demand import WorkflowsOnDemand
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
@@ -362,6 +364,7 @@ class ControlPlane:
                 gates=gates,
                 kinds=self.service.kinds,
                 recorder=self._controller_context(TTL).recorder,
+                workflows=gates.enabled("TTLAfterFinished"),
             ),
             GARBAGE: lambda: GarbageCollector(
                 self._controller_context(GARBAGE), self.service.kinds
@@ -375,6 +378,9 @@ class ControlPlane:
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
             QUOTA: self._make_quota_controller,
             DISRUPTION: self._make_disruption_controller,
+            WORKFLOW: lambda: WorkflowsOnDemand(
+                self._controller_context(WORKFLOW), new_series=lambda: self._new_series(WORKFLOW)
+            ),
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # In Kubernetes the API server itself expires Events, so this controller cannot be

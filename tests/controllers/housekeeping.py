@@ -27,6 +27,7 @@ from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.ttl import TtlController
+from onejob.controllers.workflow_on_demand import WorkflowsOnDemand
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
@@ -98,6 +99,7 @@ class House:
     informers: SharedInformers
     jobs: JobController | None = None
     cronjobs: CronJobController | None = None
+    workflows: WorkflowsOnDemand | None = None
     ttl: TtlController | None = None
     garbage: GarbageCollector | None = None
     pod_gc: PodGarbageCollector | None = None
@@ -196,7 +198,7 @@ async def a_house(
 ) -> AsyncIterator[House]:
     """Run a cluster with some controllers.
 
-    `which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events, jobs.
+    `which` of: cronjobs, workflows, ttl, garbage, pod_gc, namespaces, definitions, disruption, events, jobs.
     The controllers use the client that `client_of` makes; if `staged`, the writes of a CronJob's
     sync share a commit, as in a server.
     """
@@ -216,6 +218,11 @@ async def a_house(
                 context, new_series=(lambda: StagedWrites(client)) if staged else None
             )
             runs.append(house.cronjobs.run)
+        if "workflows" in which:
+            house.workflows = WorkflowsOnDemand(
+                context, new_series=(lambda: StagedWrites(client)) if staged else None
+            )
+            runs.append(house.workflows.run)
         if "ttl" in which:
             house.ttl = TtlController(
                 client,
@@ -225,6 +232,7 @@ async def a_house(
                 gates=gates,
                 kinds=cluster.service.kinds,
                 recorder=recorder,
+                workflows="workflows" in which,
             )
             runs.append(house.ttl.run)
         if "garbage" in which:
@@ -257,7 +265,7 @@ async def a_house(
         if "jobs" in which:
             house.jobs = JobController(context, settings=cluster.settings)
             runs.append(house.jobs.run)
-        for waits in (house.cronjobs, house.ttl, house.events, house.jobs):
+        for waits in (house.cronjobs, house.workflows, house.ttl, house.events, house.jobs):
             if waits is not None:
                 watch.on_jump(waits.clock_jumped)
         await informers.start()

@@ -65,6 +65,7 @@ _VIEW: Final = (
     _on("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
     # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
     _on("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    _on("onejob.dev", "cronworkflows cronworkflows/status workflows workflows/status", _READ),
     _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
     _on("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
 )
@@ -93,6 +94,7 @@ _EDIT: Final = (
     ),
     _on("autoscaling", "horizontalpodautoscalers", _WRITE),
     _on("batch", "cronjobs jobs", _WRITE),
+    _on("onejob.dev", "cronworkflows workflows", _WRITE),
     _on("policy", "poddisruptionbudgets", _WRITE),
     _on("networking.k8s.io", "ingresses networkpolicies", _WRITE),
     _on("coordination.k8s.io", "leases", _ALL),
