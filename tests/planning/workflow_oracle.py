@@ -49,6 +49,7 @@ def run(case: Case) -> Result:
     started: list[str] = []
     awaited = {name for task in case.tasks for name, condition in task.edges
                if condition != "Complete"}  # fmt: skip
+    finals = {task.name for task in case.finals}
     failing = False
     jobs_ended = 0
 
@@ -68,37 +69,37 @@ def run(case: Case) -> Result:
         )
 
     def settle(tasks: Sequence[OracleTask], *, final: bool) -> None:
+        """Decide all that needs no Job; then a failure takes effect; then start Jobs."""
         nonlocal failing
-        again = True
-        while again:
-            again = False
+        stopping = failing and not final
+        changed = True
+        while changed:
+            changed = False
             ready = []
             for task in tasks:
                 if task.name in ends or task.name in running:
                     continue
                 edges = [edge(*each) for each in task.edges]
-                if False in edges or (failing and not final):
+                if False in edges or stopping:
                     ends[task.name] = SKIPPED
-                    again = True
-                elif None not in edges:
-                    ready.append(task)
-            for task in () if again else ready:
-                if task.name in case.when_false:
+                elif None in edges:
+                    continue
+                elif task.name in case.when_false:
                     ends[task.name] = SKIPPED
                     on_purpose.add(task.name)
-                    again = True
-            for task in () if again else ready:
-                if len(running) >= case.parallelism:
-                    break
-                if missing(task):
-                    # It fails without a Job, before any other starts.
+                elif missing(task):
                     ends[task.name] = FAILED
-                    failing = failing or (final is False and task.name not in awaited)
-                    again = True
-            if not again:
-                for task in ready[: max(case.parallelism - len(running), 0)]:
-                    running.append(task.name)
-                    started.append(task.name)
+                    failing = failing or (not final and task.name not in awaited)
+                else:
+                    ready.append(task.name)
+                    continue
+                changed = True
+        if failing and not final and not stopping:
+            settle(tasks, final=False)
+            return
+        new = ready[: max(case.parallelism - len(running), 0)]
+        running.extend(new)
+        started.extend(new)
 
     def end_one() -> None:
         nonlocal failing, jobs_ended
@@ -106,12 +107,12 @@ def run(case: Case) -> Result:
         running.remove(name)
         ends[name] = case.outcomes.get(name, COMPLETE)
         jobs_ended += 1
-        if ends[name] == FAILED and name not in awaited and all(f.name != name for f in case.finals):
+        if ends[name] == FAILED and name not in awaited and name not in finals:
             failing = True
 
     settle(case.tasks, final=False)
     while running:
-        if jobs_ended == case.deadline_after and not failing:
+        if jobs_ended == case.deadline_after:
             # All running tasks are ended, and fail, handled or not.
             failing = True
             for name in running:

@@ -28,7 +28,7 @@ def job_name(workflow: Workflow, task: Task) -> str:
 
 
 def job_document(workflow: Workflow, task: Task, results: Results) -> bytes:
-    """Return the Job to create, with `results` of earlier tasks. Raises MissingResult.
+    """Return the Job to create, with `results` of earlier tasks.
 
     Its TTL is left out until its end is recorded: see `ttl_patch`.
     """

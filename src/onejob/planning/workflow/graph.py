@@ -8,6 +8,7 @@ from onejob.cel import Program
 from onejob.objects.workflow import Task, WorkflowSpec
 from onejob.planning.workflow.conditions import compile_when
 from onejob.planning.workflow.documents import has_ttl
+from onejob.planning.workflow.results import results_read
 from onejob.planning.workflow.states import ON_COMPLETE
 
 
@@ -51,6 +52,17 @@ class Graph:
         if program is None:
             program = self._programs[position] = compile_when(self.tasks[position].when)
         return program
+
+    def reads(self, position: int) -> tuple[tuple[str, str], ...]:
+        """Return the results that a task's template refers to, as names of task and result."""
+        found = self._reads.get(position)
+        if found is None:
+            found = self._reads[position] = results_read(self.tasks[position])
+        return found
+
+    @cached_property
+    def _reads(self) -> dict[int, tuple[tuple[str, str], ...]]:
+        return {}
 
     @cached_property
     def ancestors(self) -> tuple[int, ...]:

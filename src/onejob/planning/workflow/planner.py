@@ -50,7 +50,6 @@ from onejob.planning.workflow.plan import (
 )
 from onejob.planning.workflow.results import (
     MAX_WORKFLOW_BYTES,
-    MissingResult,
     values_of,
 )
 from onejob.planning.workflow.states import (
@@ -187,8 +186,6 @@ class _Sync:
         ]
         #: Jobs of tasks that have not ended, by position; None of a deleted Job.
         self.running: dict[int, Job | None] = {}
-        #: Jobs to create, by position.
-        self.documents: dict[int, bytes] = {}
         #: Whether a task waits for the deletion of another Job of its Job's name.
         self.blocked = False
         self.deadline: datetime | None = None
@@ -302,7 +299,7 @@ class _Sync:
         start_time, conditions = self._started()
         self.deadline = workflow_deadline(self.workflow, start_time)
         self._decide_fate()
-        starts = (*self._decide_waiting(), *self._decide_finally())
+        starts = sorted((*self._decide_waiting(), *self._decide_finally()))
         creations = tuple(self._creation(position) for position in starts)
         conditions = self._with_fate(conditions)
         status = _with_counts(
@@ -386,11 +383,13 @@ class _Sync:
         starts = self._pass()
         if failing or self.fate is None:
             return starts
-        # A task failed without a Job: the others must not start, whatever their order.
+        # A task failed without a Job: no other one starts.
         return self._pass()
 
     def _pass(self) -> list[int]:
-        starts: list[int] = []
+        ready: list[int] = []
+        # A failure found below takes effect when all is decided that needs no Job.
+        fate = self.fate
         for position in self.graph.order:
             task = self.tasks[position]
             if task.state in ENDED or position in self.running:
@@ -406,13 +405,24 @@ class _Sync:
                     break
             if dead is not None:
                 self._end(position, SKIPPED, UNREACHABLE, _unmet(*dead))
-            elif self.fate is not None:
-                self._skip_failing(position, self.fate)
+            elif fate is not None:
+                self._skip_failing(position, fate)
             elif pending:
                 self._wait(position, DEPENDENCIES, self._awaited(position))
-            elif self._may_start(position, len(starts)):
-                starts.append(position)
-        return starts
+            elif self._may_start(position):
+                ready.append(position)
+        return self._within_limit(ready)
+
+    def _within_limit(self, ready: list[int]) -> list[int]:
+        """Return the tasks that start now, in the order of the spec; the others wait."""
+        limit = self.workflow.spec.parallelism
+        if limit is None:
+            return ready
+        ready.sort()
+        free = max(limit - len(self.running), 0)
+        for position in ready[free:]:
+            self._wait(position, PARALLELISM, f"{limit} tasks run already")
+        return ready[:free]
 
     def _awaited(self, position: int) -> str:
         names = [
@@ -427,7 +437,7 @@ class _Sync:
         self._end(position, SKIPPED, reason, f"not started: {fate.message}")
 
     def _decide_finally(self) -> list[int]:
-        starts: list[int] = []
+        ready: list[int] = []
         ordinary = self.graph.ordinary
         unfinished = any(task.state not in ENDED for task in self.tasks[:ordinary])
         for position in range(ordinary, len(self.tasks)):
@@ -435,12 +445,12 @@ class _Sync:
                 continue
             if unfinished:
                 self._wait(position, NOT_FINAL, "waits for the end of all tasks")
-            elif self._may_start(position, len(starts)):
-                starts.append(position)
-        return starts
+            elif self._may_start(position):
+                ready.append(position)
+        return self._within_limit(ready)
 
-    def _may_start(self, position: int, starting: int) -> bool:
-        """Return whether a task whose edges are satisfied starts now; otherwise set why not."""
+    def _may_start(self, position: int) -> bool:
+        """Return whether a task whose edges are satisfied may start; otherwise set why not."""
         task, spec = self.graph.tasks[position], self.workflow.spec
         if spec.suspend:
             self._wait(position, SUSPENDED, "the workflow is suspended")
@@ -452,15 +462,11 @@ class _Sync:
             # A Job of its own would be running.
             self._refuse_name(position, taken)
             return False
-        if spec.parallelism is not None and len(self.running) + starting >= spec.parallelism:
-            self._wait(position, PARALLELISM, f"{spec.parallelism} tasks run already")
-            return False
-        try:
-            results = _Results(self, position)
-            self.documents[position] = job_document(self.workflow, task, results)
-        except MissingResult as missing:
-            self._fail_without_job(position, RESULT_MISSING, f"it reads a result, but {missing}")
-            return False
+        for earlier, result in self.graph.reads(position):
+            if result not in self._results_of(earlier):
+                text = f'it reads a result, but task "{earlier}" wrote no result "{result}"'
+                self._fail_without_job(position, RESULT_MISSING, text)
+                return False
         return True
 
     def _refuse_name(self, position: int, taken: Job) -> None:
@@ -512,7 +518,17 @@ class _Sync:
             position,
             TaskStatus(name=task.name, state=RUNNING, job_name=name, start_time=self.at),
         )
-        return JobCreation(task.name, name, self.documents[position])
+        results = {
+            earlier: self._results_of(earlier) for earlier, _ in self.graph.reads(position)
+        }
+        return JobCreation(task.name, name, job_document(self.workflow, task, results))
+
+    def _results_of(self, name: str) -> Mapping[str, str]:
+        """Return the results of an earlier task; none of an unknown one."""
+        position = self.graph.positions.get(name)
+        if position is None:
+            return {}
+        return values_of(self.graph.tasks[position], self.tasks[position])
 
     def _wait(self, position: int, reason: str, message: str) -> None:
         task = self.tasks[position]
@@ -618,27 +634,6 @@ class _Sync:
         if self.workflow.spec.suspend:
             return "it is suspended"
         return "it waits for running tasks" if self.running else ""
-
-
-class _Results(Mapping[str, Mapping[str, str]]):
-    """Results of the earlier tasks by name, computed for those that a template refers to."""
-
-    def __init__(self, sync: _Sync, position: int) -> None:
-        self._sync = sync
-        self._position = position
-
-    def __getitem__(self, name: str) -> Mapping[str, str]:
-        graph = self._sync.graph
-        earlier = graph.positions[name]
-        if not graph.is_earlier(earlier, self._position):
-            raise KeyError(name)
-        return values_of(graph.tasks[earlier], self._sync.tasks[earlier])
-
-    def __iter__(self) -> Any:
-        return iter(self._sync.graph.positions)
-
-    def __len__(self) -> int:
-        return len(self._sync.graph.positions)
 
 
 def _new_status(name: str) -> TaskStatus:

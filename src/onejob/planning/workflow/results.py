@@ -49,13 +49,6 @@ class Reference(Struct, frozen=True):
     result: str
 
 
-class MissingResult(Exception):
-    """A result that was not written and has no default."""
-
-    def __init__(self, task: str, result: str) -> None:
-        super().__init__(f'task "{task}" wrote no result "{result}"')
-
-
 def may_refer(spec: bytes | msgspec.Raw) -> bool:
     return b"$(tasks." in bytes(spec)
 
@@ -69,8 +62,16 @@ def references(spec: Mapping[str, Any]) -> Iterator[Reference]:
             yield Reference(path, match[0], task, result)
 
 
+def results_read(task: Task) -> tuple[tuple[str, str], ...]:
+    """Return the results that a task's template refers to, as names of task and result."""
+    if not may_refer(task.template.spec):
+        return ()
+    found = references(msgspec.json.decode(task.template.spec))
+    return tuple(dict.fromkeys((each.task, each.result) for each in found if each.task))
+
+
 def substitute(spec: Spec, values: Mapping[str, Mapping[str, str]]) -> None:
-    """Replace all references in a Job's spec by `values`, by task and key. Raises MissingResult.
+    """Replace all references in a Job's spec by `values`, by task and key.
 
     `$(` in a value is escaped: a result is text, whatever it contains.
     """
@@ -79,10 +80,7 @@ def substitute(spec: Spec, values: Mapping[str, Mapping[str, str]]) -> None:
         parts = _PARTS.fullmatch(match[1])
         if parts is None:
             return match[0]
-        try:
-            return values[parts[1]][parts[3]].replace("$(", "$$(")
-        except KeyError:
-            raise MissingResult(parts[1], parts[3]) from None
+        return values[parts[1]][parts[3]].replace("$(", "$$(")
 
     for _, text, holder, place in list(_strings(spec)):
         if "$(tasks." in text:
