@@ -39,6 +39,7 @@ from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
     CRONJOB,
+    CRONWORKFLOW,
     DISRUPTION,
     GARBAGE,
     JOB,
@@ -53,7 +54,6 @@ from onejob.controllers.selection import (
     WORKFLOW,
 )
 from onejob.controllers.ttl import TtlController
-from onejob.controllers.workflow_on_demand import WorkflowsOnDemand
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
@@ -86,8 +86,10 @@ if TYPE_CHECKING:
     from onejob.api.audit.recorder import Auditor
     from onejob.client.acting import AuthorizedClient
     from onejob.controllers.access import AccessPolicy
+    from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.identities import Identities
     from onejob.controllers.notify.config import NotifyConfig
+    from onejob.controllers.workflow import WorkflowController
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
 
@@ -378,9 +380,8 @@ class ControlPlane:
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
             QUOTA: self._make_quota_controller,
             DISRUPTION: self._make_disruption_controller,
-            WORKFLOW: lambda: WorkflowsOnDemand(
-                self._controller_context(WORKFLOW), new_series=lambda: self._new_series(WORKFLOW)
-            ),
+            WORKFLOW: self._make_workflow_controller,
+            CRONWORKFLOW: self._make_cronworkflow_controller,
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # In Kubernetes the API server itself expires Events, so this controller cannot be
@@ -419,6 +420,36 @@ class ControlPlane:
             local_zone=self.settings.local_zone,
             new_series=lambda: self._new_series(CRONJOB),
         )
+
+    def _make_workflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(WORKFLOW)
+
+        def make() -> "WorkflowController":
+            from onejob.controllers.workflow import WorkflowController
+
+            return WorkflowController(context, new_series=lambda: self._new_series(WORKFLOW))
+
+        return OnDemand(self.informers.workflows, make)
+
+    def _make_cronworkflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(CRONWORKFLOW)
+
+        def make() -> "CronJobController":
+            from onejob.controllers.cronjob import CronJobController
+            from onejob.objects.workflow import CRONWORKFLOW as KIND
+
+            return CronJobController(
+                context,
+                local_zone=self.settings.local_zone,
+                new_series=lambda: self._new_series(CRONWORKFLOW),
+                kind=KIND,
+            )
+
+        return OnDemand(self.informers.cronworkflows, make)
 
     def _make_quota_controller(self) -> _Controller:
         from onejob.controllers.quotas import QuotaController

@@ -183,11 +183,6 @@ class TaskEnded(Labels, frozen=True, kw_only=True):
     state: TaskState
 
 
-class CronWorkflowName(Labels, frozen=True, kw_only=True):
-    namespace: str
-    cronworkflow: str
-
-
 class Queue(Labels, frozen=True, kw_only=True):
     name: QueueName
 

@@ -25,13 +25,15 @@ from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
+from onejob.controllers.on_demand import OnDemand
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.ttl import TtlController
-from onejob.controllers.workflow_on_demand import WorkflowsOnDemand
+from onejob.controllers.workflow import WorkflowController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
+from onejob.objects.workflow import CRONWORKFLOW
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, Expired, NotFound
 from tests import build
@@ -99,7 +101,8 @@ class House:
     informers: SharedInformers
     jobs: JobController | None = None
     cronjobs: CronJobController | None = None
-    workflows: WorkflowsOnDemand | None = None
+    workflows: OnDemand[WorkflowController] | None = None
+    cronworkflows: CronJobController | None = None
     ttl: TtlController | None = None
     garbage: GarbageCollector | None = None
     pod_gc: PodGarbageCollector | None = None
@@ -198,7 +201,8 @@ async def a_house(
 ) -> AsyncIterator[House]:
     """Run a cluster with some controllers.
 
-    `which` of: cronjobs, workflows, ttl, garbage, pod_gc, namespaces, definitions, disruption, events, jobs.
+    `which` of: cronjobs, workflows, cronworkflows, ttl, garbage, pod_gc, namespaces, definitions,
+    disruption, events, jobs.
     The controllers use the client that `client_of` makes; if `staged`, the writes of a CronJob's
     sync share a commit, as in a server.
     """
@@ -219,10 +223,20 @@ async def a_house(
             )
             runs.append(house.cronjobs.run)
         if "workflows" in which:
-            house.workflows = WorkflowsOnDemand(
-                context, new_series=(lambda: StagedWrites(client)) if staged else None
+            house.workflows = OnDemand(
+                informers.workflows,
+                lambda: WorkflowController(
+                    context, new_series=(lambda: StagedWrites(client)) if staged else None
+                ),
             )
             runs.append(house.workflows.run)
+        if "cronworkflows" in which:
+            house.cronworkflows = CronJobController(
+                context,
+                new_series=(lambda: StagedWrites(client)) if staged else None,
+                kind=CRONWORKFLOW,
+            )
+            runs.append(house.cronworkflows.run)
         if "ttl" in which:
             house.ttl = TtlController(
                 client,
@@ -265,7 +279,14 @@ async def a_house(
         if "jobs" in which:
             house.jobs = JobController(context, settings=cluster.settings)
             runs.append(house.jobs.run)
-        for waits in (house.cronjobs, house.workflows, house.ttl, house.events, house.jobs):
+        for waits in (
+            house.cronjobs,
+            house.cronworkflows,
+            house.workflows,
+            house.ttl,
+            house.events,
+            house.jobs,
+        ):
             if waits is not None:
                 watch.on_jump(waits.clock_jumped)
         await informers.start()

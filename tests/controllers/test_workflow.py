@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create
-from onejob.objects.meta import JOBS, PODS, WORKFLOWS, Key
+from onejob.objects.meta import CRONWORKFLOWS, JOBS, PODS, WORKFLOWS, Key
 from onejob.wire.errors import Invalid
 from tests import build
 from tests.build import a_task, a_workflow
 from tests.controllers.housekeeping import House, a_house
 
 pytestmark = pytest.mark.virtual_time
+
+NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
 
 ETL = (a_task("extract"), a_task("train", "extract"), a_task("report", "train"))
 
@@ -27,8 +29,8 @@ async def a_running(folder: Path, *more: str) -> AsyncIterator[House]:
         yield house
 
 
-async def start(house: House, *tasks: dict[str, Any], name: str = "wf", **spec: Any) -> Key:
-    key = await house.create(WORKFLOWS, a_workflow(name, *tasks, **spec))
+async def start(house: House, *tasks: dict[str, Any], **spec: Any) -> Key:
+    key = await house.create(WORKFLOWS, a_workflow("wf", *tasks, **spec))
     await asyncio.sleep(1)
     return key
 
@@ -104,9 +106,7 @@ async def test_controller_continues_after_a_handled_failure(tmp_path: Path) -> N
 
 async def test_controller_passes_results_from_the_termination_message(tmp_path: Path) -> None:
     async with a_running(tmp_path) as house:
-        reading = build.template(
-            build.container("echo", "$(tasks.extract.results.rows)", name="c")
-        )
+        reading = build.template(build.container("echo", "$(tasks.extract.results.rows)", name="c"))
         key = await start(
             house,
             a_task("extract", results=[{"name": "rows"}]),
@@ -315,6 +315,39 @@ async def test_server_without_workflows_imports_nothing_of_them(tmp_path: Path) 
 
 async def test_creating_a_cycle_is_rejected_by_name(tmp_path: Path) -> None:
     async with a_running(tmp_path) as house:
-        document = a_workflow("wf", a_task("a", "b"), a_task("b", "a"), metadata={"namespace": "default"})
+        document = a_workflow(
+            "wf", a_task("a", "b"), a_task("b", "a"), metadata={"namespace": "default"}
+        )
         with pytest.raises(Invalid, match="a → b → a"):
             await house.client.write(Create(WORKFLOWS, "default", msgspec.json.encode(document)))
+
+
+async def test_cronworkflow_creates_a_workflow_per_slot_and_keeps_few(tmp_path: Path) -> None:
+    async with a_running(tmp_path, "cronworkflows", "garbage") as house:
+        spec = a_workflow("x", a_task("a"))["spec"]
+        document = {
+            "apiVersion": "onejob.dev/v1alpha1",
+            "kind": "CronWorkflow",
+            "metadata": {"name": "tick"},
+            "spec": {
+                "schedule": "* * * * *",
+                "workflowTemplate": {"metadata": {"labels": {"from": "tick"}}, "spec": spec},
+                "concurrencyPolicy": "Forbid",
+                "successfulWorkflowsHistoryLimit": 1,
+            },
+        }
+        key = await house.create(CRONWORKFLOWS, document)
+        for minute in (1, 2, 3):
+            await asyncio.sleep(60 + (minute == 1))
+            name = f"tick-{NOON_MINUTES + minute}"
+            assert name in await house.names(WORKFLOWS)
+            active = (await house.get(key))["status"]["active"]
+            assert [each["name"] for each in active] == [name]
+            assert active[0]["kind"] == "Workflow"
+            await house.finish(Key(JOBS, "default", f"{name}-a"))
+            await asyncio.sleep(1)
+        assert await house.names(WORKFLOWS) == [f"tick-{NOON_MINUTES + 3}"]
+        workflow = await house.get(Key(WORKFLOWS, "default", f"tick-{NOON_MINUTES + 3}"))
+        assert workflow["metadata"]["labels"] == {"from": "tick"}
+        assert workflow["metadata"]["ownerReferences"][0]["kind"] == "CronWorkflow"
+        assert "SawCompletedJob" in await house.reasons()

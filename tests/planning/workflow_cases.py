@@ -200,9 +200,7 @@ def random_case(rng: Random) -> Case:
     return Case(
         tasks=tuple(tasks),
         finals=finals,
-        outcomes={
-            name: "Failed" if rng.random() < 0.25 else "Complete" for name in everything
-        },
+        outcomes={name: "Failed" if rng.random() < 0.25 else "Complete" for name in everything},
         when_false=frozenset(name for name in everything if rng.random() < 0.15),
         silent=frozenset(name for name in names if rng.random() < 0.2),
         with_default=frozenset(name for name in names if rng.random() < 0.4),

@@ -1,6 +1,6 @@
 """All small graphs and many random ones against the oracle: `make workflow-oracle`.
 
-    python -m tests.planning.workflow_run [--part N/M] [--random COUNT]
+python -m tests.planning.workflow_run [--part N/M] [--random COUNT]
 """
 
 import argparse

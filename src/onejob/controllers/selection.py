@@ -45,8 +45,14 @@ _ALIASES: Final[Mapping[str, str]] = {
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
 #: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
-#: serves no API.
-RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {CRONJOB, CRONWORKFLOW, DISRUPTION, QUOTA}
+#: serves no API; a run of a workflow adds its controller.
+RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {
+    CRONJOB,
+    CRONWORKFLOW,
+    DISRUPTION,
+    QUOTA,
+    WORKFLOW,
+}
 
 
 class UnknownController(ValueError):

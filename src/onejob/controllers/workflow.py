@@ -162,8 +162,9 @@ class WorkflowController:
         if state is not None and new is None and old is not None and old.finished:
             state.final[old.metadata.name] = old
         if state is not None and old is None and new is not None and not new.finished:
-            if new.metadata.name in state.starting:
-                state.starting.discard(new.metadata.name)
+            starting = new.metadata.name in state.starting
+            state.starting.discard(new.metadata.name)
+            if starting:
                 return
         if _observed_state(old) != _observed_state(new):
             self._queue.add(owner)
@@ -307,9 +308,7 @@ class WorkflowController:
                 await create_jobs(self._client, series, plan, outcome)
                 state.created |= outcome.created
                 state.starting.update(
-                    creation.name
-                    for creation in plan.creations
-                    if creation.task in outcome.created
+                    creation.name for creation in plan.creations if creation.task in outcome.created
                 )
             state.job_revision = max(state.job_revision, outcome.job_revision)
             status = settle(plan, outcome.created, outcome.failed, self._clock.now())

@@ -43,9 +43,7 @@ async def change_jobs(series: WriteSeries, plan: Plan, outcome: Creations) -> No
             outcome.fail(str(result))
 
 
-async def create_jobs(
-    client: Client, series: WriteSeries, plan: Plan, outcome: Creations
-) -> None:
+async def create_jobs(client: Client, series: WriteSeries, plan: Plan, outcome: Creations) -> None:
     """Create the Jobs of tasks. One that exists already and belongs to the workflow is adopted."""
     namespace = plan.workflow.metadata.namespace
     ops = [Create(JOBS, namespace, creation.document) for creation in plan.creations]

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from onejob.objects.cronjob import CronJob, CronJobSpec, JobTemplate
+from onejob.objects.cronjob import CronJob, CronJobSpec, CronKind, JobTemplate
 from onejob.objects.meta import (
     CRONWORKFLOWS,
     WORKFLOWS,
@@ -127,8 +127,8 @@ class CronWorkflow(CronJob, frozen=True):
     spec: CronWorkflowSpec = CronWorkflowSpec()
 
     @property
-    def key(self) -> Key:
-        return Key(CRONWORKFLOWS, self.metadata.namespace, self.metadata.name)
+    def cron_kind(self) -> CronKind:
+        return CRONWORKFLOW
 
 
 def all_tasks(workflow: Workflow) -> tuple[Task, ...]:
@@ -148,3 +148,15 @@ _read_cronworkflow = msgspec.json.Decoder(CronWorkflow).decode
 
 def read_cronworkflow(document: bytes) -> CronWorkflow:
     return _read_cronworkflow(document)
+
+
+CRONWORKFLOW = CronKind(
+    API_VERSION,
+    "CronWorkflow",
+    CRONWORKFLOWS,
+    API_VERSION,
+    "Workflow",
+    WORKFLOWS,
+    read_cronworkflow,
+    read_workflow,
+)

@@ -21,7 +21,6 @@ from onejob.planning.names import (
     SUCCESS_TTL_ANNOTATION,
 )
 
-
 if TYPE_CHECKING:
     from onejob.objects.workflow import Workflow
 

@@ -87,7 +87,9 @@ def test_create_validates_templates_as_jobs() -> None:
     path = "spec.tasks[1].template.spec"
     assert f"{path}.backoffLimit: Invalid value: -1: must be greater than or equal to 0" in errors
     assert f"{path}.template.spec.containers: Required value" in errors
-    assert any(error.startswith(f"{path}.template.spec.restartPolicy: Required") for error in errors)
+    assert any(
+        error.startswith(f"{path}.template.spec.restartPolicy: Required") for error in errors
+    )
 
 
 @pytest.mark.parametrize(

@@ -65,4 +65,3 @@ class CreationFailed(Struct, frozen=True):
     task: str
     reason: str
     message: str
-

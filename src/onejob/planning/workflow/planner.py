@@ -168,9 +168,7 @@ def workflow_deadline(workflow: Workflow, start_time: datetime | None) -> dateti
 class _Sync:
     """One sync: the states of all tasks, first as recorded, then as they are now."""
 
-    def __init__(
-        self, workflow: Workflow, graph: Graph, observed: Observed, now: datetime
-    ) -> None:
+    def __init__(self, workflow: Workflow, graph: Graph, observed: Observed, now: datetime) -> None:
         self.workflow = workflow
         self.graph = graph
         self.observed = observed
@@ -360,9 +358,7 @@ class _Sync:
             if self._fails_workflow(position):
                 self._fail(position)
                 return
-        unfinished = any(
-            task.state not in ENDED for task in self.tasks[: self.graph.ordinary]
-        )
+        unfinished = any(task.state not in ENDED for task in self.tasks[: self.graph.ordinary])
         if unfinished and self.deadline is not None and self.now >= self.deadline:
             self.fate = self._fate(DEADLINE_EXCEEDED, _DEADLINE_TEXT)
 
@@ -518,9 +514,7 @@ class _Sync:
             position,
             TaskStatus(name=task.name, state=RUNNING, job_name=name, start_time=self.at),
         )
-        results = {
-            earlier: self._results_of(earlier) for earlier, _ in self.graph.reads(position)
-        }
+        results = {earlier: self._results_of(earlier) for earlier, _ in self.graph.reads(position)}
         return JobCreation(task.name, name, job_document(self.workflow, task, results))
 
     def _results_of(self, name: str) -> Mapping[str, str]:
@@ -560,9 +554,7 @@ class _Sync:
             terminal = new_condition(COMPLETE_CONDITION, "True", "TasksEnded", text, self.now)
             self.events.append(Event("Normal", "Completed", "Workflow completed"))
         else:
-            terminal = new_condition(
-                FAILED_CONDITION, "True", fate.reason, fate.message, self.now
-            )
+            terminal = new_condition(FAILED_CONDITION, "True", fate.reason, fate.message, self.now)
             self.events.append(Event("Warning", fate.reason, fate.message))
         return ensure_condition(conditions, terminal)[0]
 
@@ -589,9 +581,7 @@ class _Sync:
         if not self.graph.with_ttl:
             return []
         changes = []
-        recorded = {
-            task.name: task for task in self.workflow.status.tasks if task.state in ENDED
-        }
+        recorded = {task.name: task for task in self.workflow.status.tasks if task.state in ENDED}
         for task in self.graph.with_ttl:
             end = recorded.get(task.name)
             job = self.observed.jobs.get(end.job_name) if end is not None else None
