@@ -29,8 +29,9 @@ from onejob.objects.pod import Pod
 from onejob.objects.workflow import API_VERSION, Workflow, WorkflowStatus, all_tasks
 from onejob.planning.job.conditions import COMPLETE
 from onejob.planning.job.plan import Event
+from onejob.planning.workflow.checks import check_workflow
 from onejob.planning.workflow.documents import has_ttl
-from onejob.planning.workflow.graph import Graph, InvalidGraph, build_graph
+from onejob.planning.workflow.graph import Graph, build_graph
 from onejob.planning.workflow.plan import Observed, Plan
 from onejob.planning.workflow.planner import fail_invalid, plan_workflow, settle
 from onejob.planning.workflow.results import ResultsRead, holds_results, read_results
@@ -39,6 +40,8 @@ from onejob.wire.errors import ApiError, NotFound
 
 #: Seconds to wait for the caches to include our own writes before requeueing the workflow.
 _CATCH_UP_SECONDS = 5.0
+#: Errors of an invalid workflow that its condition shows.
+_SHOWN_ERRORS = 3
 #: Jobs that are certainly created in the same turn of the event loop, and so in one commit with the
 #: status.
 _JOBS_IN_ONE_COMMIT = 16
@@ -209,10 +212,10 @@ class WorkflowController:
             self._forget(key)
             return None
         state = self._state_of(workflow)
-        try:
-            graph = self._graph_of(workflow, state)
-        except InvalidGraph as error:
-            return await self._execute(fail_invalid(workflow, str(error), self._clock.now()), state)
+        problem = self._problem_of(workflow, state)
+        graph = state.graph
+        if graph is None:
+            return await self._execute(fail_invalid(workflow, problem, self._clock.now()), state)
         while True:
             plan = plan_workflow(
                 workflow, graph, self._observed(workflow, state), self._clock.now()
@@ -245,12 +248,18 @@ class WorkflowController:
             state = self._states[key] = _State(uid)
         return state
 
-    def _graph_of(self, workflow: Workflow, state: _State) -> Graph:
+    def _problem_of(self, workflow: Workflow, state: _State) -> str:
+        """Set the graph of a workflow; return why it has none, or "".
+
+        Our API server has validated it; that of another cluster knows only the schema.
+        """
         generation = workflow.metadata.generation
-        if state.graph is None or state.generation != generation:
-            state.graph = build_graph(workflow.spec)
-            state.generation = generation
-        return state.graph
+        if state.graph is not None and state.generation == generation:
+            return ""
+        state.generation = generation
+        errors = check_workflow(workflow.spec, "spec")
+        state.graph = None if errors else build_graph(workflow.spec)
+        return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
 
     def _observed(self, workflow: Workflow, state: _State) -> Observed:
         namespace = workflow.metadata.namespace
