@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.api.service import Service
 from onejob.client.base import Create
+from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONWORKFLOWS, JOBS, PODS, WORKFLOWS, Key
 from onejob.wire.errors import Invalid
 from tests import build
 from tests.build import a_task, a_workflow
-from tests.controllers.housekeeping import House, a_house
+from tests.controllers.housekeeping import House, LateWatch, a_house
 
 pytestmark = pytest.mark.virtual_time
 
@@ -124,9 +126,43 @@ async def test_controller_passes_results_from_the_termination_message(tmp_path: 
         assert report["spec"]["template"]["spec"]["containers"][0]["command"] == ["echo", "42"]
 
 
+async def test_workflow_finishes_only_after_the_pods_of_a_deleted_job(tmp_path: Path) -> None:
+    def late(service: Service) -> LocalClient:
+        # The Pod is still missing from the cache when the deletion of its Job is handled.
+        return LateWatch(service, PODS, 5.0)
+
+    async with a_house(tmp_path, "workflows", staged=True, client_of=late) as house:
+        key = await start(house, a_task("a"))
+        job = Key(JOBS, "default", "wf-a")
+        pod = await a_pod_of(house, await house.get(job))
+        await house.delete(job)
+        await asyncio.sleep(1)
+        assert await states(house, key) == {"a": "Running"}
+        await asyncio.sleep(10)
+        assert await condition(house, key, "Failed") is None
+        await house.patch(pod, {"status": {"phase": "Failed"}}, "status")
+        await asyncio.sleep(10)
+        assert await states(house, key) == {"a": "Failed"}
+        assert await condition(house, key, "Failed") is not None
+
+
 async def a_pod_with_message(house: House, job: dict[str, Any], message: str) -> Key:
+    key = await a_pod_of(house, job)
+    terminated = {"exitCode": 0, "message": message}
+    status = {
+        "phase": "Succeeded",
+        "containerStatuses": [
+            {"name": "c", "image": "i", "imageID": "i", "ready": False, "restartCount": 0,
+             "state": {"terminated": terminated}}
+        ],
+    }  # fmt: skip
+    await house.patch(key, {"status": status}, "status")
+    return key
+
+
+async def a_pod_of(house: House, job: dict[str, Any]) -> Key:
     metadata = job["metadata"]
-    key = await house.create(
+    return await house.create(
         PODS,
         build.a_pod(
             f"{metadata['name']}-0",
@@ -144,16 +180,6 @@ async def a_pod_with_message(house: House, job: dict[str, Any], message: str) ->
             },
         ),
     )
-    terminated = {"exitCode": 0, "message": message}
-    status = {
-        "phase": "Succeeded",
-        "containerStatuses": [
-            {"name": "c", "image": "i", "imageID": "i", "ready": False, "restartCount": 0,
-             "state": {"terminated": terminated}}
-        ],
-    }  # fmt: skip
-    await house.patch(key, {"status": status}, "status")
-    return key
 
 
 async def test_task_fails_if_a_result_is_missing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from onejob.controllers.workflow_effects import (
     change_jobs,
     create_jobs,
     find_results,
+    has_running_pods,
     write_status,
 )
 from onejob.informers.cache import Cache, Delta
@@ -195,13 +196,12 @@ class WorkflowController:
     def _forget(self, key: Key) -> None:
         state = self._states.pop(key, None)
         self._queue.drop(key)
-        if state is not None:
-            for index in (self._with_results, self._remnants):
-                self._drop_all(index, key)
-
-    def _drop_all(self, index: dict[str, tuple[Key, str]] | dict[str, Key], key: Key) -> None:
-        for uid in [uid for uid, value in index.items() if key in (value, value[0])]:
-            del index[uid]
+        if state is None:
+            return
+        for uid in [uid for uid, (owner, _) in self._with_results.items() if owner == key]:
+            del self._with_results[uid]
+        for uid in [uid for uid, owner in self._remnants.items() if owner == key]:
+            del self._remnants[uid]
 
     # --- the sync -------------------------------------------------------------------------
 
@@ -217,9 +217,8 @@ class WorkflowController:
         if graph is None:
             return await self._execute(fail_invalid(workflow, problem, self._clock.now()), state)
         while True:
-            plan = plan_workflow(
-                workflow, graph, self._observed(workflow, state), self._clock.now()
-            )
+            observed = await self._observed(workflow, state)
+            plan = plan_workflow(workflow, graph, observed, self._clock.now())
             if not plan.unread:
                 break
             for job in plan.unread:
@@ -261,16 +260,16 @@ class WorkflowController:
         state.graph = None if errors else build_graph(workflow.spec)
         return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
 
-    def _observed(self, workflow: Workflow, state: _State) -> Observed:
+    async def _observed(self, workflow: Workflow, state: _State) -> Observed:
         namespace = workflow.metadata.namespace
         return Observed(
             jobs=_Jobs(self._jobs.cache, namespace, state.final),
             results=state.results,
             created=state.created,
-            with_pods=self._with_pods(workflow, state),
+            with_pods=await self._with_pods(workflow, state),
         )
 
-    def _with_pods(self, workflow: Workflow, state: _State) -> frozenset[str]:
+    async def _with_pods(self, workflow: Workflow, state: _State) -> frozenset[str]:
         """Return the UIDs of deleted Jobs whose Pods have not all ended; their ends are awaited."""
         found = set()
         cache, namespace = self._jobs.cache, workflow.metadata.namespace
@@ -285,12 +284,23 @@ class WorkflowController:
             job = cache.get(Key(JOBS, namespace, name))
             if job is not None and job.metadata.uid == uid:
                 continue
-            if any(not pod.terminal for pod in self._pods.cache.find("controller", uid)):
+            # Set before the list, so that no change after it is missed.
+            self._remnants[uid] = workflow.key
+            if await self._has_pods(namespace, uid):
                 found.add(uid)
-                self._remnants[uid] = workflow.key
             else:
                 self._remnants.pop(uid, None)
         return frozenset(found)
+
+    async def _has_pods(self, namespace: str, job_uid: str) -> bool:
+        """Return whether Pods of a deleted Job have yet to end.
+
+        The cache may lack Pods that were created just before the Job was deleted, so the server is
+        asked as well.
+        """
+        if any(not pod.terminal for pod in self._pods.cache.find("controller", job_uid)):
+            return True
+        return await has_running_pods(self._client, namespace, job_uid)
 
     async def _read_results(
         self, job: Job, workflow: Workflow, graph: Graph, state: _State

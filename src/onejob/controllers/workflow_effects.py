@@ -95,3 +95,14 @@ async def find_results(client: Client, job: Job, task: Task) -> ResultsRead:
         if holds_results(pod):
             return read_results(pod, task.results)
     return ResultsRead({}, "its Pod was deleted before its results were read")
+
+
+async def has_running_pods(client: Client, namespace: str, job_uid: str) -> bool:
+    """Return whether Pods of a Job have yet to end, according to the server."""
+    selection = Selection(PODS, namespace, labels=f"{_CONTROLLER_UID}={job_uid}")
+    pods = (read_pod(document) for document in (await client.list(selection)).documents)
+    # An orphaned Pod keeps its labels.
+    return any(
+        not pod.terminal and (owner := pod.metadata.controller_ref) and owner.uid == job_uid
+        for pod in pods
+    )
