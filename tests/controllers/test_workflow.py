@@ -1,7 +1,7 @@
 """Workflow controller on the real store and API, in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from onejob.api.service import Service
 from onejob.client.base import Create
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONWORKFLOWS, JOBS, PODS, WORKFLOWS, Key
-from onejob.wire.errors import Invalid
+from onejob.wire.errors import InternalError, Invalid
 from tests import build
 from tests.build import a_task, a_workflow
 from tests.controllers.housekeeping import House, LateWatch, a_house
@@ -144,6 +144,37 @@ async def test_workflow_finishes_only_after_the_pods_of_a_deleted_job(tmp_path: 
         await asyncio.sleep(10)
         assert await states(house, key) == {"a": "Failed"}
         assert await condition(house, key, "Failed") is not None
+
+
+class LostAnswer(LateWatch):
+    """Client with late Jobs, whose first commit succeeds with an error as its response."""
+
+    lost = False
+
+    @property
+    def durable(self) -> Callable[[int], Awaitable[None]]:
+        commit = super().durable
+
+        async def durable(revision: int) -> None:
+            await commit(revision)
+            if revision and not self.lost:
+                self.lost = True
+                raise InternalError("the response was lost")
+
+        return durable
+
+
+async def test_running_job_is_not_taken_for_deleted_after_a_lost_response(tmp_path: Path) -> None:
+    def forgetful(service: Service) -> LocalClient:
+        return LostAnswer(service, JOBS, 5.0)
+
+    async with a_house(tmp_path, "workflows", staged=True, client_of=forgetful) as house:
+        key = await start(house, a_task("a"))
+        await asyncio.sleep(3)
+        assert await states(house, key) == {"a": "Running"}
+        await asyncio.sleep(10)
+        assert await states(house, key) == {"a": "Running"}
+        assert await house.names(JOBS) == ["wf-a"]
 
 
 async def a_pod_with_message(house: House, job: dict[str, Any], message: str) -> Key:

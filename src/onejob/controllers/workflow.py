@@ -24,7 +24,7 @@ from onejob.controllers.workflow_effects import (
 from onejob.informers.cache import Cache, Delta
 from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import QueueName, Result, TaskEnded, TaskState
-from onejob.objects.job import Job
+from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, WORKFLOWS, Key
 from onejob.objects.pod import Pod
 from onejob.objects.workflow import API_VERSION, Workflow, WorkflowStatus, all_tasks
@@ -270,7 +270,10 @@ class WorkflowController:
         )
 
     async def _with_pods(self, workflow: Workflow, state: _State) -> frozenset[str]:
-        """Return the UIDs of deleted Jobs whose Pods have not all ended; their ends are awaited."""
+        """Return the UIDs of deleted Jobs whose Pods have not all ended; their ends are awaited.
+
+        Raises Retry if the cache only lacks a Job.
+        """
         found = set()
         cache, namespace = self._jobs.cache, workflow.metadata.namespace
         started = {
@@ -282,8 +285,9 @@ class WorkflowController:
             started.setdefault(task, (f"{workflow.metadata.name}-{task}", uid))
         for name, uid in started.values():
             job = cache.get(Key(JOBS, namespace, name))
-            if job is not None and job.metadata.uid == uid:
+            if (job is not None and job.metadata.uid == uid) or name in state.final:
                 continue
+            await self._require_gone(Key(JOBS, namespace, name), uid, state)
             # Set before the list, so that no change after it is missed.
             self._remnants[uid] = workflow.key
             if await self._has_pods(namespace, uid):
@@ -291,6 +295,20 @@ class WorkflowController:
             else:
                 self._remnants.pop(uid, None)
         return frozenset(found)
+
+    async def _require_gone(self, key: Key, uid: str, state: _State) -> None:
+        """Raise Retry if a Job exists that the cache lacks.
+
+        The cached workflow may be newer than the cached Jobs: its status may be from a sync whose
+        response was lost, so that nothing is known of its writes.
+        """
+        try:
+            job = read_job(await self._client.get(key))
+        except NotFound:
+            return
+        if job.metadata.uid == uid:
+            state.job_revision = max(state.job_revision, job.metadata.revision)
+            raise Retry(f"the cache lacks {key}")
 
     async def _has_pods(self, namespace: str, job_uid: str) -> bool:
         """Return whether Pods of a deleted Job have yet to end.
