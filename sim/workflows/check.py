@@ -104,6 +104,9 @@ class WorkflowCheck:
         if seen is None:
             seen = self._workflows[uid] = _Seen(workflow)
         before, seen.newest = seen.newest, workflow
+        limit, limit_before = workflow.spec.parallelism, before.spec.parallelism
+        if limit is not None and (limit_before is None or limit < limit_before):
+            seen.parallelism_lowered = True
         if gone or workflow.status == before.status:
             return
         self._see_tasks(seen, before, workflow)
@@ -123,10 +126,6 @@ class WorkflowCheck:
         self._see_edges(seen, workflow, tasks)
         running = sum(task.state == "Running" for task in workflow.status.tasks)
         limit = workflow.spec.parallelism
-        lowered = before.spec.parallelism is None or (limit or 0) < before.spec.parallelism
-        seen.parallelism_lowered = seen.parallelism_lowered or (
-            before.spec.parallelism != limit and lowered
-        )
         if limit is not None and running > limit and not seen.parallelism_lowered:
             self.problems.add(LIMIT, f"{name}: {running} tasks run at once, of {limit}")
 

@@ -276,6 +276,9 @@ async def test_task_fails_if_its_job_is_deleted(tmp_path: Path) -> None:
         key = await start(house, *ETL)
         await house.delete(Key(JOBS, "default", "wf-extract"))
         await asyncio.sleep(1)
+        # Its controller might still create Pods.
+        assert (await states(house, key))["extract"] == "Running"
+        await asyncio.sleep(2)
         task = (await house.get(key))["status"]["tasks"][0]
         assert (task["state"], task["reason"]) == ("Failed", "JobDeleted")
         assert await house.names(JOBS) == []

@@ -41,8 +41,14 @@ from onejob.wire.errors import ApiError, NotFound
 
 #: Seconds to wait for the caches to include our own writes before requeueing the workflow.
 _CATCH_UP_SECONDS = 5.0
+#: Seconds after the deletion of a running Job in which its controller, which may learn of it later,
+#: may still create Pods.
+_SETTLE_SECONDS = 2.0
 #: Errors of an invalid workflow that its condition shows.
 _SHOWN_ERRORS = 3
+#: Delay of recording an end that starts nothing, in workflows of this many tasks and more.
+_BATCH_SECONDS = 0.2
+_MANY_TASKS = 50
 #: Jobs that are certainly created in the same turn of the event loop, and so in one commit with the
 #: status.
 _JOBS_IN_ONE_COMMIT = 16
@@ -58,6 +64,8 @@ class _State(Struct):
     graph: Graph | None = None
     #: The generation that `graph` was made from.
     generation: int = -1
+    #: Whether the number of running tasks is limited: then the end of each may start another.
+    limited: bool = False
     #: UIDs of created Jobs by task, until a status with them is on disk.
     created: dict[str, str] = field(default_factory=dict)
     #: Results by UID of a Job, until its end is recorded.
@@ -66,6 +74,8 @@ class _State(Struct):
     starting: set[str] = field(default_factory=set)
     #: Last versions of finished Jobs by name that were deleted before their end was recorded.
     final: dict[str, Job] = field(default_factory=dict)
+    #: When (monotonic) each deleted Job with an end that is not recorded was first missed, by UID.
+    gone_since: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
 
@@ -170,8 +180,26 @@ class WorkflowController:
             state.starting.discard(new.metadata.name)
             if starting:
                 return
-        if _observed_state(old) != _observed_state(new):
+        if _observed_state(old) == _observed_state(new):
+            return
+        if new is not None and new.finished and state is not None and self._may_wait(new, state):
+            self._queue.add_after(owner, _BATCH_SECONDS)
+        else:
             self._queue.add(owner)
+
+    def _may_wait(self, job: Job, state: _State) -> bool:
+        """Return whether nothing starts after a task, so that its end may be recorded with others.
+
+        Each status is written as a whole: with hundreds of tasks side by side, one for each end
+        would take most of the time.
+        """
+        graph = state.graph
+        if graph is None or len(graph.tasks) < _MANY_TASKS or state.limited:
+            return False
+        owner = job.metadata.controller_ref
+        task = job.metadata.name.removeprefix(f"{owner.name}-") if owner is not None else ""
+        position = graph.positions.get(task)
+        return position is not None and position not in graph.awaited
 
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         if not self._with_results and not self._remnants:
@@ -253,6 +281,7 @@ class WorkflowController:
         Our API server has validated it; that of another cluster knows only the schema.
         """
         generation = workflow.metadata.generation
+        state.limited = workflow.spec.parallelism is not None
         if state.graph is not None and state.generation == generation:
             return ""
         state.generation = generation
@@ -290,7 +319,13 @@ class WorkflowController:
             await self._require_gone(Key(JOBS, namespace, name), uid, state)
             # Set before the list, so that no change after it is missed.
             self._remnants[uid] = workflow.key
-            if await self._has_pods(namespace, uid):
+            gone_for = self._clock.monotonic() - state.gone_since.setdefault(
+                uid, self._clock.monotonic()
+            )
+            if gone_for < _SETTLE_SECONDS:
+                self._queue.add_after(workflow.key, _SETTLE_SECONDS - gone_for)
+                found.add(uid)
+            elif await self._has_pods(namespace, uid):
                 found.add(uid)
             else:
                 self._remnants.pop(uid, None)
@@ -432,6 +467,7 @@ class WorkflowController:
                 state.final.pop(task.job_name, None)
                 self._with_results.pop(task.job_uid, None)
                 self._remnants.pop(task.job_uid, None)
+                state.gone_since.pop(task.job_uid, None)
             elif state.graph.tasks[state.graph.positions[task.name]].results:
                 self._with_results[task.job_uid] = (key, task.name)
 

@@ -38,6 +38,11 @@ class Graph:
         return {task.name: position for position, task in enumerate(self.tasks)}
 
     @cached_property
+    def awaited(self) -> frozenset[int]:
+        """Positions of the tasks that others depend on."""
+        return frozenset(dependency for edges in self.edges for dependency, _ in edges)
+
+    @cached_property
     def with_ttl(self) -> tuple[Task, ...]:
         """Tasks whose Jobs are to be deleted some time after their end."""
         return tuple(task for task in self.tasks if has_ttl(task))

@@ -215,7 +215,7 @@ class _Sync:
         task = self.tasks[position]
         if job is None:
             if uid in self.observed.with_pods:
-                text = "its Job was deleted, but Pods of it still run"
+                text = "its Job was deleted, and Pods of it may still run"
                 self._set(position, replace(task, state=RUNNING, message=text))
                 self.running[position] = None
             else:
