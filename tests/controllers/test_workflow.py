@@ -1,7 +1,7 @@
 """Workflow controller on the real store and API, in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ class LostAnswer(LateWatch):
     lost = False
 
     @property
-    def durable(self) -> Callable[[int], Awaitable[None]]:
+    def durable(self) -> Callable[[int], Coroutine[Any, Any, None]]:
         commit = super().durable
 
         async def durable(revision: int) -> None:

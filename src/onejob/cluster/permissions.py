@@ -89,6 +89,7 @@ def questions(
     mirror: bool = False,
     workflows: bool = False,
 ) -> Sequence[AccessReview]:
+    """Return the permissions that the controllers need, as access reviews."""
     own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
     needs = (
         *NEEDS,

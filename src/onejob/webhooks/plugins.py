@@ -60,6 +60,7 @@ class _Webhooks:
         return bool(self._configurations)
 
     def staged(self, change: Change) -> None:
+        """Handle a staged write of a configuration."""
         self._concerned.clear()
         if change.value is None:
             self._configurations.pop(change.key.name, None)
@@ -76,11 +77,13 @@ class _Webhooks:
         }
 
     def concerns(self, operation: Operation, kind: Kind, subresource: str) -> bool:
+        """Return whether any webhook matches the operation on this kind."""
         place = (operation, kind, subresource)
         found = self._concerned.get(place)
         if found is None:
             found = self._concerned[place] = any(
-                hook.version_for(operation, kind, subresource, self._others(kind)) is not None
+                hook.version_for(operation, kind, subresource, self._same_storage_kinds(kind))
+                is not None
                 for hook in self._hooks()
             )
         return found
@@ -89,7 +92,7 @@ class _Webhooks:
         for name in sorted(self._configurations):
             yield from self._configurations[name]
 
-    def _others(self, kind: Kind) -> Iterator[Kind]:
+    def _same_storage_kinds(self, kind: Kind) -> Iterator[Kind]:
         return (
             other for other in self._kinds.kinds if other.storage == kind.storage and other != kind
         )
@@ -100,7 +103,7 @@ class _Webhooks:
         Raises Forbidden if a match condition cannot be evaluated.
         """
         kind = request.kind
-        others = self._others(kind)
+        others = self._same_storage_kinds(kind)
         version = hook.version_for(request.operation, kind, request.subresource, others)
         if version is None or not hook.selectors.matches(request, self._store):
             return None
