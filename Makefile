@@ -233,6 +233,10 @@ big-job: setup ## run Jobs of 100,000 completions in both modes and watch every 
 	$(BIN)/python -m tests.job.big_job $(BIG)
 
 ##@ Test
+.PHONY: workflow-oracle
+workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks
+	$(BIN)/python -m tests.planning.workflow_run $(ORACLE)
+
 sim: setup ## run the whole control plane in virtual time with random faults
 	$(BIN)/python -m sim $(SIM)
 

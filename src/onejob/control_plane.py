@@ -39,6 +39,7 @@ from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
     CRONJOB,
+    CRONWORKFLOW,
     DISRUPTION,
     GARBAGE,
     JOB,
@@ -50,6 +51,7 @@ from onejob.controllers.selection import (
     QUEUE,
     QUOTA,
     TTL,
+    WORKFLOW,
 )
 from onejob.controllers.start_gates import AllGates, DependencyGate, StartGate
 from onejob.controllers.ttl import TtlController
@@ -88,10 +90,12 @@ if TYPE_CHECKING:
     from onejob.api.audit.recorder import Auditor
     from onejob.client.acting import AuthorizedClient
     from onejob.controllers.access import AccessPolicy
+    from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.identities import Identities
     from onejob.controllers.node_maintenance import NodeMaintenance
     from onejob.controllers.notify.config import NotifyConfig
     from onejob.node.outputs.keeping import OutputKeeper
+    from onejob.controllers.workflow import WorkflowController
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
 
@@ -406,6 +410,7 @@ class ControlPlane:
                 gates=gates,
                 kinds=self.service.kinds,
                 recorder=self._controller_context(TTL).recorder,
+                workflows=gates.enabled("TTLAfterFinished"),
             ),
             GARBAGE: lambda: GarbageCollector(
                 self._controller_context(GARBAGE), self.service.kinds
@@ -419,6 +424,8 @@ class ControlPlane:
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
             QUOTA: self._make_quota_controller,
             DISRUPTION: self._make_disruption_controller,
+            WORKFLOW: self._make_workflow_controller,
+            CRONWORKFLOW: self._make_cronworkflow_controller,
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # In Kubernetes the API server itself expires Events, so this controller cannot be
@@ -476,6 +483,36 @@ class ControlPlane:
         maintenance = NodeMaintenance(self._own_client, self.informers.pods)
         self._controllers.append(maintenance.run())
         return maintenance
+
+    def _make_workflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(WORKFLOW)
+
+        def make() -> "WorkflowController":
+            from onejob.controllers.workflow import WorkflowController
+
+            return WorkflowController(context, new_series=lambda: self._new_series(WORKFLOW))
+
+        return OnDemand(self.informers.workflows, make)
+
+    def _make_cronworkflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(CRONWORKFLOW)
+
+        def make() -> "CronJobController":
+            from onejob.controllers.cronjob import CronJobController
+            from onejob.objects.workflow import CRONWORKFLOW as KIND
+
+            return CronJobController(
+                context,
+                local_zone=self.settings.local_zone,
+                new_series=lambda: self._new_series(CRONWORKFLOW),
+                kind=KIND,
+            )
+
+        return OnDemand(self.informers.cronworkflows, make)
 
     def _make_quota_controller(self) -> _Controller:
         from onejob.controllers.quotas import QuotaController

@@ -18,8 +18,16 @@ AdmissionPlugin: TypeAlias = Literal[
     "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount"
 ]
 QueueName: TypeAlias = Literal[
-    "job", "job_orphan_pod", "cronjob", "ttl_jobs_to_delete", "pending_deadline", "disruption"
+    "job",
+    "job_orphan_pod",
+    "cronjob",
+    "ttl_jobs_to_delete",
+    "pending_deadline",
+    "disruption",
+    "workflow",
+    "cronworkflow",
 ]
+TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 
 
 class JobSync(Labels, frozen=True, kw_only=True):
@@ -166,6 +174,15 @@ class Plugin(Labels, frozen=True, kw_only=True):
     plugin: AdmissionPlugin
 
 
+class WorkflowFinished(Labels, frozen=True, kw_only=True):
+    result: Result
+    reason: str
+
+
+class TaskEnded(Labels, frozen=True, kw_only=True):
+    state: TaskState
+
+
 class Queue(Labels, frozen=True, kw_only=True):
     name: QueueName
 
@@ -283,6 +300,16 @@ class Metrics:
             "The time between the start of a Job and its end",
             JobOwner,
             doubling(0.25, 20),
+        )
+        self.workflows_finished = Counter(
+            "onejob_workflows_finished_total",
+            "The number of finished workflows",
+            WorkflowFinished,
+        )
+        self.workflow_tasks_ended = Counter(
+            "onejob_workflow_tasks_ended_total",
+            "The number of tasks of workflows that have ended",
+            TaskEnded,
         )
         self.ttl_deletion_delay = Histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",

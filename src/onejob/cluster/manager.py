@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from onejob.client.answers import UNTRUSTED
 from onejob.client.base import Client
@@ -34,6 +34,10 @@ from onejob.objects.meta import Key
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.leadership import Timing
+
+if TYPE_CHECKING:
+    from onejob.controllers.cronjob import CronJobController
+    from onejob.controllers.workflow import WorkflowController
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,8 @@ class Settings:
     #: Whether Jobs with `managedBy: onejob.dev/mirror` are run on the clusters in their
     #: annotations.
     mirror: bool = False
+    #: Whether workflows are run; their kinds must be installed.
+    workflows: bool = False
 
 
 class Manager:
@@ -109,9 +115,14 @@ class Manager:
                 self._namespace,
                 leader_elect=settings.leader_elect,
                 mirror=settings.mirror,
+                workflows=settings.workflows,
             )
             return await check(
-                client, needs, own_namespace=self._namespace, manager=settings.manager
+                client,
+                needs,
+                own_namespace=self._namespace,
+                manager=settings.manager,
+                workflows=settings.workflows,
             )
         finally:
             await client.close()
@@ -247,7 +258,7 @@ class _Controllers:
             self._clock_watch.run(),
             self._recorder.run(),
         ]
-        self._queues: list[JobController | TtlController] = []
+        self._queues: list[_QueuedController] = []
         for namespace in settings.namespaces or ("",):
             informers = SharedInformers(client, namespace)
             context = ControllerContext(client, informers, self._recorder, clock, metrics)
@@ -255,9 +266,19 @@ class _Controllers:
             dependencies = DependencyGate(context, is_ours=partial(is_ours, settings=job_settings))
             self._parts.append(dependencies.run())
             jobs = JobController(context, settings=job_settings, gate=dependencies)
-            ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=_GATES)
+            ttl = TtlController(
+                client,
+                informers,
+                clock=clock,
+                metrics=metrics,
+                gates=_GATES,
+                workflows=settings.workflows,
+            )
             self._informers.append(informers)
-            for controller in (jobs, ttl):
+            running: list[_QueuedController] = [jobs, ttl]
+            if settings.workflows:
+                running += _workflow_controllers(context)
+            for controller in running:
                 self._clock_watch.on_jump(controller.clock_jumped)
                 self._parts.append(controller.run())
                 self._queues.append(controller)
@@ -309,6 +330,38 @@ class _Controllers:
     def _take_parts(self) -> Sequence[Coroutine[Any, Any, None]]:
         parts, self._parts = self._parts, []
         return parts
+
+
+class _QueuedController(Protocol):
+    """Controller with work queues, some of it delayed by wall-clock time."""
+
+    def run(self) -> Coroutine[Any, Any, None]: ...
+
+    @property
+    def queues(self) -> Queues: ...
+
+    def clock_jumped(self) -> None: ...
+
+
+def _workflow_controllers(context: ControllerContext) -> "list[_QueuedController]":
+    from onejob.controllers.on_demand import OnDemand
+
+    def make_workflows() -> "WorkflowController":
+        from onejob.controllers.workflow import WorkflowController
+
+        return WorkflowController(context)
+
+    def make_cronworkflows() -> "CronJobController":
+        from onejob.controllers.cronjob import CronJobController
+        from onejob.objects.workflow import CRONWORKFLOW
+
+        return CronJobController(context, kind=CRONWORKFLOW)
+
+    informers = context.informers
+    return [
+        OnDemand(informers.workflows, make_workflows),
+        OnDemand(informers.cronworkflows, make_cronworkflows),
+    ]
 
 
 class _Gate:

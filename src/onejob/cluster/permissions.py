@@ -65,17 +65,36 @@ MIRROR_NEEDS: Sequence[Need] = (
     Need("", "secrets", ("get",)),
     Need("", "configmaps", ("get",)),
 )
+#: With `--workflows`: their kinds, and the Jobs of their tasks.
+WORKFLOW_NEEDS: Sequence[Need] = (
+    Need("onejob.dev", "workflows", ("get", "list", "watch", "create", "delete")),
+    Need("onejob.dev", "workflows", ("patch",), "status"),
+    Need("onejob.dev", "workflows", ("update",), "finalizers"),
+    Need("onejob.dev", "cronworkflows", ("get", "list", "watch")),
+    Need("onejob.dev", "cronworkflows", ("patch",), "status"),
+    Need("onejob.dev", "cronworkflows", ("update",), "finalizers"),
+    Need("batch", "jobs", ("create", "patch", "delete")),
+)
 ELECTION_NEEDS: Sequence[Need] = (
     Need("coordination.k8s.io", "leases", ("get", "create", "update")),
 )
 
 
 def questions(
-    namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
+    namespaces: Sequence[str],
+    own_namespace: str,
+    *,
+    leader_elect: bool,
+    mirror: bool = False,
+    workflows: bool = False,
 ) -> Sequence[AccessReview]:
     """Return the permissions that the controllers need, as access reviews."""
     own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
-    needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
+    needs = (
+        *NEEDS,
+        *(MIRROR_NEEDS if mirror else ()),
+        *(WORKFLOW_NEEDS if workflows else ()),
+    )
     wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]
     wanted += [(need, own_namespace) for need in own]
     return [

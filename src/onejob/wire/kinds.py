@@ -215,6 +215,14 @@ KINDS: Sequence[Kind] = (
     ),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease"),
     Kind(
+        "onejob.dev", "v1alpha1", "CronWorkflow", "cronworkflows", "cronworkflow",
+        short_names=("cwf",), categories=("all",), subresources=(_STATUS,),
+    ),
+    Kind(
+        "onejob.dev", "v1alpha1", "Workflow", "workflows", "workflow", short_names=("wf",),
+        categories=("all",), subresources=(_STATUS,),
+    ),
+    Kind(
         "events.k8s.io", "v1", "Event", "events", "event", short_names=("ev",),
         stored_as="events",
     ),

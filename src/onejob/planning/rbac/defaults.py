@@ -72,6 +72,9 @@ _VIEW: Final = (
         "jobs/progress",
         _READ,
     ),
+    _resource_rule(
+        "onejob.dev", "cronworkflows cronworkflows/status workflows workflows/status", _READ
+    ),
     _resource_rule("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
     _resource_rule("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
 )
@@ -100,6 +103,7 @@ _EDIT: Final = (
     ),
     _resource_rule("autoscaling", "horizontalpodautoscalers", _WRITE),
     _resource_rule("batch", "cronjobs jobs", _WRITE),
+    _resource_rule("onejob.dev", "cronworkflows workflows", _WRITE),
     _resource_rule("policy", "poddisruptionbudgets", _WRITE),
     _resource_rule("networking.k8s.io", "ingresses networkpolicies", _WRITE),
     _resource_rule("coordination.k8s.io", "leases", _ALL),

@@ -114,7 +114,7 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
             required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
         )
     if "managedBy" in spec:
-        errors += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
+        errors += validate_managed_by(spec["managedBy"], f"{path}.managedBy")
     errors += _validate_completion_mode(spec, path)
     template_spec = spec.get("template", {}).get("spec", {})
     if "podFailurePolicy" in spec:
@@ -235,7 +235,7 @@ def _validate_generated_selector(doc: Document, options: JobOptions) -> list[Fie
     return errors
 
 
-def _validate_managed_by(manager: str, path: str) -> list[FieldError]:
+def validate_managed_by(manager: str, path: str) -> list[FieldError]:
     if not manager:
         return [required(path)]
     domain, _, rest = manager.partition("/")
