@@ -323,7 +323,8 @@ class WorkflowController:
                 uid, self._clock.monotonic()
             )
             if gone_for < _SETTLE_SECONDS:
-                self._queue.add_after(workflow.key, _SETTLE_SECONDS - gone_for)
+                # Not a remainder of rounding, for which no time would pass.
+                self._queue.add_after(workflow.key, max(_SETTLE_SECONDS - gone_for, 0.01))
                 found.add(uid)
             elif await self._has_pods(namespace, uid):
                 found.add(uid)
