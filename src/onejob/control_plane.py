@@ -80,6 +80,7 @@ from onejob.worker_threads import prepare_threads
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.admission.dynamic.activation import Authorize
     from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.recorder import Auditor
     from onejob.client.acting import AuthorizedClient
@@ -263,14 +264,28 @@ class ControlPlane:
         return await converter.convert(documents, kind)
 
     def _install_dynamic_admission(self) -> None:
+        from onejob.admission_policies.installing import policy_plugins
         from onejob.webhooks.plugins import MutatingWebhooks, ValidatingWebhooks
 
         caller = self._webhook_caller()
         service = self.service
-        shared = (self.store, service.kinds, caller, self._rng, self.metrics, service.converted)
-        self.service.admission.dynamic.install(
-            (MutatingWebhooks(*shared),), (ValidatingWebhooks(*shared),)
+        authorize = self._authorize_expressions()
+        shared = (
+            self.store, service.kinds, caller, self._rng, self.metrics, service.converted, authorize
+        )  # fmt: skip
+        mutating, validating = policy_plugins(service, self.metrics, authorize)
+        service.admission.dynamic.install(
+            (mutating, MutatingWebhooks(*shared)), (validating, ValidatingWebhooks(*shared))
         )
+
+    def _authorize_expressions(self) -> "Authorize":
+        """Return the authorizer of admission expressions; without RBAC, it allows everything."""
+        from onejob.admission_policies.authorizing import allow_all, authorize_with
+        from onejob.api.access.authorization import RbacAuthorizer
+
+        if self.access is None:
+            return allow_all
+        return authorize_with(RbacAuthorizer(self.access.policy))
 
     def _make_identities(self, auditor: "Auditor | None") -> "Identities":
         from onejob.controllers.identities import Identities

@@ -13,6 +13,8 @@ from onejob.cel.values import (
     INT_MAX,
     INT_MIN,
     NONE,
+    LazyFields,
+    ObjectValue,
     OptionalValue,
     compare,
     contains,
@@ -116,6 +118,8 @@ def select_from(value: Any, key: str) -> Any:
         raise missing(key)
     if isinstance(value, OptionalValue):
         return optional_key(value, key)
+    if isinstance(value, LazyFields) and key in value:
+        return value[key]
     raise no_overload()
 
 
@@ -131,6 +135,8 @@ def optional_key(value: Any, key: Any) -> OptionalValue:
     if isinstance(value, list):
         index = list_index(key)
         return OptionalValue(True, value[index]) if 0 <= index < len(value) else NONE
+    if isinstance(value, LazyFields):
+        return OptionalValue(True, value[key]) if key in value else NONE
     raise no_overload()
 
 
@@ -158,6 +164,8 @@ def has_key(value: Any, key: str, null: bool) -> bool:
         return key in value and (null or value[key] is not None)
     if isinstance(value, OptionalValue):
         return value.present and has_key(value.content, key, null)
+    if isinstance(value, LazyFields):
+        return key in value
     raise no_overload()
 
 
@@ -394,6 +402,22 @@ def make_map(entries: list[tuple[Step, Step, bool]]) -> Step:
                 value = value.content
             insert(result, key, value)
         return result
+
+    return run
+
+
+def make_object(type_name: str, fields: list[tuple[str, Step, bool]]) -> Step:
+    def run(frame: Frame) -> ObjectValue:
+        result: dict[str, Any] = {}
+        for name, step, optional in fields:
+            value = step(frame)
+            if not optional:
+                result[name] = value
+            elif not isinstance(value, OptionalValue):
+                raise no_overload()
+            elif value.present:
+                result[name] = value.content
+        return ObjectValue(type_name, result)
 
     return run
 
