@@ -208,8 +208,6 @@ class ControlPlane:
         self.service.converter = self._convert
         self._rng = dependencies.rng
         self.service.admission.dynamic.provide(self._install_dynamic_admission)
-        if any(store.count(resource, "") for resource in CONFIGURATIONS):
-            self.service.admission.dynamic.install_now()
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         #: Client with strict validation of documents, for manifests written by users.
@@ -233,6 +231,7 @@ class ControlPlane:
         self._clock_watch = ClockWatch(dependencies.clock)
         self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
         self._recorders: list[Coroutine[Any, Any, None]] = []
+        self._controllers_started = False
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._begun = asyncio.Event()
@@ -243,6 +242,8 @@ class ControlPlane:
         self._add_notifications()
         if self.access is not None:
             self._add_access(self.access)
+        if any(store.count(resource, "") for resource in CONFIGURATIONS):
+            self.service.admission.dynamic.install_now()
         self._export_store()
         self._kept_logs: KeptLogs | None = None
         self._node = self._make_node(dependencies) if settings.with_node else None
@@ -265,6 +266,7 @@ class ControlPlane:
 
     def _install_dynamic_admission(self) -> None:
         from onejob.admission_policies.installing import policy_plugins
+        from onejob.controllers.policy_status import PolicyStatus
         from onejob.webhooks.plugins import MutatingWebhooks, ValidatingWebhooks
 
         caller = self._webhook_caller()
@@ -274,6 +276,11 @@ class ControlPlane:
             self.store, service.kinds, caller, self._rng, self.metrics, service.converted, authorize
         )  # fmt: skip
         mutating, validating = policy_plugins(service, self.metrics, authorize)
+        statuses = PolicyStatus(
+            lambda: self._own_client, service.settled, service.kinds, service.schema
+        )
+        validating.on_policy = statuses.changed
+        self._add_controller(statuses.run())
         service.admission.dynamic.install(
             (mutating, MutatingWebhooks(*shared)), (validating, ValidatingWebhooks(*shared))
         )
@@ -590,6 +597,7 @@ class ControlPlane:
         await self.informers.start()
         self._judge.keep_views(False)
         parts, self._controllers = self._controllers, []
+        self._controllers_started = True
         self._controller_tasks += [asyncio.create_task(part) for part in parts]
         parts, self._recorders = self._recorders, []
         self._recorder_tasks = [asyncio.create_task(part) for part in parts]
@@ -603,6 +611,15 @@ class ControlPlane:
         for task in own:
             task.add_done_callback(self._part_ended)
         self._begun.set()
+
+    def _add_controller(self, part: Coroutine[Any, Any, None]) -> None:
+        """Run a controller from now on, or from the start of all others."""
+        if not self._controllers_started:
+            self._controllers.append(part)
+            return
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._part_ended)
+        self._controller_tasks.append(task)
 
     async def begun(self) -> None:
         """Wait until everything is running."""

@@ -45,7 +45,7 @@ from onejob.cel.admission import POLICY_BUDGET
 from onejob.cel.errors import EvaluationError
 from onejob.cel.program import Budget
 from onejob.metrics import Metrics, MutatingPolicyCheckLabels
-from onejob.wire.errors import ApiError, InternalError
+from onejob.wire.errors import ApiError, Forbidden, InternalError
 from onejob.wire.kinds import Kind
 from onejob.wire.registry import KindRegistry
 
@@ -258,13 +258,13 @@ def _patched(
     budget = Budget(POLICY_BUDGET)
     value = expression.evaluate(with_variables(values, policy.variables, budget), budget)
     if mutation.patch_type == "JSONPatch":
-        return apply_operations(document, value)
+        return apply_operations(document, value, type_, strict=type_.go_written)
     return apply_configuration(document, value, type_)
 
 
 def _denied(request: AdmissionRequest, problems: Sequence[_Problem]) -> ApiError:
-    error = refused(request.kind.resource, shown_name(request), "")
-    error.message = str(problems[0])
+    details = refused(request.kind.resource, shown_name(request), "").details
+    error = Forbidden(str(problems[0]), details=details)
     if problems[0].reason:
         error.reason = problems[0].reason
     error.details["causes"] = [{"message": str(problem)} for problem in problems]

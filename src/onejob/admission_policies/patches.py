@@ -11,7 +11,7 @@ from onejob.api.writing.patching import FailedTest, json_patch
 from onejob.cel.admission import misplaced_types, plain_json
 from onejob.cel.errors import EvaluationError
 from onejob.cel.values import ObjectValue
-from onejob.wire.errors import ApiError
+from onejob.wire.errors import ApiError, InternalError
 
 
 class MutationFailed(Exception):
@@ -37,16 +37,35 @@ def apply_configuration(document: Document, value: ObjectValue, type_: Type) -> 
         ) from error
 
 
-def apply_operations(document: Document, values: list[ObjectValue]) -> Document:
-    """Return the object after a JSON patch. Raises MutationFailed."""
+def apply_operations(
+    document: Document, values: list[ObjectValue], type_: Type, *, strict: bool
+) -> Document:
+    """Return the object after a JSON patch.
+
+    `strict` refuses unknown fields. Raises MutationFailed, or InternalError if the result is not
+    of the type.
+    """
     operations = [_operation(value) for value in values]
     try:
-        return json_patch(document, operations)
+        patched = json_patch(document, operations)
     except FailedTest:
         # As upstream: a failed test skips the patch.
         return document
     except ApiError as error:
         raise MutationFailed(f"JSON Patch: {error.message}") from error
+    problems: list[str] = []
+    try:
+        type_.check(deep_copy(patched), None, problems)
+    except Mismatch as mismatch:
+        raise _internal(mismatch.text) from mismatch
+    if problems and strict:
+        raise _internal(f"strict decoding error: {', '.join(problems)}")
+    return patched
+
+
+def _internal(text: str) -> InternalError:
+    details = {"causes": [{"message": text}]}
+    return InternalError(f"Internal error occurred: {text}", details=details)
 
 
 def _operation(patch: ObjectValue) -> Document:

@@ -1,7 +1,7 @@
 """The plugin ValidatingAdmissionPolicy."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal
@@ -39,6 +39,7 @@ from onejob.cel.admission import POLICY_BUDGET
 from onejob.cel.errors import EvaluationError
 from onejob.cel.program import Budget
 from onejob.metrics import ValidatingPolicyCheckLabels
+from onejob.store.base import Change
 from onejob.wire.errors import ApiError
 
 _MAX_MESSAGE_BYTES: Final = 5 * 1024
@@ -89,6 +90,22 @@ class _Denial(Struct, frozen=True):
 class ValidatingPolicies(Policies[ValidatingPolicy]):
     policy_resource = VALIDATING
     binding_resource = VALIDATING_BINDINGS
+    #: Called with the name of each new or changed policy.
+    on_policy: Callable[[str], None] | None = None
+
+    def staged(self, change: Change) -> None:
+        super().staged(change)
+        if change.key.resource == VALIDATING and change.value is not None:
+            self._report(change.key.name)
+
+    def reload(self) -> None:
+        super().reload()
+        for name in self._policies:
+            self._report(name)
+
+    def _report(self, name: str) -> None:
+        if self.on_policy is not None:
+            self.on_policy(name)
 
     async def admit(self, review: Review) -> None:
         """Evaluate all matching policies. The first denial, in their order, is raised."""

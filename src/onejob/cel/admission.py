@@ -86,6 +86,9 @@ _NAMESPACE: Final = _object(
     status=_object("NamespaceStatus", conditions=list_of(_CONDITION), phase=STRING),
 )
 
+_AUTHORIZER: Final = opaque("kubernetes.authorization.Authorizer")
+_RESOURCE_CHECK: Final = opaque("kubernetes.authorization.ResourceCheck")
+
 #: Names of result types: see `Expressions.compile`.
 BOOLEAN: Final = ("bool",)
 TEXT: Final = ("string",)
@@ -143,11 +146,7 @@ class Expressions:
         """
         declared = self._declared
         if authorizer:
-            declared = {
-                **declared,
-                AUTHORIZER: opaque("kubernetes.authorization.Authorizer"),
-                REQUEST_RESOURCE: opaque("kubernetes.authorization.ResourceCheck"),
-            }
+            declared = {**declared, AUTHORIZER: _AUTHORIZER, REQUEST_RESOURCE: _RESOURCE_CHECK}
         try:
             program = compile_expression(source, declared, patches=patches)
         except CompileError as error:
@@ -158,14 +157,21 @@ class Expressions:
             raise CompileError([Issue(f"must evaluate to {wanted} but got {found}")])
         return program
 
-    def add_variable(self, name: str, source: str) -> Program:
+    def check(self, source: str) -> Program:
+        """Compile an expression for a type check. Raises CompileError with the bare issues.
+
+        As upstream, `authorizer.requestResource` is unknown to type checks.
+        """
+        return compile_expression(source, {**self._declared, AUTHORIZER: _AUTHORIZER})
+
+    def add_variable(self, name: str, source: str, *, checking: bool = False) -> Program:
         """Compile and declare a variable; it is declared even if it does not compile.
 
-        Raises CompileError.
+        `checking` is true for type checks. Raises CompileError.
         """
         declared = DYN
         try:
-            program = self.compile(source)
+            program = self.check(source) if checking else self.compile(source)
             declared = _composed(program.type)
         finally:
             self._fields[name] = Field(name, declared)

@@ -354,12 +354,12 @@ class _Checker:
         for entry in node.entries:
             found = self._unwrapped(entry.value, entry.optional)
             field = declared.fields.get(entry.name)
-            if field is None:
-                self._report(entry.position, f"undefined field '{entry.name}'")
-            elif not self._known.assign(field.type, found):
+            if field is None or not self._known.assign(field.type, found):
+                # As upstream, which knows fields of any names, but of no type.
+                wanted = "" if field is None else str(field.type)
                 self._report(
                     entry.position,
-                    f"expected type of field '{entry.name}' is '{field.type}' but provided type "
+                    f"expected type of field '{entry.name}' is '{wanted}' but provided type "
                     f"is '{self._resolve(found)}'",
                 )
         return declared
@@ -388,8 +388,11 @@ class _Checker:
         """Return the common type of a literal's elements; the first element determines it."""
         if before is None:
             return found
-        before = self._resolve(before)
-        if before.kind == "dyn" or self._known.assign(before, found):
+        before, found = self._resolve(before), self._resolve(found)
+        mixed = (before.kind == "dyn") is not (found.kind == "dyn")
+        if "error" in (before.kind, found.kind) or (
+            not mixed and self._known.assign(before, found)
+        ):
             return _most_general(before, self._resolve(found))
         shown = self._resolve(found)
         self._report(position, f"expected type '{before}' but found '{shown}'")

@@ -120,7 +120,8 @@ def select_from(value: Any, key: str) -> Any:
         return optional_key(value, key)
     if isinstance(value, LazyFields) and key in value:
         return value[key]
-    raise no_overload()
+    # As in cel-go, for values of all other types, too: `null.x`.
+    raise missing(key)
 
 
 def optional_key(value: Any, key: Any) -> OptionalValue:
@@ -137,7 +138,7 @@ def optional_key(value: Any, key: Any) -> OptionalValue:
         return OptionalValue(True, value[index]) if 0 <= index < len(value) else NONE
     if isinstance(value, LazyFields):
         return OptionalValue(True, value[key]) if key in value else NONE
-    raise no_overload()
+    return NONE
 
 
 def select_optional(operand: Step, key: str) -> Step:
@@ -164,9 +165,7 @@ def has_key(value: Any, key: str, null: bool) -> bool:
         return key in value and (null or value[key] is not None)
     if isinstance(value, OptionalValue):
         return value.present and has_key(value.content, key, null)
-    if isinstance(value, LazyFields):
-        return key in value
-    raise no_overload()
+    return isinstance(value, LazyFields) and key in value
 
 
 def list_index(key: Any) -> int:
@@ -192,7 +191,7 @@ def index(operand: Step, key: Step) -> Step:
             return content
         if isinstance(value, OptionalValue):
             return optional_key(value, at)
-        raise no_overload()
+        raise missing(at)
 
     return run
 

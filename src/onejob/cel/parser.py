@@ -218,6 +218,8 @@ class _Parser:
         token = self._token
         if token.kind == "escaped":
             return self._advance().text
+        if token.kind == "end" and self._tokens[self._at - 1].kind == ".":
+            raise self._fail(token.position, "Syntax error: no viable alternative at input '.'")
         if token.kind != "name" or token.text in ("in", "true", "false", "null"):
             raise self._unexpected(" expecting IDENTIFIER")
         return self._advance().text

@@ -390,5 +390,5 @@ def _check_actions(actions: Any, path: str) -> list[FieldError]:
         )
         errors.append(invalid(path, list(actions), text))
     if not seen:
-        errors.append(required(path, "at least one validation action is required"))
+        errors.append(required(path))
     return errors
