@@ -61,7 +61,8 @@ async def test_json_patch_operations_apply_in_order(tmp_path: Path) -> None:
 
 async def test_json_patch_with_a_failed_test_changes_nothing(tmp_path: Path) -> None:
     expression = (
-        "[JSONPatch{op: 'test', path: '/data/a', value: '2'}, JSONPatch{op: 'remove', path: '/data'}]"
+        "[JSONPatch{op: 'test', path: '/data/a', value: '2'}, "
+        "JSONPatch{op: 'remove', path: '/data'}]"
     )
     async with a_policy_service(tmp_path) as service:
         await configure(service, a_mutating_policy(patched(expression)), mutating=True)
@@ -138,11 +139,15 @@ async def test_failed_mutation_denies_unless_failures_are_ignored(
 
 
 async def test_atomic_list_in_apply_configuration_is_refused(tmp_path: Path) -> None:
-    expression = "Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', args: ['y']}]}}"
+    expression = (
+        "Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', args: ['y']}]}}"
+    )
     async with a_policy_service(tmp_path) as service:
         policy = a_mutating_policy(applied(expression), matchConstraints=constraints("pods"))
         await configure(service, policy, mutating=True)
-        with pytest.raises(ApiError, match="may not mutate atomic arrays, maps or structs") as found:
+        with pytest.raises(
+            ApiError, match="may not mutate atomic arrays, maps or structs"
+        ) as found:
             await service.create(POD, "default", a_pod("p"), PERSON)
     assert found.value.message.endswith(": .spec.containers[0].args")
 
@@ -151,5 +156,5 @@ async def test_mutated_object_is_validated(tmp_path: Path) -> None:
     expression = "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a b': ''}}]"
     async with a_policy_service(tmp_path) as service:
         await configure(service, a_mutating_policy(patched(expression)), mutating=True)
-        with pytest.raises(Invalid, match="metadata.labels"):
+        with pytest.raises(Invalid, match=r"metadata\.labels"):
             await make(service)

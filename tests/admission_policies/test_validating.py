@@ -98,7 +98,7 @@ async def test_audit_annotations_join_distinct_values_of_params(tmp_path: Path) 
     async with a_policy_service(tmp_path) as service:
         for name in ("a", "b", "c"):
             await make(service, name, {"level": "x" if name == "c" else name}, labels={"l": "1"})
-        spec = {
+        spec: Doc = {
             "paramKind": _PARAMS,
             "matchConstraints": constraints("secrets"),
             "auditAnnotations": [
@@ -157,9 +157,7 @@ async def test_authorizer_asks_about_the_requester_and_about_accounts(tmp_path: 
         assert "the account may not" in (await _refusal(service)).message
     (user, check), (account, path) = asked
     assert user == PERSON.user
-    assert check == AccessCheck(
-        verb="create", resource="configmaps", namespace="default", name="m"
-    )
+    assert check == AccessCheck(verb="create", resource="configmaps", namespace="default", name="m")
     assert account.name == "system:serviceaccount:a:b"
     assert account.groups == ("system:serviceaccounts", "system:serviceaccounts:a")
     assert (path.verb, path.path) == ("get", "/x")
@@ -200,9 +198,7 @@ async def test_expression_stops_at_its_own_limit(tmp_path: Path) -> None:
     async with a_policy_service(tmp_path) as service:
         await configure(service, a_validating_policy(f"{check} && {check} && {check}"))
         message = (await _refusal(service)).message
-    assert message.endswith(
-        "resulted in error: operation cancelled: actual cost limit exceeded"
-    )
+    assert message.endswith("resulted in error: operation cancelled: actual cost limit exceeded")
 
 
 @pytest.mark.parametrize(
@@ -213,9 +209,7 @@ async def test_expression_stops_at_its_own_limit(tmp_path: Path) -> None:
         ({"selector": {}, "parameterNotFoundAction": "Deny"}, "limit is 3"),
     ],
 )
-async def test_params_by_name_and_selector(
-    tmp_path: Path, reference: Doc, text: str
-) -> None:
+async def test_params_by_name_and_selector(tmp_path: Path, reference: Doc, text: str) -> None:
     async with a_policy_service(tmp_path) as service:
         await make(service, "limit", {"n": "3"})
         validation = {
@@ -281,8 +275,8 @@ async def test_policies_survive_a_restart(tmp_path: Path) -> None:
 async def test_dry_run_and_own_writes_are_evaluated(tmp_path: Path) -> None:
     async with a_policy_service(tmp_path) as service:
         await configure(service, a_validating_policy("!request.dryRun"))
+        options = WriteOptions(PERSON.user, dry_run=True)
         with pytest.raises(ApiError):
-            options = WriteOptions(PERSON.user, dry_run=True)
             await service.create(CONFIGMAP, "default", a_map("m"), options)
         await service.create(CONFIGMAP, "default", a_map("m"), WriteOptions(trusted=True))
 

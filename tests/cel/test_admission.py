@@ -1,5 +1,7 @@
 """Expressions of admission policies: objects, patches, variables, authorizer, result types."""
 
+from functools import partial
+
 import pytest
 
 from onejob.cel.admission import (
@@ -112,7 +114,7 @@ def test_lazy_fields_keep_values_and_errors() -> None:
             raise EvaluationError("no")
         return 1
 
-    fields = LazyFields({name: lambda name=name: compute(name) for name in ("good", "bad")})
+    fields = LazyFields({name: partial(compute, name) for name in ("good", "bad")})
     expressions = Expressions()
     expressions.add_variable("good", "1")
     expressions.add_variable("bad", "1")

@@ -249,7 +249,7 @@ async def test_condition_errors_are_reported_together_as_upstream(tmp_path: Path
         with pytest.raises(ApiError) as refusal:
             await _make(service)
         assert refusal.value.message == (
-            'configmaps "m" is forbidden: [expression \'object.nothing == 1\' resulted in error: '
+            "configmaps \"m\" is forbidden: [expression 'object.nothing == 1' resulted in error: "
             "no such key: nothing, expression 'oldObject.nothing == 2' resulted in error: "
             "no such key: nothing]"
         )

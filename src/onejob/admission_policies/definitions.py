@@ -9,7 +9,11 @@ from msgspec import Struct
 
 from onejob.api.admission.dynamic.activation import Expression, MatchConditions, compiled
 from onejob.api.admission.dynamic.attributes import GROUP
-from onejob.api.admission.dynamic.matching import MatchResources, read_match_resources, read_selector
+from onejob.api.admission.dynamic.matching import (
+    MatchResources,
+    read_match_resources,
+    read_selector,
+)
 from onejob.cel.admission import (
     BOOLEAN,
     JSON_PATCHES,

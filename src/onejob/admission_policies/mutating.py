@@ -11,8 +11,8 @@ from onejob.admission_policies.definitions import (
     MUTATING,
     MUTATING_BINDINGS,
     Binding,
-    Mutation,
     MutatingPolicy,
+    Mutation,
 )
 from onejob.admission_policies.params import ConfigurationError, collect_params
 from onejob.admission_policies.patches import (

@@ -138,5 +138,3 @@ def error_type(message: str) -> ErrorType:
 
 def encoded_size(*documents: Document | None) -> int:
     return sum(len(msgspec.json.encode(document)) for document in documents if document)
-
-

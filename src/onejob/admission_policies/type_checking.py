@@ -109,9 +109,7 @@ def _check(source: str, spec: Mapping[str, Any], params: Type, target: _Checked)
     return ""
 
 
-def _targets(
-    spec: Mapping[str, Any], kinds: KindRegistry, schema: Schema
-) -> Sequence[_Checked]:
+def _targets(spec: Mapping[str, Any], kinds: KindRegistry, schema: Schema) -> Sequence[_Checked]:
     found: dict[tuple[str, str, str], _Checked] = {}
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         for count, (group, version, name) in enumerate(_named_kinds(rule, kinds), 1):

@@ -334,9 +334,7 @@ def _acceptable(message: Any) -> str:
     return "" if len(message.encode()) > _MAX_MESSAGE_BYTES or "\n" in message else message
 
 
-def _annotate(
-    policy: ValidatingPolicy, values: Values, decisions: Sequence[Decision]
-) -> Result:
+def _annotate(policy: ValidatingPolicy, values: Values, decisions: Sequence[Decision]) -> Result:
     budget = Budget(POLICY_BUDGET)
     composed = with_variables(values, policy.variables, budget)
     annotations: dict[str, str] = {}

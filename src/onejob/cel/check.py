@@ -86,9 +86,7 @@ _JSON_PATCH = Type(
 )
 
 
-def check(
-    source: str, root: Node, variables: Mapping[str, Type], *, patches: bool = False
-) -> Type:
+def check(source: str, root: Node, variables: Mapping[str, Type], *, patches: bool = False) -> Type:
     """Set `type` on all nodes of the tree and return the type of the root.
 
     `patches` declares the types `Object` and `JSONPatch`. Raises CompileError with all issues,

@@ -356,9 +356,7 @@ class _Parser:
 
 
 #: Namespaces of functions with dotted names; not variables with methods.
-NAMESPACES = frozenset(
-    ("optional", "ip", "format", "jsonpatch", "sets", "lists", "strings")
-)
+NAMESPACES = frozenset(("optional", "ip", "format", "jsonpatch", "sets", "lists", "strings"))
 
 
 def _qualified_name(target: Node, name: str) -> str:

@@ -153,7 +153,9 @@ async def a_message_expression(it: Side) -> None:
         it,
         {
             "expression": "has(object.data.c)",
-            "messageExpression": "'only ' + object.data.map(k, k + '=' + object.data[k]).join(', ')",
+            "messageExpression": (
+                "'only ' + object.data.map(k, k + '=' + object.data[k]).join(', ')"
+            ),
             "message": "not this",
             "reason": "Forbidden",
         },
@@ -184,7 +186,9 @@ async def an_expression_with_an_error(it: Side) -> None:
 
 @scenario
 async def an_error_that_is_ignored(it: Side) -> None:
-    await _denied(it, "object.nothing.at.all == 1", "object.data.size() == 2", failurePolicy="Ignore")
+    await _denied(
+        it, "object.nothing.at.all == 1", "object.data.size() == 2", failurePolicy="Ignore"
+    )
 
 
 @scenario
@@ -283,7 +287,8 @@ _SHOWN = (
     "request.namespace, string(request.dryRun), request.requestKind.version, "
     "string(has(request.subResource)), string(has(request.userInfo.uid)), "
     "namespaceObject.metadata.name, string(has(namespaceObject.metadata.labels)), "
-    "namespaceObject.status.phase, string(oldObject == null), string(request.options.kind)].join(' ')"
+    "namespaceObject.status.phase, string(oldObject == null), "
+    "string(request.options.kind)].join(' ')"
 )
 
 
@@ -433,10 +438,9 @@ async def _with_params(it: Side, reference: Document, *, expression: str, **spec
         "expression": expression,
         "messageExpression": "'limit ' + (params == null ? 'none' : params.data.limit)",
     }
-    policy = await policies.validate(
-        validation, paramKind=_PARAMS, matchConstraints=match, **spec
-    )
-    await policies.bind(policy, **({"paramRef": reference} if reference else {}))
+    policy = await policies.validate(validation, paramKind=_PARAMS, matchConstraints=match, **spec)
+    fields: Document = {"paramRef": reference} if reference else {}
+    await policies.bind(policy, **fields)
     await policies.settle()
     await it.create("secrets", {"metadata": {"name": "s"}})
 
@@ -701,7 +705,12 @@ async def faulty_policies(it: Side) -> None:
         _policy({"expression": "true", "message": "a\nb"}),
         _policy({"expression": "true", "messageExpression": " "}),
         _policy({"expression": "true", "messageExpression": "1 + 1"}),
-        _policy({"expression": "true", "messageExpression": "authorizer.path('/').check('get').reason()"}),
+        _policy(
+            {
+                "expression": "true",
+                "messageExpression": "authorizer.path('/').check('get').reason()",
+            }
+        ),
         _policy({"expression": "true", "reason": "Gone"}),
         _policy("true", failurePolicy="Maybe", paramKind={"apiVersion": "a/b/c"}),
         _policy("true", paramKind={"apiVersion": "A_/v1", "kind": "x_"}),
@@ -717,7 +726,9 @@ async def faulty_variables_and_conditions(it: Side) -> None:
         _policy("true", variables=[{"name": "", "expression": ""}]),
         _policy("true", variables=[{"name": "1a", "expression": "1"}]),
         _policy("true", variables=[{"name": "namespace", "expression": "1"}]),
-        _policy("variables.a == variables.b", variables=[{"name": "a", "expression": "variables.b"}]),
+        _policy(
+            "variables.a == variables.b", variables=[{"name": "a", "expression": "variables.b"}]
+        ),
         _policy("variables.a == 1", variables=[{"name": "a", "expression": "'text'"}]),
         _policy("variables.a.b", variables=[{"name": "a", "expression": "request.userInfo"}]),
         _policy("true", matchConditions=[{"name": "", "expression": ""}]),
@@ -759,7 +770,9 @@ async def faulty_rules(it: Side) -> None:
         it,
         "validatingadmissionpolicies",
         matching({"operations": []}),
-        matching({"operations": ["*", "CREATE"], "apiGroups": ["*", "a"], "apiVersions": ["*", ""]}),
+        matching(
+            {"operations": ["*", "CREATE"], "apiGroups": ["*", "a"], "apiVersions": ["*", ""]}
+        ),
         matching({"operations": ["READ"], "apiGroups": [], "apiVersions": [], "resources": []}),
         matching({"resources": ["", "*/*", "pods"]}),
         matching({"resources": ["pods/*", "pods/status", "*/scale", "jobs/scale"]}),
