@@ -1,4 +1,4 @@
-"""`make peer-suites`: integration suites of other projects, with onejob in place of envtest's programs.
+"""`make peer-suites`: integration suites of other projects, with onejob as envtest's programs.
 
 Each suite runs unmodified, first with `onejob envtest-assets` and then with the real etcd and
 kube-apiserver, if `make upstream` has built them.
