@@ -290,6 +290,10 @@ guides: setup podman rsync ## run every command of README and how-to pages, incl
 e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go, against onejob serve
 	$(BIN)/python -m tests.managers
 
+.PHONY: peer-suites
+peer-suites: setup ## run JobSet's and Kueue's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+	$(BIN)/python -m tests.managers.suites $(SUITE)
+
 .PHONY: fabric8 spark ansible
 fabric8: setup ## test the Java client of operators and Jenkins: informers, waits, exec, logs (needs Maven)
 	$(BIN)/python -m tests.clients.fabric8 $(FABRIC8)

@@ -86,6 +86,7 @@ from onejob.worker_threads import prepare_threads
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.admission.dynamic.activation import Authorize
     from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.recorder import Auditor
     from onejob.client.acting import AuthorizedClient
@@ -94,8 +95,8 @@ if TYPE_CHECKING:
     from onejob.controllers.identities import Identities
     from onejob.controllers.node_maintenance import NodeMaintenance
     from onejob.controllers.notify.config import NotifyConfig
-    from onejob.node.outputs.keeping import OutputKeeper
     from onejob.controllers.workflow import WorkflowController
+    from onejob.node.outputs.keeping import OutputKeeper
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
 
@@ -217,8 +218,6 @@ class ControlPlane:
         self.service.converter = self._convert
         self._rng = dependencies.rng
         self.service.admission.dynamic.provide(self._install_dynamic_admission)
-        if any(store.count(resource, "") for resource in CONFIGURATIONS):
-            self.service.admission.dynamic.install_now()
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         #: Client with strict validation of documents, for manifests written by users.
@@ -242,6 +241,7 @@ class ControlPlane:
         self._clock_watch = ClockWatch(dependencies.clock)
         self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
         self._recorders: list[Coroutine[Any, Any, None]] = []
+        self._controllers_started = False
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._begun = asyncio.Event()
@@ -254,6 +254,8 @@ class ControlPlane:
         self._add_notifications()
         if self.access is not None:
             self._add_access(self.access)
+        if any(store.count(resource, "") for resource in CONFIGURATIONS):
+            self.service.admission.dynamic.install_now()
         self._export_store()
         self._kept_logs: KeptLogs | None = None
         self._outputs: OutputKeeper | None = None
@@ -276,14 +278,34 @@ class ControlPlane:
         return await converter.convert(documents, kind)
 
     def _install_dynamic_admission(self) -> None:
+        from onejob.admission_policies.installing import policy_plugins
+        from onejob.controllers.policy_status import PolicyStatus
         from onejob.webhooks.plugins import MutatingWebhooks, ValidatingWebhooks
 
         caller = self._webhook_caller()
         service = self.service
-        shared = (self.store, service.kinds, caller, self._rng, self.metrics, service.converted)
-        self.service.admission.dynamic.install(
-            (MutatingWebhooks(*shared),), (ValidatingWebhooks(*shared),)
+        authorize = self._authorize_expressions()
+        shared = (
+            self.store, service.kinds, caller, self._rng, self.metrics, service.converted, authorize
+        )  # fmt: skip
+        mutating, validating = policy_plugins(service, self.metrics, authorize)
+        statuses = PolicyStatus(
+            lambda: self._own_client, service.settled, service.kinds, service.schema
         )
+        validating.on_policy = statuses.changed
+        self._add_controller(statuses.run())
+        service.admission.dynamic.install(
+            (mutating, MutatingWebhooks(*shared)), (validating, ValidatingWebhooks(*shared))
+        )
+
+    def _authorize_expressions(self) -> "Authorize":
+        """Return the authorizer of admission expressions; without RBAC, it allows everything."""
+        from onejob.admission_policies.authorizing import allow_all, authorize_with
+        from onejob.api.access.authorization import RbacAuthorizer
+
+        if self.access is None:
+            return allow_all
+        return authorize_with(RbacAuthorizer(self.access.policy))
 
     def _make_identities(self, auditor: "Auditor | None") -> "Identities":
         from onejob.controllers.identities import Identities
@@ -676,6 +698,7 @@ class ControlPlane:
         self._judge.keep_views(False)
         self.service.awaits_end = self._awaits
         parts, self._controllers = self._controllers, []
+        self._controllers_started = True
         self._controller_tasks += [asyncio.create_task(part) for part in parts]
         parts, self._recorders = self._recorders, []
         self._recorder_tasks = [asyncio.create_task(part) for part in parts]
@@ -691,6 +714,15 @@ class ControlPlane:
         for task in own:
             task.add_done_callback(self._part_ended)
         self._begun.set()
+
+    def _add_controller(self, part: Coroutine[Any, Any, None]) -> None:
+        """Run a controller from now on, or from the start of all others."""
+        if not self._controllers_started:
+            self._controllers.append(part)
+            return
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._part_ended)
+        self._controller_tasks.append(task)
 
     async def begun(self) -> None:
         """Wait until everything is running."""

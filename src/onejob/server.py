@@ -22,6 +22,7 @@ from onejob.api.access.certificate_requests import CERTIFICATE_REQUESTS, note_re
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.param_access import ParamAccess
 from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import Access, ApiApp, PodSources
@@ -116,6 +117,8 @@ class HttpsServer:
             authorizer = RbacAuthorizer(plane.access.policy)
             check = EscalationCheck(plane.access.policy, authorizer)
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
+            params = ParamAccess(plane.store, plane.service.kinds, authorizer)
+            plane.service.guards.update(dict.fromkeys(ParamAccess.resources, params))
             plane.service.guards[CERTIFICATE_REQUESTS] = note_requester
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
