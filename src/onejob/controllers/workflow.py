@@ -174,7 +174,10 @@ class WorkflowController:
         old, new = delta.old, delta.new
         state = self._states.get(owner)
         if state is not None and new is None and old is not None and old.finished:
-            state.final[old.metadata.name] = old
+            controller = old.metadata.controller_ref
+            # Not one of a previous workflow of this name.
+            if controller is not None and controller.uid == state.uid:
+                state.final[old.metadata.name] = old
         if state is not None and old is None and new is not None and not new.finished:
             starting = new.metadata.name in state.starting
             state.starting.discard(new.metadata.name)
