@@ -19,6 +19,7 @@ from onejob.controllers.workflow_effects import (
     create_jobs,
     find_results,
     has_running_pods,
+    require_unchanged,
     write_status,
 )
 from onejob.informers.cache import Cache, Delta
@@ -381,6 +382,9 @@ class WorkflowController:
         try:
             await change_jobs(series, plan, outcome)
             if self._may_create(plan, series):
+                if series.shares_commit:
+                    # Jobs whose start cannot be recorded in the same commit must not be created.
+                    await require_unchanged(series, plan.workflow)
                 await create_jobs(self._client, series, plan, outcome)
                 state.created |= outcome.created
                 state.starting.update(
