@@ -4,7 +4,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.async_tests"]
+pytest_plugins = ["tests.async_tests", "tests.cpu_durations"]
 
 # Parents such as nohup or a background shell ignore SIGINT; restore the default handlers.
 for number, handler in (

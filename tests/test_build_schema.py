@@ -20,7 +20,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_schema(root)
 
 
-def test_the_data_in_use_is_what_would_be_built_now(built: Path) -> None:
+def test_schema_data_is_up_to_date(built: Path) -> None:
     assert (ROOT / TARGET).read_bytes() == built.read_bytes(), "run python build_schema.py"
 
 
@@ -38,7 +38,7 @@ def test_every_reference_is_defined_and_every_definition_documented(built: Path)
     assert all(job.values())
 
 
-def test_only_what_the_roots_lead_to_is_kept() -> None:
+def test_only_reachable_definitions_are_kept() -> None:
     definitions: dict[str, Any] = {
         "a": {"type": ["object", "null"], "properties": {"x": {"$ref": "#/$defs/b"}}},
         "b": {"type": "string", "description": "text"},

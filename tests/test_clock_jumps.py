@@ -427,7 +427,7 @@ async def test_a_clock_set_back_while_the_server_was_down_goes_on_with_each_minu
 # --- expiry
 
 
-async def test_after_a_days_sleep_what_has_expired_is_gone(tmp_path: Path) -> None:
+async def test_expired_objects_are_deleted_after_suspend(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         await scene.a_job(ttlSecondsAfterFinished=7200)
         await asyncio.sleep(10)

@@ -58,7 +58,7 @@ async def test_steps_of_more_than_a_second_in_sum_are_jumps(steps: list[float], 
 
 
 @pytest.mark.virtual_time
-async def test_all_listeners_are_told() -> None:
+async def test_all_listeners_are_notified() -> None:
     clock = a_settable_clock()
     seen: list[str] = []
     watch = ClockWatch(clock)
@@ -69,7 +69,7 @@ async def test_all_listeners_are_told() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_where_the_kernel_tells_of_it_a_jump_is_noticed_at_once() -> None:
+async def test_clock_jump_is_detected_at_once_by_kernel_alarm() -> None:
     loop = asyncio.get_running_loop()
     clock = a_settable_clock()
     alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -102,7 +102,7 @@ async def test_where_the_kernel_does_not_tell_it_is_looked_for() -> None:
     assert len(seen) == 1
 
 
-def test_the_kernels_alarm_is_quiet_while_nobody_sets_the_clock() -> None:
+def test_kernel_alarm_does_not_fire_without_clock_change() -> None:
     try:
         alarm = open_clock_alarm()
     except OSError as error:

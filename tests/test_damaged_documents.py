@@ -78,7 +78,7 @@ def test_a_server_starts_without_the_job_it_cannot_read(
     assert "revision" in line
 
 
-def test_what_belongs_to_a_damaged_job_is_not_cleared_away(tmp_path: Path) -> None:
+def test_dependents_of_damaged_job_are_not_collected(tmp_path: Path) -> None:
     """Its Pods have an owner, although it cannot be read."""
 
     async def before() -> None:
@@ -167,7 +167,7 @@ def test_a_finished_pod_that_cannot_be_read_is_left_out_too(tmp_path: Path) -> N
     run_virtual(after())
 
 
-async def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
+async def test_server_writes_are_readable(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         await plane.client.write(a_job("j", completions=1, parallelism=1))
         await asyncio.sleep(60)
@@ -182,7 +182,7 @@ async def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_what_was_decoded_to_judge_a_document_can_be_had_once() -> None:
+def test_decoded_view_can_be_taken_once() -> None:
     judge, key = ReadabilityChecker(), Key(PODS, "default", "p")
     metadata = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "7"}
     document = msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_the_reference_of_commands_is_what_the_commands_say() -> None:
+def test_command_reference_is_up_to_date() -> None:
     script = ROOT / "docs" / "reference" / "write_commands.py"
     written = runpy.run_path(str(script))["render"]()
     stored = (ROOT / "docs" / "reference" / "commands.md").read_text()
@@ -44,7 +44,7 @@ def test_the_reference_names_every_gate_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_a_newcomer_is_told_the_two_commands_that_work_on_a_fresh_machine(page: str) -> None:
+def test_page_names_the_two_setup_commands(page: str) -> None:
     first_block = (ROOT / page).read_text().split("```")[1]
     assert "make run" in first_block
     assert "make test" in first_block

@@ -89,7 +89,7 @@ def field_at(path: str) -> tuple[str, str]:
     return SCRIPT.short(type_), field
 
 
-def test_a_field_is_warned_about_if_its_row_says_so() -> None:
+def test_fields_table_matches_warnings() -> None:
     decided = SCRIPT.inventory().decided
     ruled = {field_at(rule.path): rule for rule in RULES}
     for place, rule in ruled.items():

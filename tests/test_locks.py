@@ -53,7 +53,7 @@ def test_every_pin_has_hashes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_nothing_is_pinned_that_nobody_needs(name: str) -> None:
+def test_lock_file_has_no_unneeded_packages(name: str) -> None:
     """Each entry names the package that requires it."""
     direct = {canonicalize_name(Requirement(text).name) for text in WANTED[name]}
     text = (ROOT / "requirements" / name).read_text()

@@ -35,7 +35,7 @@ def _run(body: str) -> None:
     subprocess.run([sys.executable, "-c", _SETTLED + indented + _END], check=True)
 
 
-def test_what_is_built_is_not_looked_at_again_but_young_garbage_is_found() -> None:
+def test_frozen_objects_are_skipped_but_young_garbage_is_collected() -> None:
     _run("""
 Cycle()
 keeps.extend([] for _ in range(200_000))
@@ -54,7 +54,7 @@ assert cycles()
 """
 
 
-def test_what_has_grown_old_is_looked_at_in_a_quiet_period() -> None:
+def test_full_collection_runs_in_quiet_period() -> None:
     _run(
         _GROWN_OLD
         + """
@@ -99,7 +99,7 @@ assert not cycles()
     )
 
 
-def test_nobody_looks_while_all_is_built_and_somebody_does_after() -> None:
+def test_collection_is_disabled_during_startup() -> None:
     program = """
 import asyncio, gc
 from onejob import own_process

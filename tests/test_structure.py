@@ -33,7 +33,7 @@ def _modules(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
-def test_a_package_says_what_it_is_for(package: Path) -> None:
+def test_packages_have_docstrings(package: Path) -> None:
     described = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
     assert described, f"{_name(package)}/__init__.py has no docstring"
     assert len(described.split()) >= 5

@@ -146,7 +146,7 @@ def test_a_collector_that_is_not_there_holds_up_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://x", "http://", ""])
-def test_what_is_no_endpoint_is_refused(endpoint: str, tmp_path: Path) -> None:
+def test_invalid_trace_endpoint_is_rejected(endpoint: str, tmp_path: Path) -> None:
     done = CommandLine(tmp_path).run("serve", "--otlp-endpoint", endpoint)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not a URL" in done.stderr

@@ -34,7 +34,7 @@ def test_a_folder_of_ours_in_the_sticky_temporary_folder_is_trusted(folder: Path
     require_own_files(folder)
 
 
-def test_a_folder_of_somebody_elses_is_not(folder: Path) -> None:
+def test_folder_of_other_user_is_not_trusted(folder: Path) -> None:
     with pytest.raises(NotTrusted, match=f"{folder} belongs to user") as refused:
         require_trusted_folder(folder, user=STRANGER if os.geteuid() == 0 else 0)
     assert "use your own directory" in str(refused.value)
@@ -48,7 +48,7 @@ def test_a_folder_that_others_may_write_to_is_not(folder: Path, mode: int) -> No
         require_trusted_folder(folder)
 
 
-def test_nor_is_one_that_others_could_replace(folder: Path) -> None:
+def test_replaceable_folder_is_not_trusted(folder: Path) -> None:
     """Renaming needs no permission on the file itself, only on its folder."""
     (folder / "inner").mkdir(mode=0o700)
     folder.chmod(0o777)
@@ -60,7 +60,7 @@ def test_nor_is_one_that_others_could_replace(folder: Path) -> None:
 
 
 @needs_root
-def test_nor_one_in_a_folder_of_somebody_elses(folder: Path) -> None:
+def test_folder_below_other_users_folder_is_not_trusted(folder: Path) -> None:
     (folder / "inner").mkdir(mode=0o700)
     os.chown(folder, STRANGER, -1)
     with pytest.raises(NotTrusted, match="who could replace its contents"):
@@ -95,7 +95,7 @@ def test_links_of_ours_on_the_way_are_followed(folder: Path, tmp_path: Path) -> 
 
 
 @needs_root
-def test_a_link_that_somebody_planted_in_a_sticky_folder_is_not(tmp_path: Path) -> None:
+def test_foreign_link_in_sticky_folder_is_not_trusted(tmp_path: Path) -> None:
     shared, ours = tmp_path / "shared", tmp_path / "ours"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -114,7 +114,7 @@ def test_a_place_of_a_strangers_is_refused_before_anything_is_made_there(folder:
     assert list(folder.iterdir()) == []
 
 
-def test_what_is_made_is_private(folder: Path) -> None:
+def test_created_folders_are_private(folder: Path) -> None:
     before = os.umask(0)
     try:
         make_trusted_folder(folder / "a" / "b")
@@ -148,7 +148,7 @@ def test_links_inside_are_never_followed(folder: Path, tmp_path: Path) -> None:
 
 
 @needs_root
-def test_files_of_somebody_elses_inside_are_refused(folder: Path) -> None:
+def test_foreign_files_inside_are_refused(folder: Path) -> None:
     (folder / "pki").mkdir()
     (folder / "pki" / "ca.key").write_text("planted")
     require_own_files(folder, below=("pki", "absent"))

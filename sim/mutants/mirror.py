@@ -24,26 +24,26 @@ MUTANTS: Mapping[str, Plant] = {
     "unreachable target taken for an absent copy": edit(
         MirrorController._observe,
         (
-            "return remote, self._out_of_reach(job, memory, reason, message)",
+            "return remote, self._unreachable(job, memory, reason, message)",
             "return remote, Absent(0, remote.server)",
         ),
     ),
     "loss of contact dated by one clock": edit(
-        MirrorController._out_of_reach,
+        MirrorController._unreachable,
         ("max(min(moment - memory.lost_since, by_wall), 0.0)", "max(by_wall, 0.0)"),
     ),
     "Job of another taken for the copy": edit(
         planner._copy_found, ("if found.origin != job.metadata.uid:", "if False:")
     ),
     "Job released while its copy is deleted": edit(
-        planner._leaving,
-        ('return Wait("Leaving", f"deleting {_place(record)}")', "return Release()"),
+        planner._deletion_step,
+        ('return Wait("Leaving", f"deleting {_copy_id(record)}")', "return Release()"),
     ),
     "Job moved before its copy is gone": edit(
         planner._moving, ("return RemoveCopy(found.uid)", 'return Relocate(after, "moved")')
     ),
     "memory of a namesake kept": edit(
-        MirrorController._remember, ("or memory.uid != job.metadata.uid", "")
+        MirrorController._memory_of, ("or memory.uid != job.metadata.uid", "")
     ),
     "stand-ins of gone Pods kept": edit(StandIns.follow, ("await self._remove(gone)", "pass")),
     "dead watch not noticed": edit(Remote.check_watch, ("and self._tasks:", "and False:")),

@@ -29,7 +29,7 @@ def _launch_without_trace(undo: ExitStack) -> None:
 
 def _tell_before_flushing(undo: ExitStack) -> None:
     def send(self: Supervisor, events: list[list[Any]]) -> bool:
-        self._connections.tell_subscribers(events)
+        self._connections.notify_subscribers(events)
         self._write_down()
         return True
 

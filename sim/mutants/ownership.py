@@ -28,15 +28,15 @@ GARBAGE: Mapping[str, Plant] = {
         GarbageCollector._release, ("if not blocking:", "if True:")
     ),
     "dependents not orphaned": edit(
-        GarbageCollector._orphan,
+        GarbageCollector._orphan_dependents,
         ("dependents = list(self._graph.dependents(owner.uid))", "dependents = []"),
     ),
     "absent owner judged by the cache": edit(
-        GarbageCollector._standing,
+        GarbageCollector._owner_standing,
         (
-            "owner = await self._live(Key(kind.storage, namespace, reference.name))",
+            "owner = await self._read_live(Key(kind.storage, namespace, reference.name))",
             "known = self._graph.node(reference.uid)\n"
-            "    owner = None if known is None else await self._live(known.key)",
+            "    owner = None if known is None else await self._read_live(known.key)",
         ),
     ),
     "namesake of the owner taken for the owner": edit(

@@ -33,7 +33,7 @@ MUTANTS: Mapping[str, Plant] = {
         rerun._note_origin, ("if before is not None:", "if False:")
     ),
     "namespace of the run forgotten": edit(
-        resuming._again,
+        resuming._jobs_to_rerun,
         (
             'document["metadata"]["namespace"] = namespace',
             'document["metadata"]["namespace"] = "default"',

@@ -54,12 +54,13 @@ class ClockWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        with self._alarm():
+        with self._watch_alarm():
             while True:
-                self._look()
+                self._check()
                 await asyncio.sleep(self._look_every_seconds)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
+        """Compare both clocks, and report a jump of the wall clock."""
         distance = self._measure()
         seconds = distance - self._distance
         if abs(seconds) <= TOLERATED_SECONDS:
@@ -76,7 +77,8 @@ class ClockWatch:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
     @contextmanager
-    def _alarm(self) -> Iterator[None]:
+    def _watch_alarm(self) -> Iterator[None]:
+        """Check at once when the kernel reports a clock change (timerfd), where supported."""
         if self._open_alarm is None:
             yield
             return
@@ -96,7 +98,7 @@ class ClockWatch:
                 if error.errno != errno.ECANCELED:
                     log.warning("the kernel stopped reporting clock changes: %s", error)
                     loop.remove_reader(alarm)
-            self._look()
+            self._check()
 
         loop.add_reader(alarm, rang)
         try:

@@ -93,7 +93,7 @@ class OpenTelemetryTracer:
         return _Begun(self._tracer.start_span("request", parent, SpanKind.SERVER))
 
     def part_of(self, uid: str) -> _Begun:
-        return _Begun(self._tracer.start_span("sync", self._inside(uid)))
+        return _Begun(self._tracer.start_span("sync", self._parent_context(uid)))
 
     def record(
         self,
@@ -106,7 +106,7 @@ class OpenTelemetryTracer:
         whole: bool = False,
         failure: str = "",
     ) -> None:
-        parent = Context() if whole else self._inside(uid)
+        parent = Context() if whole else self._parent_context(uid)
         self._ids.next = _numbers(uid) if whole else None
         try:
             span = self._tracer.start_span(
@@ -124,7 +124,7 @@ class OpenTelemetryTracer:
         except OSError as error:
             log.warning("cannot send the last traces: %s", error.strerror)
 
-    def _inside(self, uid: str) -> Context:
+    def _parent_context(self, uid: str) -> Context:
         trace_id, span_id = _numbers(uid)
         # The parts of a Job are sampled exactly if its root span will be.
         decision = self._provider.sampler.should_sample(None, trace_id, "job").decision

@@ -57,7 +57,7 @@ def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(_YOUNG_OBJECTS, _NEVER, _NEVER)
-    _FullCollections(asyncio.get_running_loop(), cpu_seconds).look_later()
+    _FullCollections(asyncio.get_running_loop(), cpu_seconds).schedule_check()
 
 
 class _FullCollections:
@@ -70,7 +70,7 @@ class _FullCollections:
         self._busy_periods = 0
         self._due_periods = 0
 
-    def look_later(self) -> None:
+    def schedule_check(self) -> None:
         self._loop.call_later(_PERIOD_SECONDS, self._period_over)
 
     def _period_over(self) -> None:
@@ -85,7 +85,7 @@ class _FullCollections:
                 gc.collect()
                 self._busy_periods = self._due_periods = 0
             _trim_heap()
-        self.look_later()
+        self.schedule_check()
 
 
 def raise_descriptor_limit() -> None:

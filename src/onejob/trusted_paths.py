@@ -63,7 +63,7 @@ def make_own_folder(path: Path) -> None:
     `require_own_files` finds files that others put there. Raises NotTrusted.
     """
     path.mkdir(mode=0o700, exist_ok=True)
-    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+    with _open_checked(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         found = os.fstat(folder)
         _check_owner(path, found, os.geteuid())
         if found.st_mode & _WRITABLE_BY_OTHERS:
@@ -78,7 +78,7 @@ def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
     """
     user = os.geteuid()
     for place in (folder, *(folder / name for name in below)):
-        with _opened(place, os.O_RDONLY | os.O_DIRECTORY, absent_ok=True) as directory:
+        with _open_checked(place, os.O_RDONLY | os.O_DIRECTORY, absent_ok=True) as directory:
             if directory is None:
                 continue
             found = os.fstat(directory)
@@ -97,7 +97,7 @@ def read_own_file(path: Path) -> bytes:
 
     Never follows a link, never blocks on a FIFO. Raises NotTrusted, or OSError as `open` does.
     """
-    with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
+    with _open_checked(path, os.O_RDONLY | os.O_NONBLOCK) as file:
         _check_entry(path, os.fstat(file), os.geteuid(), reachable=True, regular=True)
         with os.fdopen(os.dup(file), "rb") as content:
             try:
@@ -118,7 +118,7 @@ def read_trusted_file(path: Path) -> bytes:
     for folder in (path.parent, target.parent):
         with _walk(folder, user) as parent:
             _check_parent(folder, os.fstat(parent), user)
-    with _opened(target, os.O_RDONLY | os.O_NONBLOCK) as file:
+    with _open_checked(target, os.O_RDONLY | os.O_NONBLOCK) as file:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise NotTrusted(f"{path} is not a regular file; specify one")
@@ -207,7 +207,7 @@ def _check_folder(path: Path, found: os.stat_result, user: int) -> None:
 
 
 @contextmanager
-def _opened(path: Path, flags: int, *, absent_ok: bool = False) -> Iterator[int]:
+def _open_checked(path: Path, flags: int, *, absent_ok: bool = False) -> Iterator[int]:
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -52,7 +52,7 @@ def pod_spec(*containers: Any, **fields: Any) -> dict[str, Any]:
     return {"template": {"spec": {"containers": list(containers), **fields}}}
 
 
-def test_applying_to_nothing_creates_and_owns_what_was_stated() -> None:
+def test_apply_creates_missing_object_and_owns_applied_fields() -> None:
     job = on(None, a_job(parallelism=2, metadata={"labels": {"a": "1"}}, **pod_spec({"name": "c"})))
     assert bare(job) == a_job(
         parallelism=2, metadata={"labels": {"a": "1"}}, **pod_spec({"name": "c"})
@@ -99,7 +99,7 @@ def test_the_same_value_is_shared() -> None:
     assert entries(without_a) == {"b": {"f:spec": {"f:parallelism": {}}}}
 
 
-def test_fields_no_longer_stated_are_removed_if_nobody_else_owns_them() -> None:
+def test_apply_removes_omitted_fields_without_other_owner() -> None:
     job = on(None, a_job(parallelism=2, completions=3, metadata={"labels": {"x": "1", "y": "2"}}))
     job = on(job, a_job(parallelism=2, metadata={"labels": {"y": "2"}}))
     assert bare(job) == a_job(parallelism=2, metadata={"labels": {"y": "2"}})
@@ -140,7 +140,7 @@ def test_a_conflict_names_the_field_and_its_owner() -> None:
     ]
 
 
-def test_a_conflict_with_plain_writers_tells_their_version_and_endpoint() -> None:
+def test_apply_conflict_names_version_and_subresource_of_update() -> None:
     job = a_job(parallelism=2, completions=2)
     track_update(None, job, "m", NOON, "", JOB)
     with pytest.raises(Conflict) as caught:
@@ -166,7 +166,7 @@ def test_force_takes_the_fields_over() -> None:
     }
 
 
-def test_what_was_there_before_the_first_apply_has_an_owner_of_its_own() -> None:
+def test_fields_before_first_apply_get_their_own_entry() -> None:
     job = a_job(parallelism=2, completions=2, status={"active": 1})
     applied = on(job, a_job(parallelism=2))
     before: Any = {"f:spec": {"f:completions": {}, "f:parallelism": {}}}
@@ -259,7 +259,7 @@ def test_ports_without_protocol_are_tcp() -> None:
         (a_job(metadata={"finalizers": ["a", "a"]}), "duplicate entries for key"),
     ],
 )
-def test_what_cannot_be_merged_is_a_bad_request(applied: Any, problem: str) -> None:
+def test_unmergeable_apply_is_a_bad_request(applied: Any, problem: str) -> None:
     with pytest.raises(BadRequest, match=problem):
         on(None, applied)
 
@@ -359,7 +359,7 @@ def test_applying_twice_is_applying_once(first: Any, second: Any) -> None:
 
 
 @given(_jobs)
-def test_applying_nothing_removes_what_was_applied(job: Any) -> None:
+def test_empty_apply_removes_applied_fields(job: Any) -> None:
     empty = on(on(None, job), a_job())
     assert "managedFields" not in empty["metadata"]
     assert not _leaves(empty.get("spec"))

@@ -151,7 +151,7 @@ def test_an_answer_names_the_first_causes_and_how_many_more(tmp_path: Path) -> N
     ],
     ids=lambda metadata: "".join(metadata),
 )
-def test_an_answer_does_not_repeat_what_is_long(tmp_path: Path, metadata: dict[str, Any]) -> None:
+def test_error_message_truncates_long_values(tmp_path: Path, metadata: dict[str, Any]) -> None:
     async def test(service: Service) -> None:
         refused = await failure(create(service, {"metadata": {"name": "m", **metadata}}, CONFIGMAP))
         assert len(msgspec.json.encode(refused.status())) < 20_000

@@ -76,7 +76,7 @@ def test_a_job_whose_pods_would_be_refused_gets_a_warning(tmp_path: Path) -> Non
     served(tmp_path, test)
 
 
-def test_pods_that_must_not_be_root_have_no_folders_that_nobody_named(tmp_path: Path) -> None:
+def test_non_root_pods_get_no_host_path_without_allow_list(tmp_path: Path) -> None:
     """Root would mount and create them where their user may not go."""
 
     async def attempt(service: Service, path: str) -> str:

@@ -44,7 +44,7 @@ def test_duplicate_fields_of_json_are_named_and_the_last_one_counts() -> None:
     "body",
     [b"", b"{", b"{'a': 1}", b"nope", b'{"a": NaN}', b'{"a": Infinity}', b'{"a":1}}', b"[1,]"],
 )
-def test_what_is_not_json_is_a_bad_request(body: bytes) -> None:
+def test_invalid_json_is_a_bad_request(body: bytes) -> None:
     with pytest.raises(BadRequest):
         decode_body(body, JSON)
 
@@ -203,7 +203,7 @@ def test_an_empty_yaml_document_is_null(body: bytes) -> None:
         ("application/apply-patch+yaml", b"a: b", "apply"),
     ],
 )
-def test_patches_are_told_by_their_media_type(
+def test_patch_type_is_selected_by_content_type(
     content_type: str, body: bytes, patch_type: str
 ) -> None:
     assert decode_patch(body, content_type)[0] == patch_type

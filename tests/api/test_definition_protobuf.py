@@ -72,7 +72,7 @@ class TestWithKubernetesCodec:
         assert json.loads(ours) == json.loads(converted(self.codec, "decode", as_json))
 
     @each_definition
-    def test_recorded_bytes_are_those_of_codec(self, name: str) -> None:
+    def test_recorded_bytes_match_codec(self, name: str) -> None:
         document = json.dumps(DEFINITIONS[name]).encode()
         assert converted(self.codec, "encode", document) == recorded()[name]
 

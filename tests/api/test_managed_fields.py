@@ -127,7 +127,7 @@ def test_the_creator_owns_all_that_it_sent() -> None:
     ]
 
 
-def test_what_an_update_changes_changes_its_owner() -> None:
+def test_update_takes_ownership_of_changed_fields() -> None:
     job = updated(created(a_job(parallelism=1, completions=1)), parallelism=2, suspend=True)
     assert owners(job) == {
         "creator": {"f:spec": {"f:completions": {}}},
@@ -135,7 +135,7 @@ def test_what_an_update_changes_changes_its_owner() -> None:
     }
 
 
-def test_what_an_update_removes_belongs_to_nobody() -> None:
+def test_fields_removed_by_update_lose_their_owner() -> None:
     job = updated(created(a_job(parallelism=1, completions=1)), completions=None)
     assert owners(job) == {"creator": {"f:spec": {"f:parallelism": {}}}}
 

@@ -120,7 +120,7 @@ def test_annotations_are_measured_in_bytes() -> None:
     ]
 
 
-def test_selectors_are_judged_by_their_operators() -> None:
+def test_selector_requirements_are_validated_by_operator() -> None:
     expressions = [
         {"key": "a", "operator": "In"},
         {"key": "a", "operator": "Exists", "values": ["x"]},
@@ -139,7 +139,7 @@ def test_selectors_are_judged_by_their_operators() -> None:
     assert validate_label_selector(stored, "s", tolerate_bad_values=True) == []
 
 
-def test_uids_are_those_of_the_standard_library() -> None:
+def test_uids_match_format_of_uuid_module() -> None:
     for seed in range(100):
         expected = str(UUID(int=Random(seed).getrandbits(128), version=4))
         assert new_uid(Random(seed)) == expected

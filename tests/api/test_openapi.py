@@ -136,7 +136,7 @@ TEXT = {"type": "string"}
         ({"anyOf": [TEXT], "oneOf": [TEXT], "allOf": [TEXT], "not": TEXT, **TEXT}, TEXT),
     ],
 )  # fmt: skip
-def test_version_2_leaves_out_what_kubectl_cannot_read(
+def test_openapi_v2_omits_fields_unsupported_by_kubectl(
     written: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     schema, kinds = load_schema().for_server(), KindRegistry()
@@ -193,7 +193,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if "patch" in k.verbs], ids=lambda k: k.resource)
-def test_patches_say_that_fields_are_validated_and_how_they_merge(kind: Any) -> None:
+def test_openapi_patch_operations_declare_validation_and_merge_types(kind: Any) -> None:
     path = f"apis/{kind.api_version}" if kind.group else f"api/{kind.api_version}"
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     [operation] = [
@@ -212,7 +212,7 @@ def test_schemas_of_kinds_carry_a_list_of_their_names() -> None:
     ]
 
 
-def test_lists_say_how_they_merge() -> None:
+def test_openapi_lists_declare_merge_keys() -> None:
     containers = schema("io.k8s.api.core.v1.PodSpec")["properties"]["containers"]
     assert containers["x-kubernetes-patch-merge-key"] == "name"
     assert containers["x-kubernetes-patch-strategy"] == "merge"
@@ -265,7 +265,7 @@ class TestVersion2:
         assert job["template"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodTemplateSpec"
         assert "onejob extension" in job["backoffSeconds"]["description"]
 
-    def test_it_says_of_which_kind_definitions_are_and_how_lists_merge(self) -> None:
+    def test_openapi_definitions_declare_kind_and_list_types(self) -> None:
         definitions = json.loads(version_2())["definitions"]
         assert definitions["io.k8s.api.batch.v1.Job"]["x-kubernetes-group-version-kind"] == [
             {"group": "batch", "version": "v1", "kind": "Job"}

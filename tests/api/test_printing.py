@@ -139,7 +139,7 @@ def test_63_the_status_of_a_job_is_the_first_that_holds(
     assert row("jobs.batch", doc)["Status"] == status
 
 
-def test_conditions_that_are_false_say_nothing() -> None:
+def test_false_conditions_are_not_printed() -> None:
     status = {"conditions": [{"type": "Complete", "status": "False"}]}
     assert row("jobs.batch", {"metadata": named(), "status": status})["Status"] == "Running"
 
@@ -184,7 +184,7 @@ def test_the_manager_of_a_job_is_a_column_on_demand() -> None:
     ] == "<none>"  # fmt: skip
 
 
-def test_the_age_of_what_was_never_created_is_unknown() -> None:
+def test_age_without_creation_time_is_unknown() -> None:
     assert row("jobs.batch", {"metadata": {"name": "j"}})["Age"] == "<unknown>"
 
 
@@ -446,7 +446,7 @@ def test_sidecars_count_as_containers() -> None:
     assert shown["Restarts"] == "3"
 
 
-def test_while_initialising_the_restarts_are_those_of_init_containers() -> None:
+def test_restarts_column_counts_init_containers_while_initializing() -> None:
     status = {
         "phase": "Pending",
         "initContainerStatuses": [{**waiting("CrashLoopBackOff", "i"), "restartCount": 4}],
@@ -455,7 +455,7 @@ def test_while_initialising_the_restarts_are_those_of_init_containers() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_the_row_of_a_pod_tells_that_it_has_ended(phase: str) -> None:
+def test_table_row_of_ended_pod_has_completed_condition(phase: str) -> None:
     (condition,) = strategy("pods").row_conditions(a_pod({"phase": phase}))
     assert condition["type"] == "Completed"
     assert condition["status"] == "True"

@@ -126,7 +126,7 @@ def test_an_eviction_as_drain_sends_it() -> None:
     }
 
 
-def test_delete_options_come_under_the_group_of_what_is_deleted() -> None:
+def test_delete_options_are_accepted_in_group_of_deleted_kind() -> None:
     raw = message((1, 0), (2, message((1, "u"))), (4, "Background"))
     assert decode_protobuf(body("batch/v1", "DeleteOptions", raw)) == {
         "apiVersion": "batch/v1",
@@ -162,7 +162,7 @@ def test_fields_that_are_not_known_are_skipped() -> None:
         body("batch/v1", "Job", message((1, message((17, message((7, message((1, "{"))))))))),
     ],
 )
-def test_what_cannot_be_read_is_a_bad_request(data: bytes) -> None:
+def test_malformed_protobuf_is_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
         decode_protobuf(data)
 

@@ -55,7 +55,7 @@ def written(document: dict[str, Any]) -> bytes:
     return encode_object(json.dumps(document).encode())
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_encoded_document_decodes_to_itself() -> None:
     assert decode_protobuf(written(JOB)) == JOB
 
 
@@ -70,7 +70,7 @@ def test_every_field_of_every_kind_survives(kind: Any, zero: bool) -> None:
         assert once.keys() >= shape.fields.keys() - {"apiVersion", "kind"}
 
 
-def test_the_bytes_are_those_that_go_writes() -> None:
+def test_encoding_matches_bytes_of_go() -> None:
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -112,7 +112,7 @@ def test_times_keep_their_fractions_and_may_be_before_everything() -> None:
     assert decode_protobuf(written(lease)) == lease
 
 
-def test_what_only_onejob_has_is_left_out() -> None:
+def test_protobuf_omits_onejob_extensions() -> None:
     document = json.loads(json.dumps(JOB))
     document["spec"]["backoffSeconds"] = 3
     assert decode_protobuf(written(document)) == JOB

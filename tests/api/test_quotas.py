@@ -152,7 +152,7 @@ def test_a_claim_does_not_outgrow_its_limit_later(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_a_dry_run_is_judged_and_uses_nothing(tmp_path: Path) -> None:
+def test_dry_run_is_checked_but_uses_no_quota(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         await _bound(service, pods="1")
         dry = WriteOptions(PERSON.user, dry_run=True)
@@ -190,7 +190,7 @@ async def test_a_large_object_is_counted_when_it_is_staged_and_not_before(tmp_pa
         await test(service)
 
 
-def test_what_was_there_before_the_quota_and_before_a_restart_counts(tmp_path: Path) -> None:
+def test_objects_older_than_quota_or_restart_are_counted(tmp_path: Path) -> None:
     async def fill(service: Service) -> None:
         for name in "abc":
             await create(service, a_pod(name), POD)
@@ -254,7 +254,7 @@ def test_defaults_of_one_namespace_do_not_reach_another(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_a_deleted_quota_and_limit_range_bind_nobody(tmp_path: Path) -> None:
+def test_deleted_quota_and_limit_range_have_no_effect(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         await _bound(service, pods="0")
         assert isinstance(await failure(create(service, a_pod(), POD)), Forbidden)

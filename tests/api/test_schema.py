@@ -40,7 +40,7 @@ def test_every_served_kind_has_a_shape() -> None:
                 assert SCHEMA.knows(version, sub.kind)
 
 
-def test_unknown_kinds_are_told_apart() -> None:
+def test_schema_rejects_unknown_kinds() -> None:
     assert not SCHEMA.knows("batch/v2", "Job")
     with pytest.raises(KeyError):
         SCHEMA.kind("batch/v2", "Job")
@@ -269,7 +269,7 @@ def test_secret_data_must_be_base64(text: str, byte: int) -> None:
         normalise({"data": {"a": text}}, secret)
 
 
-def test_managed_fields_are_kept_whatever_they_hold() -> None:
+def test_managed_fields_are_not_pruned() -> None:
     job = a_job()
     entry = {"manager": "m", "fieldsV1": {"f:spec": {"f:whatever": {".": {}, "x": None}}}}
     job["metadata"]["managedFields"] = [entry]

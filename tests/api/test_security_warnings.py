@@ -60,7 +60,7 @@ async def warnings(
 
 
 @pytest.mark.parametrize("resource", PLACES)
-async def test_what_is_not_enforced_is_told(tmp_path: Path, resource: str) -> None:
+async def test_unenforced_security_fields_are_warned_about(tmp_path: Path, resource: str) -> None:
     own = f"{PLACES[resource][1]}.containers[0].securityContext"
     seccomp = f"{own}.seccompProfile: not enforced by the process runtime"
     user = f"{own}.runAsUser: not enforced by the process runtime"

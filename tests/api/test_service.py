@@ -100,7 +100,7 @@ def test_bad_metadata_is_refused_on_create(
     served(tmp_path, test)
 
 
-def test_creating_twice_and_in_missing_places_fails_as_upstream_says(tmp_path: Path) -> None:
+def test_create_fails_for_existing_name_or_missing_namespace(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         await create(service, a_job())
         again = await failure(service.create(JOB, "default", a_job(), PERSON))
@@ -228,7 +228,7 @@ def test_status_and_spec_have_their_own_endpoints(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_unknown_fields_are_refused_told_or_ignored(tmp_path: Path) -> None:
+def test_unknown_fields_follow_field_validation_mode(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         def with_field(name: str) -> Doc:
             doc = a_job(name)
@@ -585,7 +585,7 @@ def test_a_watch_from_a_revision_shows_everything_after_it(tmp_path: Path) -> No
     served(tmp_path, test)
 
 
-def test_a_watch_without_a_revision_begins_with_what_is_there(tmp_path: Path) -> None:
+def test_watch_without_revision_begins_with_existing_objects(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         await create(service, a_map("a"), CONFIGMAP)
         watching = asyncio.create_task(collect(service, WatchOptions(), 2))

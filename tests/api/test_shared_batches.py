@@ -87,7 +87,7 @@ def test_an_event_is_encoded_once_for_all_watchers(
     assert made[maker] == 1 + PODS
 
 
-def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_batches, "_MAX_BYTES", 3_000)
 
     async def test(service: Service) -> None:

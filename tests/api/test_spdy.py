@@ -26,7 +26,7 @@ def test_the_dictionary_is_the_one_that_everybody_has() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_frames_are_read_in_whatever_pieces_they_come(step: int) -> None:
+def test_frames_are_parsed_from_arbitrary_pieces(step: int) -> None:
     writer, reader = SpdyWriter(), SpdyReader()
     sent = b"".join(
         (
@@ -87,7 +87,7 @@ def _compressed(plain: bytes) -> bytes:
     ],
     ids=["long frame", "no zlib", "bomb", "no pairs", "long name", "no text", "short reset"],
 )
-def test_what_is_no_spdy_is_refused(data: bytes) -> None:
+def test_invalid_spdy_is_rejected(data: bytes) -> None:
     with pytest.raises(SpdyError):
         list(SpdyReader().feed(data))
 

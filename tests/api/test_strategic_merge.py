@@ -360,7 +360,7 @@ def test_long_lists_are_merged_by_looking_items_up() -> None:
     assert Counted.comparisons < 100 * count
 
 
-def test_what_is_listed_twice_stays_where_it_was_first() -> None:
+def test_duplicate_items_keep_first_position() -> None:
     old = {"metadata": {"finalizers": ["a/a", "b/b"]}}
     patch = {"metadata": {"finalizers": ["c/c", "a/a", "c/c"]}}
     merged = strategic_merge(old, patch, POD)

@@ -35,7 +35,7 @@ def _burn() -> None:
     ],
     ids=["soon", "from a thread", "later", "at", "task"],
 )
-def test_a_callback_is_measured_whoever_starts_it(
+def test_all_kinds_of_callbacks_are_measured(
     loop: TimedLoop, start: Callable[[TimedLoop], object]
 ) -> None:
     async def run_callback() -> None:
@@ -57,7 +57,7 @@ def test_waiting_is_not_held_against_a_callback(loop: TimedLoop) -> None:
     assert loop.longest_callback < _BURNT_SECONDS
 
 
-def test_a_pause_is_what_all_callbacks_of_a_turn_take_and_what_they_wait_for(
+def test_pause_includes_all_callbacks_of_a_loop_iteration(
     loop: TimedLoop,
 ) -> None:
     pauses = Pauses()

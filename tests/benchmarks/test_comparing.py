@@ -22,7 +22,7 @@ ROUNDS = [
 ]
 
 
-def test_what_counts_are_ratios_within_a_round() -> None:
+def test_comparison_uses_ratios_within_a_round() -> None:
     (seconds,) = compare(ROUNDS)
     assert (seconds.figure, seconds.other, seconds.this) == ("seconds", 4.0, 2.4)
     assert seconds.ratio == Ratio(0.5, 0.5, 0.6)
@@ -66,7 +66,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_other_revision_is_checked_out_beside_this_one_and_removed(checkout: Path) -> None:
+def test_other_revision_is_checked_out_separately_and_removed(checkout: Path) -> None:
     with both_trees("HEAD~1") as (other, this):
         assert other.name == git(checkout, "rev-parse", "--short", "HEAD~1")
         versions = [(tree.source / "onejob" / "__init__.py").read_text() for tree in (other, this)]
@@ -94,7 +94,7 @@ def test_a_package_outside_a_checkout_has_no_revisions(
         raise AssertionError("there is nothing to compare with")
 
 
-def test_the_command_says_in_one_line_why_there_is_nothing_to_compare_with(
+def test_bench_against_unknown_revision_fails_with_one_line(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["bench", "operations", "--against", "nonsense"]) == 2

@@ -55,7 +55,7 @@ RESTART_BOUNDS = {
 }
 
 
-def test_a_restart_costs_little_for_what_is_over() -> None:
+def test_restart_reads_little_for_finished_objects() -> None:
     counted = per_finished_job(jobs=60).figures
     assert counted.keys() == RESTART_BOUNDS.keys()
     too_many = {name: count for name, count in counted.items() if count > RESTART_BOUNDS[name]}

@@ -52,7 +52,7 @@ def test_targets_are_summed_up_honestly() -> None:
     assert last == "1 of 2 targets met"
 
 
-def test_a_scenario_that_could_not_be_measured_says_why() -> None:
+def test_unmeasurable_scenario_reports_reason() -> None:
     broken = Outcome("giant", "?", {}, Measurement(), problem="no space left on device")
     assert render_outcome(broken, NARROW)[1] == "  cannot measure: no space left on device"
     assert render_targets([broken], NARROW) == []
@@ -96,7 +96,7 @@ def test_the_command_lists_its_scenarios(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split()[0] for line in lines] == ["giant", "latency"]
 
 
-def test_the_list_says_which_scenarios_use_the_simulated_node(
+def test_scenario_list_marks_simulated_node(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_command(["bench", "--list", "giant", "processes"]) == 0

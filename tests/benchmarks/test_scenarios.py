@@ -15,7 +15,7 @@ def _measured(scenario: Scenario) -> Outcome:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_scenario_measures_what_it_promises(scenario: Scenario) -> None:
+def test_scenario_reports_all_declared_figures(scenario: Scenario) -> None:
     outcome = _measured(scenario)
     figures = outcome.measured.figures
     assert set(scenario.targets) <= set(figures)
@@ -84,7 +84,7 @@ def test_the_curve_has_a_point_per_size() -> None:
     assert [size for size, _ in measured.curve] == [10, 100]
 
 
-def test_a_probe_that_fails_is_told_and_peers_are_measured_all_the_same() -> None:
+def test_failed_probe_is_reported_and_peers_are_measured() -> None:
     first = SCENARIOS[0]
     broken = Scenario(
         "broken", "?", Probe("control_plane:one_job", quick={"nonsense": 1}), beside=first.beside

@@ -70,7 +70,7 @@ def _at_the_limits() -> list[str]:
 
 
 @pytest.mark.parametrize("source", _at_the_limits(), ids=lambda source: source[:20])
-def test_what_is_just_allowed_fits_on_the_stack(source: str) -> None:
+def test_deepest_allowed_expression_fits_on_stack(source: str) -> None:
     def nested(frames: int, action: Callable[[], Any]) -> Any:
         return action() if not frames else nested(frames - 1, action)
 
@@ -232,7 +232,7 @@ def _estimate(rule: str, **limits: int) -> int:
     return compile_rule(rule, rule_variables(declared)).estimated_cost
 
 
-def test_the_estimate_grows_with_what_the_schema_allows() -> None:
+def test_cost_estimate_grows_with_schema_limits() -> None:
     rule = "self.all(x, self.all(y, x != y))"
     small, large = _estimate(rule, maxItems=10), _estimate(rule, maxItems=100)
     assert 80 < large / small < 120

@@ -89,7 +89,7 @@ def test_a_rule_that_does_not_fit_is_refused_in_upstreams_words(rule: str, messa
     assert message in refused(rule)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_type_errors_are_reported() -> None:
     with pytest.raises(CompileError) as caught:
         compile_rule("self.x == 1 ||\n  self.y == 2", rule_variables(declared()))
     assert [(issue.line, issue.column) for issue in caught.value.issues] == [(1, 5), (2, 7)]

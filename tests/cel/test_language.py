@@ -124,7 +124,7 @@ CASES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), CASES)
-def test_an_expression_means_what_the_language_says(expression: str, expected: Any) -> None:
+def test_expression_evaluates_as_specified(expression: str, expected: Any) -> None:
     values = {"self": SELF, "oldSelf": SELF}
     if type(expected) is Failure:
         # Some errors are found before anything is evaluated.
@@ -142,7 +142,7 @@ ORACLE_DIFFERS = {
 
 
 @pytest.mark.parametrize(("expression", "expected"), CASES)
-def test_the_oracle_says_the_same(expression: str, expected: Any) -> None:
+def test_evaluation_matches_oracle(expression: str, expected: Any) -> None:
     if expression in ORACLE_DIFFERS:
         pytest.skip(ORACLE_DIFFERS[expression])
     found = oracle.ask(expression, {"self": SELF, "oldSelf": SELF})

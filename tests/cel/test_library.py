@@ -117,7 +117,7 @@ def test_a_function_of_kubernetes(expression: str) -> None:
         ("dyn(1).size()", "no such overload"),
     ],
 )
-def test_a_function_says_why_it_fails(expression: str, message: str) -> None:
+def test_failed_function_reports_reason(expression: str, message: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         compile_any(expression).evaluate({})
     assert message in str(caught.value)

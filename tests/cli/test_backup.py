@@ -80,7 +80,7 @@ def test_a_running_server_is_not_replaced(served: CommandLine, tmp_path: Path) -
     assert served.run("get", "jobs").returncode == 0
 
 
-def test_what_was_there_before_is_kept(served: CommandLine, tmp_path: Path) -> None:
+def test_restore_keeps_previous_database(served: CommandLine, tmp_path: Path) -> None:
     state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
     assert served.run("backup", str(state)).returncode == 0
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_what_was_there_before_is_kept(served: CommandLine, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_what_is_replaced_is_never_away(
+def test_replaced_file_exists_at_all_times(
     served: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """Otherwise a server started after a kill would begin with an empty database, silently."""
@@ -146,7 +146,7 @@ def test_a_server_that_cannot_be_replaced_stays(
 
 
 @pytest.mark.parametrize("words", [("backup",), ("restore", "--replace"), ("serve",)])
-def test_what_a_kill_left_behind_is_removed(
+def test_temporary_files_of_killed_backup_are_removed(
     served: CommandLine, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """Only leftovers: not files in use, nor files of other origin."""
@@ -231,7 +231,7 @@ def manifest(version: int) -> bytes:
         ),
     ],
 )
-def test_what_is_no_backup_is_refused_in_one_line(
+def test_invalid_backup_is_rejected_with_one_line(
     onejob: CommandLine, tmp_path: Path, files: dict[str, bytes], said: str
 ) -> None:
     source = archive(tmp_path / "state.tar", files)

@@ -73,7 +73,7 @@ def test_resume_passes_the_variables_that_the_first_run_passed(onejob: CommandLi
     assert "third secret-word <>" in again.stdout
 
 
-def test_clean_env_leaves_the_command_what_it_is_given(onejob: CommandLine) -> None:
+def test_clean_env_keeps_explicit_variables(onejob: CommandLine) -> None:
     words = ("run", "--clean-env", "--pass-env", "SHOWN", "--", "env")
     done = onejob.run(*words, TOKEN="secret-word", SHOWN="y")
     assert done.returncode == 0
@@ -82,7 +82,7 @@ def test_clean_env_leaves_the_command_what_it_is_given(onejob: CommandLine) -> N
     assert kept_files(onejob, "secret-word") == []
 
 
-def test_pods_of_manifests_get_only_what_is_passed(onejob: CommandLine) -> None:
+def test_manifest_pods_get_only_passed_variables(onejob: CommandLine) -> None:
     (onejob.home / "job.yaml").write_text(job_yaml("x", "env"))
     done = onejob.run("run", "job.yaml", TOKEN="secret-word", AWS_REGION="eu", AWS_KEY="k")
     assert "secret-word" not in done.stdout

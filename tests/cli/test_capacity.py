@@ -32,7 +32,7 @@ def test_amounts_are_read_by_resource() -> None:
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "=3", "cpu=much", "cpu=1,memory"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_capacity_is_rejected(text: str) -> None:
     with pytest.raises(CommandError):
         parse_capacity(text)
 

@@ -64,7 +64,7 @@ def test_get_as_documents(finished: CommandLine) -> None:
     assert "managedFields" in kept
 
 
-def test_describe_leaves_out_what_kubectl_applied(finished: CommandLine) -> None:
+def test_describe_omits_last_applied_annotation(finished: CommandLine) -> None:
     """As kubectl does: the annotation repeats the whole manifest in one line."""
     path = finished.home / "noted.yaml"
     for others, shown in (({}, ["<none>"]), ({"team": "a"}, ["team:", "a"])):
@@ -78,7 +78,7 @@ def test_describe_leaves_out_what_kubectl_applied(finished: CommandLine) -> None
         assert line.split()[1:] == shown
 
 
-def test_get_of_nothing_says_so(finished: CommandLine) -> None:
+def test_get_without_objects_prints_message(finished: CommandLine) -> None:
     nothing = finished.run("get", "jobs", "-n", "kube-system")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert nothing.stderr == "No resources found in kube-system namespace.\n"
@@ -93,7 +93,7 @@ def test_get_of_nothing_says_so(finished: CommandLine) -> None:
     assert missing.stderr == 'error: jobs.batch "nope" not found\n'
 
 
-def test_watching_shows_what_changes(finished: CommandLine) -> None:
+def test_get_watch_prints_changes(finished: CommandLine) -> None:
     process = finished.start("get", "jobs", "-w", "-n", "default")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("NAME")
@@ -153,7 +153,7 @@ def test_describe_has_kubectls_lines_and_the_events(finished: CommandLine) -> No
     assert "Controlled By:    Job/bad" in described
 
 
-def test_why_tells_cause_evidence_and_what_comes(finished: CommandLine) -> None:
+def test_why_prints_cause_evidence_and_next_step(finished: CommandLine) -> None:
     text = finished.run("why", "job/bad").stdout
     assert text.startswith("job/bad is Failed")
     assert "BackoffLimitExceeded" in text
@@ -188,7 +188,7 @@ def test_waiting_gives_up_in_time(finished: CommandLine) -> None:
     assert (gone.returncode, gone.stdout) == (0, "job.batch/slow deleted\n")
 
 
-def test_waiting_for_what_has_a_label(finished: CommandLine) -> None:
+def test_wait_selects_objects_by_label(finished: CommandLine) -> None:
     (finished.home / "labelled.yaml").write_text(
         "".join(
             "---\napiVersion: batch/v1\nkind: Job\n"
@@ -252,7 +252,7 @@ def test_an_apply_conflict_names_the_way_out(finished: CommandLine) -> None:
     assert forced.stdout == "configmap/taken configured\n"
 
 
-def test_a_refused_manifest_is_told_with_its_file(finished: CommandLine) -> None:
+def test_rejected_manifest_error_names_file(finished: CommandLine) -> None:
     (finished.home / "wrong.yaml").write_text(job_yaml("x", "true").replace("Never", "Always"))
     refused = finished.run("create", "-f", "wrong.yaml")
     assert refused.returncode == 1
@@ -280,7 +280,7 @@ def test_a_kubeconfig_can_be_named(finished: CommandLine, tmp_path: Path) -> Non
     assert (finished.data_dir / "kubeconfig").stat().st_mode & 0o777 == 0o600
 
 
-def test_past_runs_are_seen_beside_a_server(finished: CommandLine) -> None:
+def test_kept_runs_are_listed_with_running_server(finished: CommandLine) -> None:
     assert finished.run("run", "--name", "past", "--", "echo", "long ago").returncode == 0
     assert "past" not in finished.run("get", "jobs").stdout
     assert "past" in finished.run("get", "jobs", "--runs").stdout

@@ -53,6 +53,6 @@ def test_other_shells_are_answered_in_their_way(filled: CommandLine, shell: str,
     assert "job/beta" in "".join(lines)
 
 
-def test_without_a_server_nothing_is_offered_and_nothing_is_said(onejob: CommandLine) -> None:
+def test_completion_without_server_is_empty_and_silent(onejob: CommandLine) -> None:
     assert offered(onejob, "logs", "job/") == []
     assert offered(onejob, "logs", "nonsense/") == []

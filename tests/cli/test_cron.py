@@ -107,7 +107,7 @@ def test_a_span_is_backfilled_once_and_shown_in_the_history(
     assert history.stdout == "The schedule has not fired yet.\n", history.stderr
 
 
-def test_logs_of_a_cronjob_are_those_of_its_jobs(served: CommandLine, tmp_path: Path) -> None:
+def test_cronjob_logs_include_all_its_jobs(served: CommandLine, tmp_path: Path) -> None:
     text = CRONJOB.replace("name: nightly", "name: talker").replace("/bin/true", "echo, hello")
     (tmp_path / "cron.yaml").write_text(text)
     assert served.run("apply", "-f", str(tmp_path / "cron.yaml")).returncode == 0

@@ -38,7 +38,7 @@ def test_a_kind_that_only_the_server_knows_can_be_named(
         server.stop()
 
 
-def test_a_server_is_asked_only_for_words_that_nobody_knows(tmp_path: Path) -> None:
+def test_discovery_is_used_only_for_unknown_kinds(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def discover() -> list[Kind]:
@@ -56,7 +56,7 @@ def test_a_server_is_asked_only_for_words_that_nobody_knows(tmp_path: Path) -> N
     assert asked == ["once"]
 
 
-def test_discovery_tells_what_the_table_of_built_in_kinds_has(tmp_path: Path) -> None:
+def test_discovery_matches_built_in_kinds(tmp_path: Path) -> None:
     server = OnejobServer(tmp_path / "server", "simulated")
     try:
         api = open_http_api(server.kubeconfig, "")

@@ -61,7 +61,7 @@ def test_colours_tell_pods_apart_on_a_terminal_only() -> None:
     assert stream.getvalue() == "\x1b[36m[pi-a]\x1b[0m x\n\x1b[35m[pi-b]\x1b[0m y\n"
 
 
-def test_progress_is_told_when_it_changed_and_not_too_often() -> None:
+def test_progress_is_printed_on_change_with_rate_limit() -> None:
     stream, run = io.StringIO(), a_run(completions=10)
     display = PlainDisplay(stream, PIPE)
     (job,) = run
@@ -75,7 +75,7 @@ def test_progress_is_told_when_it_changed_and_not_too_often() -> None:
     ]
 
 
-def test_a_retry_is_told_once_for_each_wait() -> None:
+def test_retry_is_printed_once_per_wait() -> None:
     stream, run = io.StringIO(), a_run(backoffLimit=6)
     display = PlainDisplay(stream, PIPE)
     fail(run)
@@ -108,7 +108,9 @@ def test_failures_beyond_twenty_are_left_to_the_summary() -> None:
         ({"completions": None, "parallelism": 5}, "work queue, 5 at a time"),
     ],
 )
-def test_what_a_job_asks_for(spec: dict[str, Any], expected: str) -> None:
+def test_job_size_text_shows_completions_and_parallelism(
+    spec: dict[str, Any], expected: str
+) -> None:
     (job,) = a_run(**spec)
     assert job_size_text(job) == expected
 
@@ -169,7 +171,7 @@ def test_a_short_run_never_draws() -> None:
     assert stream.getvalue() == "\x1b[1mjob/pi\x1b[0m: started (1 completion)\n"
 
 
-def test_a_flood_of_lines_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_log_lines_are_skipped_with_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream, run = io.StringIO(), a_run()
     display = LiveDisplay(stream, Terminal(interactive=True, colour=False, width=80))
@@ -221,7 +223,7 @@ def test_the_slowest_pods_are_named_if_any_was_slow(seconds: float, shown: bool)
     assert ("Slowest pods of job/pi" in text) is shown
 
 
-def test_the_summary_of_several_jobs_tells_cpu_time_once() -> None:
+def test_summary_of_several_jobs_has_one_cpu_time() -> None:
     run = RunProgress()
     for name in ("a", "b"):
         job = run.expect(a_job(name), NOON)
@@ -274,7 +276,7 @@ def test_tables_that_wrap_anyway_are_not_cut() -> None:
     assert line == "team-of-some-people   a-very-long-name   Completed   127.0.0.1   machine-12"
 
 
-def test_columns_that_say_nothing_can_be_left_out() -> None:
+def test_empty_columns_can_be_omitted() -> None:
     headers = ["NAME", "TIMEZONE", "ACTIVE", "LAST"]
     rows = [["a", "<none>", "0", ""], ["b", "<none>", "1", "2m"]]
     assert without_empty_columns(headers, rows) == (

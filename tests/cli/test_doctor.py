@@ -124,7 +124,7 @@ def test_a_damaged_journal_is_named(onejob: CommandLine, server: Path) -> None:
     assert "claims is damaged" in done.stderr
 
 
-def test_what_is_no_database_is_refused_in_one_line(onejob: CommandLine, server: Path) -> None:
+def test_invalid_database_is_rejected_with_one_line(onejob: CommandLine, server: Path) -> None:
     (server / "onejob.db").write_bytes(b"no database" * 1000)
     done = onejob.run("doctor")
     assert done.returncode == 1
@@ -147,7 +147,7 @@ def test_a_changed_byte_that_still_reads_is_noticed(onejob: CommandLine, server:
     assert "problem: jobs.batch/default/job-3: its document" in done.stderr
 
 
-async def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
+async def test_repair_keeps_intact_objects_and_damaged_file(
     onejob: CommandLine, server: Path
 ) -> None:
     change(server, "UPDATE log SET value = x'7b' WHERE name = 'job-3' AND value IS NOT NULL")
@@ -233,9 +233,7 @@ def test_a_running_server_is_not_repaired(served: CommandLine) -> None:
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_server_says_in_one_line_which_object_is_damaged(
-    onejob: CommandLine, server: Path
-) -> None:
+def test_serve_fails_with_one_line_naming_damaged_object(onejob: CommandLine, server: Path) -> None:
     path = server / "onejob.db"
     damage_a_page(path)
     done = onejob.run("serve", "--listen", "127.0.0.1:0")

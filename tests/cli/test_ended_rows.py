@@ -53,7 +53,7 @@ def test_other_objects_are_shown_as_they_are() -> None:
     assert ended_cells(config, ["Name"], ["x"], END) == ["x"]
 
 
-def test_a_description_says_that_nothing_runs() -> None:
+def test_describe_shows_lost_job_without_active_pods() -> None:
     job = job_document(status={**STARTED, "active": 2, "ready": 2})
     job["spec"]["template"] = {"spec": {"containers": []}}
     text = "\n".join(describe(job, (), after(3600), END))

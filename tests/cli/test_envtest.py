@@ -108,7 +108,7 @@ def test_a_suite_can_use_custom_resources_and_jobs(onejob: CommandLine, assets: 
     assert not [path for path in environment.cert_dir.iterdir() if path.is_dir()]
 
 
-def test_roles_decide_what_other_users_may(onejob: CommandLine, assets: Path) -> None:
+def test_envtest_users_are_authorized_by_roles(onejob: CommandLine, assets: Path) -> None:
     with started(onejob, assets, "one") as (environment, _):
         code, answer = environment.api("eve", "visitors").send("GET", JOBS)
     assert code == 403
@@ -187,7 +187,7 @@ def test_envtest_finds_in_the_help_which_flags_there_are(
         ("etcd", "--listen-client-urls=http://127.0.0.1:99999", "cannot listen on"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(
+def test_invalid_flags_fail_with_one_line(
     onejob: CommandLine, assets: Path, program: str, flag: str, expected: str
 ) -> None:
     port = () if program == "etcd" or "port" in flag else (f"--secure-port={free_port()}",)

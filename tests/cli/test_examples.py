@@ -36,7 +36,7 @@ def test_it_runs(onejob: CommandLine, example: str) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(SERVED))
-def test_what_needs_a_server_says_so(onejob: CommandLine, example: str) -> None:
+def test_examples_that_need_server_fail_with_message(onejob: CommandLine, example: str) -> None:
     done = onejob.run("run", str(EXAMPLES / f"{example}.yaml"))
     assert done.returncode == 2
     assert "onejob serve" in done.stderr

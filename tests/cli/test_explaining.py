@@ -34,7 +34,7 @@ def test_a_running_job_waits_for_its_pods() -> None:
     assert answer.next == ("it waits for its Pods to end",)
 
 
-def test_backing_off_says_until_when_and_how_often_still() -> None:
+def test_backoff_explanation_has_time_and_remaining_retries() -> None:
     failed = pod_document("pi-a", "Failed", exit_code=3, message="no space left")
     answer = explain(failed, status={"failed": 1}, spec={"backoffLimit": 2}, at=4)
     assert answer.state == "job/pi is waiting to retry."
@@ -70,7 +70,7 @@ def test_several_indexes_that_back_off_are_named() -> None:
     assert "indexes 0,1 wait after failures, until 12:00:10 UTC (in 6.0s)" in answer.cause
 
 
-def test_a_pod_that_failed_as_a_whole_says_why() -> None:
+def test_failed_pod_explanation_has_reason() -> None:
     failed = pod_document("pi-a", "Failed")
     missing = {"reason": "PendingDeadlineExceeded", "message": 'configmap "nope"\nnot found'}
     failed["status"]["reason"] = "PendingDeadlineExceeded"
@@ -82,7 +82,7 @@ def test_a_pod_that_failed_as_a_whole_says_why() -> None:
     assert answer.evidence[1].endswith('ago: PendingDeadlineExceeded: configmap "nope" not found')
 
 
-def test_a_suspended_job_names_who_suspended_it() -> None:
+def test_suspended_job_explanation_names_manager() -> None:
     writer = {
         "manager": "kubectl-patch",
         "time": "2026-01-01T11:59:00Z",
@@ -106,7 +106,7 @@ def test_a_foreign_manager_that_never_answered_is_doubted() -> None:
     assert "perhaps" not in explain_job(answered, (), NOON).cause[0]
 
 
-def test_a_deadline_is_told_before_it_strikes() -> None:
+def test_explanation_warns_about_approaching_deadline() -> None:
     answer = explain(
         pod_document(), spec={"activeDeadlineSeconds": 60}, status={"active": 1}, at=20
     )
@@ -116,7 +116,7 @@ def test_a_deadline_is_told_before_it_strikes() -> None:
     )
 
 
-def test_pods_that_cannot_be_placed_say_why() -> None:
+def test_unschedulable_pod_explanation_has_reason() -> None:
     pod = pod_document(phase="Pending")
     pod["status"] = {
         "phase": "Pending",
@@ -183,7 +183,7 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         assert answer.state == f"job/pi {state}"
 
 
-def test_a_container_that_is_restarted_says_how_it_ended_before() -> None:
+def test_restarted_container_explanation_has_last_termination() -> None:
     crashing = pod_document("pi-c")
     crashing["spec"]["nodeName"] = "here"
     crashing["status"]["containerStatuses"][0] |= {
@@ -235,7 +235,7 @@ def test_a_job_whose_run_is_over_is_never_running(end: RunEnd, state: str, cause
     assert answer.next == ("nothing: the run has ended; start another with onejob run",)
 
 
-def test_containers_that_wait_say_why() -> None:
+def test_waiting_container_explanation_has_reason() -> None:
     pod = pod_document(phase="Pending")
     pod["spec"]["nodeName"] = "here"
     pod["status"]["containerStatuses"][0]["state"] = {
@@ -281,7 +281,7 @@ def test_the_rule_that_matched_is_named() -> None:
         (finished("Complete", "SuccessPolicy", "rule 0"), {}, "SuccessPolicy: rule 0"),
     ],
 )
-def test_a_finished_job_says_what_ended_it(
+def test_finished_job_explanation_has_cause(
     status: dict[str, Any], spec: dict[str, Any], cause: str
 ) -> None:
     answer = explain(status=status, spec=spec, at=3)

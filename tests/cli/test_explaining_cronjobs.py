@@ -43,7 +43,7 @@ def test_it_waits_for_the_next_time() -> None:
     assert answer.next == ("the next Job is started at 13:00:00 UTC (in 59m00s)",)
 
 
-def test_a_suspended_one_says_what_passed_and_what_resuming_starts() -> None:
+def test_suspended_cronjob_explanation_has_missed_slots_and_next_start() -> None:
     writer = {
         "manager": "kubectl-patch",
         "time": "2026-01-01T12:30:00Z",
@@ -130,7 +130,7 @@ def test_many_missed_times_are_not_counted_one_by_one() -> None:
     ) in answer.evidence
 
 
-def test_one_that_is_deleted_names_what_holds_it() -> None:
+def test_deleted_cronjob_explanation_names_finalizers() -> None:
     metadata = {"deletionTimestamp": stamp(NOON), "finalizers": ["example.org/hold"]}
     answer = explain(metadata=metadata)
     assert answer.state == "cronjob/nightly is being deleted."

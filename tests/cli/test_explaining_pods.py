@@ -7,7 +7,7 @@ from onejob.diagnosis.pods import explain_pod
 from tests.cli.build import NOON, after, pod_document, stamp
 
 
-def test_a_running_pod_says_how_it_will_end() -> None:
+def test_running_pod_explanation_has_next_step() -> None:
     answer = explain_pod(pod_document(), after(5))
     assert answer.state == "pod/pi-aaaaa is running."
     assert answer.evidence == ("container main is running, started 5.0s ago",)
@@ -15,7 +15,7 @@ def test_a_running_pod_says_how_it_will_end() -> None:
     assert answer.shown_failure is None
 
 
-def test_a_failed_pod_names_its_container_and_who_decides() -> None:
+def test_failed_pod_explanation_names_container_and_controller() -> None:
     pod = pod_document(phase="Failed", exit_code=3, message="no space\nleft")
     answer = explain_pod(pod, after(60))
     assert answer.state == "pod/pi-aaaaa failed 1m00s ago."
@@ -24,7 +24,7 @@ def test_a_failed_pod_names_its_container_and_who_decides() -> None:
     assert answer.shown_failure == ("pi-aaaaa", "main")
 
 
-def test_what_ended_the_whole_pod_comes_before_its_containers() -> None:
+def test_pod_level_reason_precedes_containers() -> None:
     pod = pod_document(phase="Failed", exit_code=137)
     pod["status"] |= {"reason": "DeadlineExceeded", "message": "Pod was active too long"}
     assert explain_pod(pod, NOON).cause == ("DeadlineExceeded: Pod was active too long",)
@@ -66,7 +66,7 @@ def test_a_container_that_is_restarted_shows_how_it_ended() -> None:
     assert answer.shown_failure == ("pi-aaaaa", "main")
 
 
-def test_a_pod_that_lacks_something_says_what() -> None:
+def test_pending_pod_explanation_names_missing_object() -> None:
     pod = restarting(reason="CreateContainerConfigError", message='secret "key" not found')
     pod["status"]["phase"] = "Pending"
     answer = explain_pod(pod, NOON)
@@ -84,7 +84,7 @@ def test_a_deadline_of_the_pod_is_named() -> None:
     )
 
 
-def test_a_pod_that_is_deleted_names_what_holds_it() -> None:
+def test_deleted_pod_explanation_names_finalizers() -> None:
     pod = pod_document(deleted=True)
     assert explain_pod(pod, NOON).cause == ("its containers are stopping within the grace period",)
     pod["metadata"]["finalizers"].append("example.org/hold")

@@ -59,7 +59,7 @@ def test_a_foreign_data_dir_is_refused(
 @pytest.mark.parametrize(
     "planted", ["server", "server/admin.token", "server/pki/ca.key", "server/supervisor/socket"]
 )
-def test_so_is_what_somebody_planted_in_ours(
+def test_planted_file_in_own_data_dir_is_refused(
     onejob: CommandLine, tmp_path: Path, planted: str
 ) -> None:
     data_dir = tmp_path / "d"

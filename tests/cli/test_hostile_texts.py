@@ -63,7 +63,7 @@ def test_no_command_passes_escape_sequences_on(
         assert not [c for c in text if not c.isprintable() and c not in "\n\t"]
 
 
-def test_what_was_written_is_shown(hostile: CommandLine) -> None:
+def test_object_texts_are_printed_with_escapes(hostile: CommandLine) -> None:
     described = hostile.run("describe", "job/hostile").stdout
     assert SHOWN in described
     assert "a\\r" in described
@@ -73,11 +73,11 @@ def test_what_was_written_is_shown(hostile: CommandLine) -> None:
     assert document["metadata"]["annotations"]["note"] == CLEAR
 
 
-def test_logs_are_what_the_container_wrote(hostile: CommandLine) -> None:
+def test_logs_are_printed_unmodified(hostile: CommandLine) -> None:
     assert "\x1b[2J\x1b]0;title\x07" in hostile.run("logs", "job/hostile").stdout
 
 
-def test_a_run_shows_what_its_pods_say_but_obeys_nothing(onejob: CommandLine) -> None:
+def test_run_output_escapes_terminal_sequences(onejob: CommandLine) -> None:
     script = r"printf '\033[2J' > /dev/null; printf 'evil \033[2J\n'; exit 3"
     (onejob.home / "job.yaml").write_text(job_yaml("evil", script, spec="backoffLimit: 0"))
     done = onejob.run("run", "--quiet", "job.yaml")

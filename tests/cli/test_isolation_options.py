@@ -51,7 +51,7 @@ def test_a_run_has_a_pid_namespace_only_if_asked_for(onejob: CommandLine) -> Non
         ),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_two(
+def test_conflicting_options_fail_with_one_line(
     onejob: CommandLine, command: str, options: list[str], line: str
 ) -> None:
     done = onejob.run(command, *options, *(["--", "true"] if command == "run" else []))

@@ -28,7 +28,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[QuickCommandLine
     return onejob, [name.removeprefix("run/") for name in reversed(listed)]
 
 
-def test_runs_lists_what_is_kept(two_runs: tuple[CommandLine, list[str]]) -> None:
+def test_runs_lists_kept_runs(two_runs: tuple[CommandLine, list[str]]) -> None:
     onejob, ids = two_runs
     lines = onejob.run("runs").stdout.splitlines()
     assert lines[0].split() == ["ID", "AGE", "JOBS", "STATE", "EXIT", "CODE"]

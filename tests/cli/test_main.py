@@ -68,7 +68,7 @@ def test_a_debugger_may_see_where(
         failing(ZeroDivisionError())
 
 
-def test_elsewhere_than_on_linux_one_line_says_so(
+def test_other_systems_than_linux_are_rejected_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
@@ -84,18 +84,18 @@ class GoneTerminal(io.StringIO):
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
-def test_output_that_nobody_reads_is_no_error(
+def test_closed_stdout_fails_silently(
     failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     left = []
-    monkeypatch.setattr("onejob.cli.display.terminal.leave_unread", lambda: left.append(True))
+    monkeypatch.setattr("onejob.cli.display.terminal.silence_output", lambda: left.append(True))
     monkeypatch.setattr("sys.stdout", GoneTerminal())
     monkeypatch.setattr("sys.stderr", GoneTerminal())
     assert failing(OSError(number, "no reader")) == 1
     assert left == [True]
 
 
-def test_a_disk_that_fails_is_told(
+def test_disk_error_is_reported(
     failing: Callable[[BaseException], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert failing(OSError(errno.EIO, "Input/output error")) == 2

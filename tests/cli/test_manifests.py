@@ -116,7 +116,7 @@ def problems_of(folder: Path, text: str) -> list[str]:
         ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "job.yaml: no Job to run"),
     ],
 )
-def test_a_problem_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
+def test_problem_is_reported_with_line_and_field(tmp_path: Path, text: str, expected: str) -> None:
     assert problems_of(tmp_path, text)[0].startswith(expected)
 
 
@@ -128,7 +128,7 @@ def test_where_its_gate_is_off_a_job_of_another_manager_is_run(tmp_path: Path) -
     assert [wanted.document["metadata"]["name"] for wanted in plan.objects] == ["a"]
 
 
-def test_all_problems_of_all_documents_are_told_at_once(tmp_path: Path) -> None:
+def test_problems_of_all_documents_are_reported_together(tmp_path: Path) -> None:
     text = GOOD.format(name="a").replace("image", "imgae") + "---\n" + GOOD.format(name="B")
     first, second = problems_of(tmp_path, text)
     assert "document 1, line 11" in first
@@ -153,7 +153,7 @@ def test_items_of_a_list_are_objects_with_lines_of_their_own(tmp_path: Path) -> 
     assert problem == ("job.yaml: document 1, line 10: daat: unknown field, did you mean data?")
 
 
-def test_what_an_api_server_lists_is_a_list_of_objects(tmp_path: Path) -> None:
+def test_server_list_is_read_as_several_objects(tmp_path: Path) -> None:
     """Items of a JobList, as `kubectl get --raw` prints it, have no apiVersion and kind."""
     file = tmp_path / "jobs.json"
     named = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "b"}}
@@ -180,7 +180,7 @@ def test_an_object_without_items_is_no_list(tmp_path: Path) -> None:
     assert "unsupported kind v1 AllowList" in problem
 
 
-def test_a_problem_is_told_once(tmp_path: Path) -> None:
+def test_problem_is_reported_once(tmp_path: Path) -> None:
     """A long name makes two labels of the Pods too long, which are one field to a reader."""
     problems = problems_of(tmp_path, GOOD.format(name="a" * 64))
     assert sum("spec.template.labels" in problem for problem in problems) == 1
@@ -198,7 +198,7 @@ def test_folders_files_and_stdin_are_read_in_order(
     assert names == ["one", "two", "three"]
 
 
-def test_whoever_types_a_manifest_is_told_how_to_end_it(
+def test_reading_manifest_from_terminal_prints_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(GOOD.format(name="typed").encode()))
@@ -226,7 +226,7 @@ def test_a_file_may_start_and_end_with_a_boundary(tmp_path: Path) -> None:
     ("source", "expected"),
     [("missing.yaml", "No such file"), ("folder", "no .yaml, .yml, .json files in this directory")],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, source: str, expected: str) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, source: str, expected: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CommandError, match=expected):
         read_manifests([str(tmp_path / source)])
@@ -252,7 +252,7 @@ def test_texts_survive_a_way_through_yaml(tmp_path: Path, text: str) -> None:
     assert manifest.document == document
 
 
-def test_a_run_creates_what_its_jobs_need_first(tmp_path: Path) -> None:
+def test_run_creates_prerequisites_before_jobs(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: own}\n"
     file.write_text(GOOD.format(name="a") + "---\n" + secret)
@@ -266,7 +266,7 @@ def test_a_run_creates_what_its_jobs_need_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cronjob_beside_a_job_is_left_out_with_a_notice(tmp_path: Path) -> None:
+def test_run_skips_cronjob_with_notice(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(GOOD.format(name="a") + "---\n" + cronjob("* * * * *") + "---\n" + POD)
     plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
@@ -280,7 +280,7 @@ def test_a_cronjob_beside_a_job_is_left_out_with_a_notice(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("check_only", [True, False])
-def test_what_is_left_out_is_checked_nevertheless(tmp_path: Path, check_only: bool) -> None:
+def test_skipped_manifests_are_validated(tmp_path: Path, check_only: bool) -> None:
     file = tmp_path / "x.yaml"
     pod = POD.replace("restartPolicy: Never", "restartPolicy: Sometimes")
     parts = [GOOD.format(name="a"), cronjob("every day"), pod]

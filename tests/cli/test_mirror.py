@@ -70,7 +70,7 @@ def test_a_job_there_is_seen_from_here(target: CommandLine) -> None:
     assert target.run("get", "jobs", "-n", "far", "-o", "name").stdout == ""
 
 
-def test_why_names_the_target_and_what_is_wrong(target: CommandLine) -> None:
+def test_why_names_mirror_target_and_problem(target: CommandLine) -> None:
     create(target, "stuck", target="nowhere")
     shown = target.run("wait", "job/stuck", "--for", "condition=MirrorReady=False",
                        "--timeout", "30s")  # fmt: skip

@@ -41,7 +41,7 @@ def asks(**requests: str) -> dict[str, Any]:
         ("InvalidImageName", "invalid reference format", "correct the container's image"),
     ],
 )
-def test_what_never_comes_in_a_run(reason: str, message: str, step: str) -> None:
+def test_unsatisfiable_waits_are_recognised(reason: str, message: str, step: str) -> None:
     wait = wait_of(waiting={"reason": reason, "message": message})
     assert wait is not None
     assert (wait.reason, wait.message) == (reason, message)
@@ -80,7 +80,7 @@ def test_an_image_is_tried_again_before_the_run_gives_up() -> None:
         },
     ],
 )
-def test_what_passes_by_itself(waiting: dict[str, str]) -> None:
+def test_temporary_waits_are_not_reported(waiting: dict[str, str]) -> None:
     assert wait_of(waiting=waiting) is None
 
 
@@ -125,7 +125,7 @@ def test_a_pod_that_fits_no_node(spec: dict[str, Any], node: NodeView, expected:
     assert wait.next_step
 
 
-def test_a_pod_that_waits_for_room_names_what_is_short() -> None:
+def test_pod_waiting_for_resources_names_shortage() -> None:
     said = {
         "type": "PodScheduled",
         "status": "False",

@@ -109,7 +109,7 @@ def test_rate_and_time_left_follow_the_successes() -> None:
     assert job.seconds_left(after(10)) == pytest.approx(40.0)
 
 
-def test_a_rate_forgets_what_was_long_ago() -> None:
+def test_rate_ignores_old_samples() -> None:
     job = follow(completions=1000)
     for second in range(0, 120, 10):
         succeeded = 0 if second < 60 else (second - 50) * 2
@@ -165,7 +165,7 @@ ROOM = PodWait("Unschedulable", "waiting for capacity: cpu")
 
 def waits(job: JobProgress, name: str, wait: PodWait | None, at: float = 0.0) -> None:
     saw(job, name, "Pending", at=at)
-    job.running[f"uid-of-{name}"].saw_wait(wait, after(at))
+    job.running[f"uid-of-{name}"].record_wait(wait, after(at))
 
 
 def test_a_run_whose_only_pod_can_never_start_is_blocked_after_a_moment() -> None:
@@ -216,9 +216,9 @@ def test_a_pod_is_waited_for_while_one_of_its_containers_runs() -> None:
     waits(job, "pi-a", None)
     saw(job, "pi-a", "Running", at=1)
     pod = job.running["uid-of-pi-a"]
-    pod.saw_wait(replace(NEVER_COMES, idle=False), after(2))
+    pod.record_wait(replace(NEVER_COMES, idle=False), after(2))
     assert not run.blocked(after(60))
-    pod.saw_wait(NEVER_COMES, after(61))
+    pod.record_wait(NEVER_COMES, after(61))
     assert run.blocked(after(62))
 
 

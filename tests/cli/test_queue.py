@@ -11,7 +11,7 @@ def queued_yaml(name: str) -> str:
     return text.replace("{name: ", "{labels: {onejob.dev/queue: gpu}, name: ")
 
 
-def test_a_job_waits_in_its_queue_and_every_command_says_so(served: CommandLine) -> None:
+def test_all_commands_show_queued_job(served: CommandLine) -> None:
     empty = served.run("queue")
     assert "No limits are set" in empty.stdout, empty.stderr
     limits = (

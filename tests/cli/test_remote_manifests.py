@@ -58,7 +58,7 @@ def test_problems_of_a_remote_manifest_name_it(tmp_path: Path, web: str) -> None
     not (shutil.which("kustomize") or shutil.which("kubectl")),
     reason="neither kustomize nor kubectl is installed",
 )
-def test_what_kustomize_makes_is_run(tmp_path: Path) -> None:
+def test_kustomize_output_is_run(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (base / "job.yaml").write_text(job_yaml("plain", "echo $WORD", template=""))
@@ -73,7 +73,7 @@ def test_what_kustomize_makes_is_run(tmp_path: Path) -> None:
     assert failed.stderr.count("\n") == 1
 
 
-def test_without_kustomize_it_is_said_what_is_missing(tmp_path: Path) -> None:
+def test_missing_kustomize_fails_with_message(tmp_path: Path) -> None:
     done = CommandLine(tmp_path).run("run", "-k", "base", PATH="/nowhere")
     assert (done.returncode, done.stderr) == (
         2, "error: -k base: neither kustomize nor kubectl is installed\n",

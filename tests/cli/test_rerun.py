@@ -41,7 +41,7 @@ def index_seen(job: dict[str, Any], own_index: int) -> str:
     return done.stdout
 
 
-def test_a_job_is_repeated_without_what_the_server_added() -> None:
+def test_rerun_omits_server_set_fields() -> None:
     (fresh,) = rerun(indexed(3), None, taken={"x", "x-rerun-1"})
     assert fresh["metadata"] == {
         "name": "x-rerun-2",
@@ -53,7 +53,7 @@ def test_a_job_is_repeated_without_what_the_server_added() -> None:
     assert "status" not in fresh
 
 
-def test_what_is_run_again_is_not_suspended() -> None:
+def test_rerun_is_not_suspended() -> None:
     job = indexed(3)
     job["spec"]["suspend"] = True
     job["metadata"]["annotations"] = {"onejob.dev/queued": "2026-01-01T00:00:00Z", "kept": "yes"}
@@ -71,7 +71,7 @@ def test_only_indexes_that_did_not_succeed_are_repeated() -> None:
     assert [index_seen(fresh, own) for own in range(3)] == ["3 $x\n", "4 $x\n", "9 $x\n"]
 
 
-def test_nobody_names_thousands_of_millions_of_indexes() -> None:
+def test_rerun_rejects_huge_index_ranges() -> None:
     with pytest.raises(BadInput, match="2,147,483,647 indexes"):
         rerun(indexed(2**31 - 1), None, failed_only=True)
 
@@ -186,7 +186,7 @@ spec:
 """  # noqa: E501
 
 
-def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> None:
+def test_server_reruns_failed_indexes(served: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     assert served.run("create", "-f", str(file)).returncode == 0
@@ -203,7 +203,7 @@ def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> No
     assert again.stdout == "job.batch/flaky-rerun-1: nothing to rerun\n"
 
 
-def test_it_is_said_that_a_job_still_runs(served: CommandLine) -> None:
+def test_rerun_of_running_job_prints_note(served: CommandLine) -> None:
     (served.home / "endless.yaml").write_text(job_yaml("endless", "sleep 600"))
     assert served.run("create", "-f", "endless.yaml").returncode == 0
     for words, does in (
@@ -217,7 +217,7 @@ def test_it_is_said_that_a_job_still_runs(served: CommandLine) -> None:
         )
 
 
-def test_results_of_what_is_gone_are_left_out(served: CommandLine) -> None:
+def test_results_omit_deleted_jobs(served: CommandLine) -> None:
     job = JOB.replace("name: flaky", "name: orphan, annotations: {onejob.dev/rerun-of-uid: gone, ")
     job = job.replace("gone, }", 'gone, onejob.dev/rerun-indexes: "3-6"}}')
     (served.home / "orphan.yaml").write_text(job)

@@ -60,7 +60,7 @@ def test_resume_runs_nothing_again_when_the_old_process_succeeds_after_the_kill(
     assert "Complete" in onejob.run("get", "jobs").stdout
 
 
-def test_resume_runs_again_what_the_kill_ended(onejob: CommandLine) -> None:
+def test_resume_reruns_indexes_ended_by_kill(onejob: CommandLine) -> None:
     kill_a_run(onejob, WORK)
     (onejob.home / "may-end").touch()
     done = onejob.run("run", "--resume", "work")

@@ -104,7 +104,7 @@ def test_dry_run_prints_the_yaml_and_starts_nothing(onejob: CommandLine) -> None
     assert again.stdout == "job/make would be created (dry run)\n"
 
 
-def test_a_dry_run_checks_what_a_run_leaves_out_and_names_it(onejob: CommandLine) -> None:
+def test_dry_run_validates_and_names_skipped_manifests(onejob: CommandLine) -> None:
     job = job_yaml("x", "true")
     template = "{spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}}"
     cron = (
@@ -186,7 +186,7 @@ def test_json_is_alone_on_stdout(onejob: CommandLine) -> None:
     assert "] fine" in done.stderr
 
 
-def test_quiet_says_nothing_of_success_and_little_of_failure(onejob: CommandLine) -> None:
+def test_quiet_prints_only_failures(onejob: CommandLine) -> None:
     assert onejob.run("run", "-q", "--", "echo", "hi").stdout == ""
     failed = onejob.run("run", "-q", "--retries", "0", "--", "sh", "-c", "echo oh; exit 1")
     assert failed.stdout == ""
@@ -313,7 +313,7 @@ def test_a_closed_terminal_ends_the_run_and_its_pods(onejob: CommandLine) -> Non
     assert gone_soon(word)
 
 
-def test_a_run_that_is_told_to_ignore_its_terminals_end_goes_on(onejob: CommandLine) -> None:
+def test_run_with_ignored_sighup_continues(onejob: CommandLine) -> None:
     process = onejob.start(
         "run", "--", "sh", "-c", "echo up; until test -e go; do sleep 0.05; done; echo went on",
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
@@ -428,7 +428,7 @@ def test_a_run_ends_with_the_reason_when_its_pods_can_never_start(onejob: Comman
     assert "conditions" not in kept["status"]
 
 
-def test_pods_that_cannot_start_for_one_reason_are_told_once(onejob: CommandLine) -> None:
+def test_common_start_problem_is_printed_once(onejob: CommandLine) -> None:
     spec = "parallelism: 5\ncompletions: 5"
     write(onejob, "many.yaml", job_yaml("many", "true", spec=spec) + f"        {_NEEDS_CONFIG}\n")
     done = onejob.run("run", "many.yaml")
@@ -436,7 +436,7 @@ def test_pods_that_cannot_start_for_one_reason_are_told_once(onejob: CommandLine
     assert done.stdout.count("pod many-") == done.stdout.count("hint: ") == 1
 
 
-def test_what_a_file_brings_along_is_waited_for(onejob: CommandLine) -> None:
+def test_job_waits_for_config_map_of_same_file(onejob: CommandLine) -> None:
     config = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {x: word}\n"
     write(onejob, "job.yaml", needs_config("fine") + config)
     done = onejob.run("run", "job.yaml")
@@ -453,7 +453,7 @@ def test_a_run_waits_on_if_asked_to(onejob: CommandLine) -> None:
     assert "timed out after 3s" in done.stdout
 
 
-def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandLine) -> None:
+def test_crash_looping_container_is_reported_at_once(onejob: CommandLine) -> None:
     text = (
         job_yaml("again", "true")
         .replace("Never", "OnFailure")
@@ -500,7 +500,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_a_full_disk_is_told_and_waited_out(onejob: CommandLine, small_disk: Path) -> None:
+def test_run_reports_full_disk_and_waits(onejob: CommandLine, small_disk: Path) -> None:
     script = "cat /dev/zero > small/fill 2>/dev/null; sleep 2; rm small/fill; echo there is room"
     done = onejob.run("run", "--data-dir", "small/d", "--", "sh", "-c", script)
     assert done.returncode == 0, done.stdout
@@ -586,7 +586,7 @@ def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) ->
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_of_jobs_that_do_not_say_so_many_failed_pods_are_kept(
+def test_default_failed_pods_limit_applies_to_jobs_without_own(
     onejob: CommandLine, limit: int | None
 ) -> None:
     """With JobManagedBy switched off, a Job that names another controller is run as well."""

@@ -26,7 +26,7 @@ def a_failed_run() -> RunProgress:
     return run
 
 
-def test_raw_output_is_exactly_what_the_container_wrote(onejob: CommandLine) -> None:
+def test_raw_output_is_unmodified(onejob: CommandLine) -> None:
     script = r"printf '10%%\r100%%\n\377\000 no end'; echo problem >&2"
     done = subprocess.run(
         onejob.arguments("run", "-o", "raw", "--", "sh", "-c", script),
@@ -124,7 +124,7 @@ def test_a_run_that_went_well_has_no_annotations() -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("1", "0", "1.000")
 
 
-def test_a_report_is_xml_whatever_containers_write() -> None:
+def test_junit_report_is_valid_xml_for_any_output() -> None:
     lines = ["\x1b[31m<red> & \x00", "\ufffe\uffff"]
     (suite,) = Xml.fromstring(junit_xml(a_failed_run(), after(2), {"uid-of-pi-a": lines}))
     failure = suite[0][0]
@@ -133,7 +133,7 @@ def test_a_report_is_xml_whatever_containers_write() -> None:
     assert "| ^[[31m<red> & ^@\n| \ufffd\ufffd" in failure.text
 
 
-def test_python_writes_at_once_unless_the_manifest_says_otherwise(onejob: CommandLine) -> None:
+def test_python_output_is_unbuffered_unless_manifest_sets_it(onejob: CommandLine) -> None:
     show = ("--", "sh", "-c", 'echo "<$PYTHONUNBUFFERED>"')
     assert onejob.run("run", "-o", "raw", *show).stdout == "<1>\n"
     assert onejob.run("run", "-o", "raw", "-e", "PYTHONUNBUFFERED=", *show).stdout == "<>\n"

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(rb"dashboard: (https://127\.0\.0\.1:\d+)/ui/#/sign-in/([\w
         (0.0, {}, True, PageOptions(0.0, open_browser=True)),
     ],
 )
-def test_where_nobody_watches_no_browser_opens_and_nothing_waits(
+def test_non_interactive_run_opens_no_browser(
     asked: float | None, environment: dict[str, str], interactive: bool, expected: PageOptions
 ) -> None:
     assert page_options(asked, environment, interactive=interactive) == expected

@@ -74,7 +74,7 @@ def test_a_run_that_is_under_way_is_never_pruned(tmp_path: Path) -> None:
     assert prune(tmp_path, NOON) == [folder.path]
 
 
-def test_a_run_says_how_it_ended(tmp_path: Path) -> None:
+def test_kept_run_records_its_outcome(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     run = Run("run", NOON, (RunJob("default", "pi"), RunJob("default", "e", "no such Secret")))
     folder.record(run)
@@ -96,7 +96,7 @@ def test_a_run_says_how_it_ended(tmp_path: Path) -> None:
     assert (blocked.word, blocked.cause) == ("Blocked", "no such Secret")
 
 
-async def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_path: Path) -> None:
+async def test_killed_run_is_lost_since_last_heartbeat(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     folder.record(Run("run", NOON))
     os.utime(folder.path / "run.lock", (0, 0))
@@ -120,7 +120,7 @@ def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(
     assert "cannot read run 20260101-120000.000-torn: " in capsys.readouterr().err
 
 
-def test_pruning_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_pruning_of_runs_does_not_block(tmp_path: Path) -> None:
     for number in range(5):
         keep(tmp_path, 10, f"{number:04}", "pi")
     assert len(prune(tmp_path, NOON, limit=2)) == 2
@@ -142,7 +142,7 @@ def test_folders_are_private(tmp_path: Path) -> None:
         (None, "relative", "/home/me/.local/state/onejob"),
     ],
 )
-def test_the_data_dir_is_where_xdg_says(
+def test_data_dir_follows_xdg_variable(
     monkeypatch: pytest.MonkeyPatch, chosen: str | None, state_home: str, expected: str
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -151,7 +151,7 @@ def test_the_data_dir_is_where_xdg_says(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_unwritable_data_dir_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(CommandError, match="cannot write state to"):
         data_dir(str(tmp_path / "x")).prepare()

@@ -44,7 +44,7 @@ def test_a_start_that_hangs_can_be_stopped(
     assert "Traceback" not in errors
 
 
-def test_whoever_stops_a_server_by_hand_learns_of_pods_that_run_on(onejob: CommandLine) -> None:
+def test_stopping_server_reports_running_pods(onejob: CommandLine) -> None:
     try:
         with _serving(onejob) as server:
             made = onejob.run("create", "job", "long", "--", "sh", "-c", "echo up; exec sleep 600")
@@ -103,7 +103,7 @@ def test_a_disk_that_fails_is_named(
     assert errors.count("\n") == 1
 
 
-def test_the_server_may_have_all_descriptors_and_its_pods_what_it_was_given(
+def test_server_raises_descriptor_limit_but_not_for_pods(
     onejob: CommandLine,
 ) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

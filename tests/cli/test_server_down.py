@@ -47,7 +47,7 @@ def down(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
         ["logs", "-l", "a=b"],
     ],
 )
-def test_a_server_that_is_down_is_told_in_one_line(down: CommandLine, words: list[str]) -> None:
+def test_unreachable_server_fails_with_one_line(down: CommandLine, words: list[str]) -> None:
     done = down.run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: the server at https://127.0.0.1:")
@@ -63,7 +63,7 @@ def test_a_list_of_kept_runs_is_offered_and_given_on_request(down: CommandLine) 
     assert "kept" in listed.stdout
 
 
-def test_what_a_run_has_by_that_name_is_shown_with_a_note(down: CommandLine) -> None:
+def test_object_of_kept_run_is_shown_with_note(down: CommandLine) -> None:
     logs = down.run("logs", "job/kept")
     assert (logs.returncode, logs.stdout) == (0, "from a run\n")
     assert logs.stderr.startswith("note: the server at https://127.0.0.1:")
@@ -82,7 +82,7 @@ def test_the_data_dir_is_part_of_the_advice(down: CommandLine, tmp_path: Path) -
     assert f"(start one with onejob serve --data-dir '{place}')" in done.stderr
 
 
-def test_the_version_says_so_too(down: CommandLine) -> None:
+def test_version_reports_unreachable_server(down: CommandLine) -> None:
     done = down.run("version")
     assert done.returncode == 0
     assert "does not respond (start it with onejob serve)" in done.stdout

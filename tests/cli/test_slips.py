@@ -24,7 +24,7 @@ def _script(home: Path) -> None:
     (home / "train.py").chmod(0o755)
 
 
-def test_somebody_who_has_nothing_yet(onejob: CommandLine) -> None:
+def test_commands_without_any_state_print_hints(onejob: CommandLine) -> None:
     done = onejob.run("get", "jobs")
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
@@ -165,7 +165,7 @@ def test_a_deployment_in_place_of_a_job(ran: CommandLine) -> None:
     )
 
 
-def test_what_is_wrong_with_a_command_names_no_document(ran: CommandLine) -> None:
+def test_command_errors_name_no_document(ran: CommandLine) -> None:
     done = ran.run("run", "--name", "My_Job", "--", "true")
     assert done.returncode == 2
     assert done.stderr.startswith('error: metadata.name: Invalid value: "My_Job": a lowercase')
@@ -184,7 +184,7 @@ def test_validate_warns_as_a_server_does(ran: CommandLine) -> None:
     assert ran.run("validate", "--for", "kubernetes", "quiet.yaml").stderr == ""
 
 
-def test_words_are_judged_before_the_server_is_missed(ran: CommandLine) -> None:
+def test_arguments_are_validated_before_connecting(ran: CommandLine) -> None:
     for words, line in (
         (("delete",), "no object specified (for example jobs, or job/NAME)"),
         (("why",), "no object specified (for example job/NAME)"),
@@ -218,7 +218,7 @@ def test_a_job_by_its_name_or_as_kubectl_has_it(ran: CommandLine) -> None:
         assert ran.run("why", *words).stdout.startswith("job/slip is Failed, ")
 
 
-def test_kinds_that_nothing_acts_on_are_not_listed_to_whoever_asks(ran: CommandLine) -> None:
+def test_stored_only_kinds_are_not_suggested(ran: CommandLine) -> None:
     done = ran.run("get", "widgets")
     assert done.stderr.startswith(
         "error: unknown kind 'widgets' (supported kinds include namespaces, pods,"
@@ -227,7 +227,7 @@ def test_kinds_that_nothing_acts_on_are_not_listed_to_whoever_asks(ran: CommandL
     assert "flowschemas" not in done.stderr
 
 
-def test_a_rerun_of_what_only_a_run_has(ran: CommandLine) -> None:
+def test_rerun_names_kept_run_of_missing_job(ran: CommandLine) -> None:
     done = ran.run("rerun", "job/slip")
     assert (done.returncode, done.stderr) == (
         2,
@@ -266,7 +266,7 @@ def test_closed_streams(ran: CommandLine) -> None:
     assert (code, output, errors) == (0, "/dev/null\n", "")
 
 
-def test_what_is_not_utf_8(ran: CommandLine) -> None:
+def test_invalid_utf_8_is_rejected_with_one_line(ran: CommandLine) -> None:
     for script, line in (
         ('"$0" "$@" run -- echo $\'a\\xff\'', r"'a\udcff' is not valid UTF-8 (objects can contain"),
         (
@@ -291,7 +291,7 @@ def test_a_folder_that_is_gone(ran: CommandLine) -> None:
     )
 
 
-def test_what_a_terminal_cannot_show_ends_nothing(ran: CommandLine) -> None:
+def test_unencodable_output_does_not_fail(ran: CommandLine) -> None:
     code, output, _ = _in_shell(ran, 'PYTHONIOENCODING=ascii "$0" "$@" run --ephemeral -- echo ✓')
     assert code == 0
     assert r"] \u2713" in output

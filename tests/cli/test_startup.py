@@ -138,7 +138,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_a_server_imports_nothing_for_what_nobody_uses_yet(onejob: CommandLine) -> None:
+def test_server_imports_unused_features_lazily(onejob: CommandLine) -> None:
     done = python(onejob, _SERVER, str(onejob.home / "data"))
     names = set(json.loads(done.stdout.splitlines()[-1]))
     assert "onejob.api.http.serving" in names

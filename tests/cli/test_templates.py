@@ -48,7 +48,7 @@ PODS: dict[str, Any] = {
         ("{'{'}{.items[0].metadata.name}{'}'}", "{a}"),
     ],
 )  # fmt: skip
-def test_a_template_prints_what_is_at_its_paths(template: str, text: str) -> None:
+def test_template_prints_values_at_paths(template: str, text: str) -> None:
     assert render_template(parse_template(template), PODS) == text
 
 
@@ -64,12 +64,12 @@ def test_a_template_prints_what_is_at_its_paths(template: str, text: str) -> Non
         ("x{end}", "{end} without {range}"),
     ],
 )
-def test_a_bad_template_says_why(template: str, why: str) -> None:
+def test_invalid_template_error_has_reason(template: str, why: str) -> None:
     with pytest.raises(CommandError, match=why):
         parse_template(template)
 
 
-def test_columns_show_what_is_missing() -> None:
+def test_columns_show_missing_values() -> None:
     columns = parse_columns(
         'NAME:.metadata.name,RESTARTS:status.restarts,X:{.a[?(@.b=="c,d")].e},ALL:.status'
     )
@@ -79,12 +79,12 @@ def test_columns_show_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "NAME", "NAME:", ":.a"])
-def test_bad_columns_say_what_is_expected(text: str) -> None:
+def test_invalid_columns_error_has_expected_form(text: str) -> None:
     with pytest.raises(CommandError, match="for example NAME:"):
         parse_columns(text)
 
 
-def test_numbers_are_sorted_as_numbers_and_what_is_missing_first() -> None:
+def test_sort_orders_numbers_numerically_and_missing_first() -> None:
     path = relaxed_path("{.status.restarts}")
     found = sorted(PODS["items"], key=lambda pod: sort_key(path, pod))
     assert [pod["metadata"]["name"] for pod in found] == ["c", "b", "a"]

@@ -26,7 +26,7 @@ def test_each_measured_container_has_a_line_with_its_limits() -> None:
     assert pod_usage_text("a", usage) == "pod a uses 250m of CPU and 37Mi of memory"
 
 
-def test_why_and_describe_say_what_a_running_pod_uses(served: CommandLine) -> None:
+def test_why_and_describe_show_usage_of_running_pod(served: CommandLine) -> None:
     (served.home / "busy.yaml").write_text(job_yaml("busy", "sleep 600"))
     assert served.run("apply", "-f", "busy.yaml").returncode == 0
     pod = _running_pod(served)

@@ -99,9 +99,7 @@ VERBS = (*READ_AND_WRITE, "escalate", "bind")
 
 
 @pytest.mark.parametrize("what", TABLE)
-def test_the_usual_roles_allow_what_they_do_in_kubernetes(
-    people: dict[str, HttpApi], what: str
-) -> None:
+def test_default_roles_allow_same_as_kubernetes(people: dict[str, HttpApi], what: str) -> None:
     viewer, editor, owner = TABLE[what]
     owner = editor if owner == "= editor" else owner
     for name, allowed in (("viewer", viewer), ("editor", editor), ("owner", owner)):
@@ -149,7 +147,7 @@ HELD = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]}
 NOT_HELD = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}
 
 
-def test_nobody_grants_what_they_do_not_have(people: dict[str, HttpApi]) -> None:
+def test_granting_missing_permissions_is_denied(people: dict[str, HttpApi]) -> None:
     owner, place = people["owner"], f"{RBAC}/namespaces/team-a"
     send(owner, "POST", f"{place}/roles", role("held", **HELD))
     with pytest.raises(Forbidden) as refused:
@@ -172,7 +170,7 @@ def test_nobody_grants_what_they_do_not_have(people: dict[str, HttpApi]) -> None
     assert send(owner, "GET", f"{place}/roles/held")["rules"] == [HELD]
 
 
-def test_nobody_binds_roles_beyond_their_own(people: dict[str, HttpApi]) -> None:
+def test_binding_stronger_roles_is_denied(people: dict[str, HttpApi]) -> None:
     owner, place = people["owner"], f"{RBAC}/namespaces/team-a/rolebindings"
     for name in ("view", "edit", "admin"):
         send(owner, "POST", place, binding(f"as-{name}", "ClusterRole", name))
@@ -274,7 +272,7 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
     assert "user temp not found" in again.stderr
 
 
-def test_what_a_new_user_may_do_is_said(served: CommandLine) -> None:
+def test_user_create_prints_permissions(served: CommandLine) -> None:
     plain = served.run("user", "add", "plain")
     assert plain.stdout.splitlines()[1:] == [
         "the user has no permissions yet: kubectl create rolebinding plain --clusterrole edit "
@@ -363,7 +361,7 @@ def test_tokens_end_and_are_not_kept(tmp_path: Path) -> None:
     assert [user.name for user in read_users(file)] == ["alice", "bob"]
 
 
-def test_a_file_of_others_lets_nobody_in(tmp_path: Path) -> None:
+def test_users_file_of_other_owner_is_not_trusted(tmp_path: Path) -> None:
     file = tmp_path / "users.json"
     token = add_user(file, "bob", (), NOW, None)
     authenticator = UserTokenAuthenticator(file, SystemClock())

@@ -28,7 +28,9 @@ def test_examples_are_good(onejob: CommandLine) -> None:
     assert "no problems found" in done.stdout
 
 
-def test_every_problem_of_every_document_is_told(onejob: CommandLine, tmp_path: Path) -> None:
+def test_validate_reports_all_problems_of_all_documents(
+    onejob: CommandLine, tmp_path: Path
+) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
         GOOD
@@ -99,7 +101,7 @@ spec:
 """
 
 
-def test_what_a_cluster_lacks_is_named(tmp_path: Path) -> None:
+def test_validate_names_unsupported_fields_of_clusters(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(EXTENDED)
     (manifest,) = read_manifests([str(file)])

@@ -78,7 +78,7 @@ def requests(metrics: Metrics, verb: str, group: str, resource: str, code: int) 
     )
 
 
-async def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
+async def test_allowed_write_is_done_and_counted(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, _: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -124,7 +124,7 @@ async def test_acting_client_times_single_requests_and_only_counts_staged_ones(
     await acting(tmp_path, test)
 
 
-async def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> None:
+async def test_denied_write_is_refused_and_not_done(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -144,7 +144,7 @@ async def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path
     await acting(tmp_path, test)
 
 
-async def test_of_many_writes_only_those_that_are_allowed_are_done(tmp_path: Path) -> None:
+async def test_batch_performs_only_allowed_writes(tmp_path: Path) -> None:
     async def test(
         client: AuthorizedClient, base: LocalClient, rights: CountedRights, metrics: Metrics
     ) -> None:
@@ -174,7 +174,7 @@ async def test_a_decision_is_made_once_until_the_roles_change(tmp_path: Path) ->
     await acting(tmp_path, test)
 
 
-def test_the_node_has_its_role_by_what_it_is() -> None:
+def test_node_is_authorized_by_its_identity() -> None:
     policy, node = default_policy(), node_user("here")
     wanted = AccessAttributes("patch", "", "pods", "status")
     rights = NodeRights(policy)
@@ -215,7 +215,7 @@ async def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path
 
 
 @pytest.mark.virtual_time
-async def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
+async def test_writes_durable_before_rollback_are_audited_as_done(tmp_path: Path) -> None:
     async def series(client: AuditedClient, committer: FailingCommitter) -> None:
         stage(client, CREATE)
         # Its commit ends while no caller waits for it.

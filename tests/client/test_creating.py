@@ -195,7 +195,7 @@ async def test_a_given_name_that_is_taken_is_an_error() -> None:
     assert server.posts == ["a"]
 
 
-async def test_what_is_found_under_a_given_name_need_not_be_ours() -> None:
+async def test_unanswered_creation_of_fixed_name_fails() -> None:
     server = Server(lambda server, name: "lose answer")
 
     async def test(client: HttpClient) -> None:
@@ -249,7 +249,7 @@ async def test_create_takes_another_name_when_a_lost_request_finds_a_foreign_obj
     assert len(server.stored) == 2
 
 
-async def test_what_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_creation_with_unknown_outcome_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onejob.client.http._CREATE_TRIES", 2)
     server = Server(lambda server, name: "lose request")
 

@@ -89,7 +89,7 @@ async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     )
 
 
-def test_a_plugin_is_told_about_the_cluster_if_it_asks(tmp_path: Path) -> None:
+def test_plugin_gets_cluster_info_if_requested(tmp_path: Path) -> None:
     command = plugin(tmp_path, {"token": "t"}, cluster={"server": "https://h"})
     asyncio.run(ExecPlugin(command, HandClock()).current())
     assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"] == {"server": "https://h"}
@@ -115,7 +115,7 @@ def test_an_answer_without_a_credential_is_refused(
         (PluginCommand("echo", V1, ('{"kind":"ExecCredential"}',)), "expected ExecCredential"),
     ],
 )
-def test_a_plugin_that_fails_says_how(command: PluginCommand, message: str) -> None:
+def test_failed_plugin_error_has_reason(command: PluginCommand, message: str) -> None:
     with pytest.raises(Unauthorized, match=message):
         asyncio.run(ExecPlugin(command, HandClock()).current())
 
@@ -144,7 +144,7 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
         await source.renewed(refused)
 
 
-async def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+async def test_hanging_plugin_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 1000 & echo $$ $! > {pids}; wait"
     command = PluginCommand("sh", V1, ("-c", script))

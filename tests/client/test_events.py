@@ -68,7 +68,7 @@ def reporting(folder: Path, test: Callable[[Reporter], Coroutine[Any, Any, None]
     run_virtual(run())
 
 
-def test_what_is_told_while_others_are_written_does_not_wait(tmp_path: Path) -> None:
+def test_events_recorded_during_write_are_not_delayed(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         running = asyncio.create_task(reporter.recorder.run())
         reporter.tell("first")
@@ -84,7 +84,7 @@ def test_what_is_told_while_others_are_written_does_not_wait(tmp_path: Path) -> 
     reporting(tmp_path, test)
 
 
-def test_an_event_says_who_told_what_about_whom(tmp_path: Path) -> None:
+def test_event_has_source_reason_and_object(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         reporter.tell("Job completed", reason="Completed")
         (event,) = await reporter.events()
@@ -153,7 +153,7 @@ def test_the_tenth_event_that_differs_in_its_message_alone_begins_a_combined_one
 
 
 @pytest.mark.parametrize("what", ["reason", "object", "later"])
-def test_what_is_not_similar_is_not_combined(tmp_path: Path, what: str) -> None:
+def test_distinct_events_are_not_aggregated(tmp_path: Path, what: str) -> None:
     async def test(reporter: Reporter) -> None:
         for number in range(9):
             reporter.tell(f"message {number}")
@@ -185,7 +185,7 @@ def test_one_object_gets_a_burst_and_then_one_event_in_five_minutes(tmp_path: Pa
     reporting(tmp_path, test)
 
 
-def test_repetitions_beyond_the_limit_show_in_the_next_that_is_told(tmp_path: Path) -> None:
+def test_rate_limited_repetitions_are_counted_in_next_event(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         for _ in range(40):
             reporter.tell("again")
@@ -197,7 +197,7 @@ def test_repetitions_beyond_the_limit_show_in_the_next_that_is_told(tmp_path: Pa
     reporting(tmp_path, test)
 
 
-def test_an_event_about_something_without_a_namespace_lives_in_default(tmp_path: Path) -> None:
+def test_event_of_cluster_scoped_object_is_in_default(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         reporter.tell("ready", About("v1", "Node", "", "node", "uid-3"))
         (event,) = await reporter.events()
@@ -244,7 +244,7 @@ def test_the_background_task_writes_without_being_asked(tmp_path: Path) -> None:
     reporting(tmp_path, test)
 
 
-def test_what_happens_again_before_it_was_written_takes_no_second_write(tmp_path: Path) -> None:
+def test_repetition_before_first_write_is_merged(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         before = reporter.service.store.revision
         for _ in range(3):

@@ -34,7 +34,7 @@ async def test_a_write_that_the_disk_has_no_room_for_is_refused_as_such(tmp_path
         await client.write(a_config_map("a"))
 
 
-async def test_events_wait_for_room_and_are_told_once_each(tmp_path: Path) -> None:
+async def test_events_wait_for_disk_space_and_are_written_once(tmp_path: Path) -> None:
     clock = virtual_clock()
     async with a_disk_and_a_client(tmp_path, clock) as (disk, client):
         recorder = EventRecorder(client, "job-controller", clock)

@@ -58,7 +58,7 @@ async def test_a_credential_is_renewed_once_only() -> None:
     assert source.renewals == 1
 
 
-async def test_a_busy_server_is_asked_again_when_it_says_so() -> None:
+async def test_client_honours_retry_after() -> None:
     answers = [answer(429, b"slow down", "retry-after: 0"), answer(200, b"{}")]
 
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
@@ -205,7 +205,7 @@ async def test_a_lost_connection_ends_a_watch_normally() -> None:
 
 @pytest.mark.parametrize("reason", ["Expired", "Gone"])
 @pytest.mark.parametrize("in_stream", [True, False])
-async def test_history_that_is_gone_is_expired_however_it_is_said(
+async def test_compacted_history_is_expired_for_all_error_forms(
     reason: str, in_stream: bool
 ) -> None:
     gone = status(410, reason)

@@ -184,7 +184,7 @@ def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> 
         (of_user("{}", 'proxy-url: "socks5://h:1"'), "unsupported proxy socks5://h:1"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_config_is_rejected_with_message(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidKubeconfig, match=message) as raised:
         load_kubeconfig(write(tmp_path / "config", text), CLOCK)
     assert str(tmp_path) in str(raised.value)
@@ -202,7 +202,7 @@ def test_certificates_in_files_are_read_again(tmp_path: Path) -> None:
     assert renewed == Credential("Bearer t", b"cert two", b"key one")
 
 
-def test_what_is_named_counts_then_the_variable_then_the_pod_then_home(tmp_path: Path) -> None:
+def test_kubeconfig_lookup_order(tmp_path: Path) -> None:
     def config(place: str) -> Path:
         (tmp_path / place).parent.mkdir(exist_ok=True)
         return write(tmp_path / place, of_user("{}").replace("https://h", f"https://{place[:1]}"))

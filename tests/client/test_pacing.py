@@ -60,7 +60,7 @@ async def test_a_giant_batch_is_not_starved_by_small_ones() -> None:
     await asyncio.gather(*swarm, return_exceptions=True)
 
 
-async def test_a_turn_that_nobody_waits_for_is_passed_on() -> None:
+async def test_cancelled_permit_is_passed_on() -> None:
     limit = RateLimit(1, 1)
     await limit.turn(1)
     gone = [asyncio.create_task(limit.turn(1)) for _ in range(3)]

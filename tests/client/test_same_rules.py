@@ -266,7 +266,7 @@ _pod_steps = st.one_of(
     own=st.sampled_from([{}, {"hostname": "job-3"}, {"schedulingGates": [{"name": "a/b"}]}]),
     steps=st.lists(_pod_steps, min_size=1, max_size=8),
 )
-def test_whatever_is_done_to_a_pod_has_one_outcome(
+def test_pod_writes_have_same_outcome_locally_and_over_http(
     tmp_path_factory: pytest.TempPathFactory, others: WriteOptions, own: Doc, steps: list[Step]
 ) -> None:
     async def test(pair: Pair) -> None:
@@ -328,7 +328,7 @@ _job_steps = st.sampled_from(
 @OTHERS
 @settings(max_examples=15, deadline=None)
 @given(steps=st.lists(_job_steps, min_size=1, max_size=8))
-def test_whatever_is_done_to_a_job_has_one_outcome(
+def test_job_writes_have_same_outcome_locally_and_over_http(
     tmp_path_factory: pytest.TempPathFactory, others: WriteOptions, steps: list[Step]
 ) -> None:
     async def test(pair: Pair) -> None:
@@ -375,7 +375,7 @@ def test_new_pods_have_one_outcome_however_often_they_were_seen(
     compared(tmp_path, test, others)
 
 
-def test_what_others_wrote_in_between_is_kept(tmp_path: Path) -> None:
+def test_concurrent_writes_of_others_are_kept(tmp_path: Path) -> None:
     async def test(pair: Pair) -> None:
         pod = a_pod()
         pod["metadata"]["finalizers"] = ["example.com/first", TRACKED, "example.com/last"]
@@ -401,9 +401,7 @@ async def newest(pair: Pair, key: Key) -> Doc:
 
 
 @OTHERS
-def test_what_a_rule_adds_to_an_object_that_was_just_written_is_written(
-    tmp_path: Path, others: WriteOptions
-) -> None:
+def test_defaults_of_fresh_object_are_written(tmp_path: Path, others: WriteOptions) -> None:
     async def test(pair: Pair) -> None:
         secret = {"metadata": {"name": "s"}, "data": {"a": "YQ=="}}
         key = pair.create("secrets", secret)

@@ -96,7 +96,7 @@ def test_a_connection_is_used_again(runs: Runs) -> None:
     ],
     ids=["asked to close", "two answers", "rubbish behind it"],
 )
-def test_a_connection_that_said_too_much_is_not_used_again(runs: Runs, data: bytes) -> None:
+def test_connection_with_surplus_data_is_not_reused(runs: Runs, data: bytes) -> None:
     server = says(data)
 
     async def test() -> None:
@@ -173,7 +173,7 @@ def test_every_form_of_an_answer_is_understood(runs: Runs, data: bytes) -> None:
     ],
     ids=["another protocol", "upgrade", "endless head", "short", "cut", "not gzip"],
 )
-def test_what_is_no_answer_is_an_error(runs: Runs, data: bytes, message: str) -> None:
+def test_invalid_response_is_an_error(runs: Runs, data: bytes, message: str) -> None:
     server = says(data, close=True)
 
     async def test() -> None:
@@ -218,7 +218,7 @@ def test_a_cancelled_request_leaves_no_answer_for_the_next(runs: Runs) -> None:
     runs(test())
 
 
-def test_a_closed_client_fails_what_is_under_way(runs: Runs) -> None:
+def test_closing_client_fails_pending_requests(runs: Runs) -> None:
     server = says(b"")
 
     async def test() -> None:
@@ -233,7 +233,7 @@ def test_a_closed_client_fails_what_is_under_way(runs: Runs) -> None:
     runs(test())
 
 
-def test_a_stream_that_nobody_reads_holds_its_sender_up(runs: Runs) -> None:
+def test_unread_stream_applies_backpressure(runs: Runs) -> None:
     sent = 0
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 

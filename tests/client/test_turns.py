@@ -60,7 +60,7 @@ async def test_others_get_a_turn_between_batches_that_are_refused(tmp_path: Path
         assert others.is_set()
 
 
-async def test_handlers_are_told_of_many_changes_in_slices(tmp_path: Path) -> None:
+async def test_many_changes_are_delivered_in_slices(tmp_path: Path) -> None:
     async with running(tmp_path) as plane:
         told: list[int] = []
 

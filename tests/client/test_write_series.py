@@ -62,7 +62,7 @@ async def test_a_refusal_is_answered_in_its_place(tmp_path: Path) -> None:
         assert await names(cluster) == {"one", "two"}
 
 
-async def test_what_rests_on_writes_that_were_rolled_back_is_refused(tmp_path: Path) -> None:
+async def test_write_depending_on_rolled_back_write_is_refused(tmp_path: Path) -> None:
     committer = FailingCommitter()
     async with a_cluster(tmp_path, committer=committer) as cluster:
         series = StagedWrites(cluster.client)
@@ -100,7 +100,7 @@ def _stage_a_deletion_that_will_be_undone(cluster: Cluster, committer: FailingCo
 
 
 @pytest.mark.parametrize("op", [patch("one", "changed"), DELETE], ids=["patch", "delete"])
-async def test_nobody_is_refused_for_what_never_was(tmp_path: Path, op: Op) -> None:
+async def test_rollback_of_unrelated_writes_refuses_nothing(tmp_path: Path, op: Op) -> None:
     """A client that gets NotFound discards its cached object."""
     committer = FailingCommitter()
     async with a_cluster(tmp_path, committer=committer) as cluster:
@@ -114,7 +114,7 @@ async def test_nobody_is_refused_for_what_never_was(tmp_path: Path, op: Op) -> N
         assert await names(cluster) == {"one"}
 
 
-async def test_no_user_is_refused_for_what_never_was(tmp_path: Path) -> None:
+async def test_user_is_not_refused_for_rolled_back_writes(tmp_path: Path) -> None:
     committer = FailingCommitter()
     async with a_cluster(tmp_path, committer=committer) as cluster:
         await cluster.client.write(create("one"))
@@ -129,7 +129,7 @@ async def test_no_user_is_refused_for_what_never_was(tmp_path: Path) -> None:
         assert await names(cluster) == {"one"}
 
 
-async def test_a_series_ends_with_the_loss_of_what_it_was_refused_for(tmp_path: Path) -> None:
+async def test_series_fails_if_conflicting_write_is_rolled_back(tmp_path: Path) -> None:
     committer = FailingCommitter()
     async with a_cluster(tmp_path, committer=committer) as cluster:
         await cluster.client.write(create("one"))
@@ -141,7 +141,7 @@ async def test_a_series_ends_with_the_loss_of_what_it_was_refused_for(tmp_path: 
             await series.durable()
 
 
-async def test_a_refusal_is_told_once_what_it_is_for_is_on_disk(tmp_path: Path) -> None:
+async def test_refusal_is_returned_after_its_cause_is_durable(tmp_path: Path) -> None:
     async with a_cluster(tmp_path) as cluster:
         await cluster.client.write(create("one"))
         cluster.client.stage(DELETE)

@@ -215,7 +215,7 @@ async def test_a_released_lease_is_taken_at_once(tmp_path: Path) -> None:
     await election(tmp_path, "a b", test)
 
 
-async def test_who_does_not_hold_a_lease_does_not_release_it(tmp_path: Path) -> None:
+async def test_lease_is_released_only_by_holder(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
         await asyncio.sleep(20)
         before = await lease(cluster)
@@ -270,7 +270,7 @@ async def test_lost_answers_cost_no_leadership(tmp_path: Path) -> None:
     await election(tmp_path, "a", test)
 
 
-async def test_a_lease_that_somebody_else_took_is_lost_at_once(tmp_path: Path) -> None:
+async def test_lease_taken_by_other_is_lost_at_once(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         await asyncio.sleep(20)
         thief = Elector(cluster.client, LEASE, "thief", TIMING, cluster.clock, Random(1))
@@ -284,7 +284,7 @@ async def test_a_lease_that_somebody_else_took_is_lost_at_once(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_breaks_two_never_write_at_once(tmp_path: Path, seed: int) -> None:
+async def test_two_leaders_never_write_concurrently(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
 
     async def test(cluster: Cluster, *replicas: Replica) -> None:

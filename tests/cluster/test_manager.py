@@ -238,7 +238,7 @@ async def get(port: int, target: str, method: str = "GET") -> tuple[int, str]:
     return int(head.split()[1]), body
 
 
-async def test_probes_answer_what_is_asked_for_and_nothing_else() -> None:
+async def test_probe_server_serves_only_probes() -> None:
     server = ProbeServer({"/healthz": lambda: (200, "ok\n"), "/readyz": lambda: (503, "no\n")})
     port = await server.start("127.0.0.1", 0)
     assert await get(port, "/healthz?verbose") == (200, "ok\n")

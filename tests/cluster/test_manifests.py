@@ -24,7 +24,7 @@ def test_they_are_valid(installation: Installation) -> None:
 
 
 @pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
-def test_they_grant_exactly_what_is_asked_for(installation: Installation) -> None:
+def test_manifests_grant_exactly_required_permissions(installation: Installation) -> None:
     documents = manifests(installation)
     granted = set()
     for role in documents:
@@ -84,7 +84,7 @@ def test_the_deployment_is_careful() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_the_arguments_are_those_of_the_command(tmp_path: Path) -> None:
+def test_manifest_arguments_are_valid_command_options(tmp_path: Path) -> None:
     arguments = deployment(MIRRORING)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[0] == "controller"
     assert "--leader-elect" in arguments
@@ -115,7 +115,7 @@ def test_the_command_prints_them_as_yaml(tmp_path: Path) -> None:
         (("--image", "x", "--manager-name", "x"), "use a domain and a path"),
     ],
 )
-def test_bad_options_are_said_in_one_line(
+def test_invalid_options_fail_with_one_line(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     result = QuickCommandLine(tmp_path).run("manifests", *words)

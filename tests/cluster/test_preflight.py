@@ -97,7 +97,7 @@ PLUGIN = "client.authentication.k8s.io/v1"
         (("/nonexistent",), "No such file"),
     ],
 )
-async def test_a_plugin_that_gives_no_credential_is_said_in_one_line(
+async def test_plugin_without_credential_fails_with_one_line(
     tmp_path: Path, command: tuple[str, ...], message: str
 ) -> None:
     plugin = PluginCommand(command[0], PLUGIN, command[1:])
@@ -107,19 +107,19 @@ async def test_a_plugin_that_gives_no_credential_is_said_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-async def test_a_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+async def test_invalid_ca_certificate_fails_with_one_line(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="not a PEM certificate"):
         await check(tmp_path, change=lambda connection: replace(connection, authority=b"CA"))
 
 
-async def test_a_client_certificate_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+async def test_invalid_client_certificate_fails_with_one_line(tmp_path: Path) -> None:
     bad = FixedCredential(Credential("", b"CERT", b"KEY"))
     with pytest.raises(PreflightError, match="cannot use the client certificate and its key"):
         await check(tmp_path, change=lambda connection: replace(connection, credentials=bad))
 
 
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b"{}"])
-async def test_what_is_no_api_server_is_said_so(answer: bytes) -> None:
+async def test_non_kubernetes_server_is_reported(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))

@@ -54,7 +54,7 @@ def test_a_corrupted_expectation_is_noticed(name: str) -> None:
     assert not unnoticed, "\n".join(unnoticed)
 
 
-def test_hardly_any_case_is_skipped_and_each_says_why() -> None:
+def test_skipped_cases_are_few_and_have_reasons() -> None:
     verdicts = [find_runner(name).judge(case) for name in FILES for case in load(name)]
     skipped = [verdict for verdict in verdicts if isinstance(verdict, Skipped)]
     assert all(verdict.reason for verdict in skipped)

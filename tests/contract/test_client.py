@@ -173,7 +173,7 @@ async def collect(client: Client, what: Selection, after: int, count: int) -> Se
 # --- one object ---------------------------------------------------------------------------
 
 
-def test_what_is_created_can_be_read(run: Run) -> None:
+def test_created_object_can_be_read(run: Run) -> None:
     async def test(client: Client) -> None:
         written = await client.write(create_job("a"))
         created = json.loads(written.document)
@@ -194,7 +194,7 @@ def test_cluster_scoped_objects_have_no_namespace(run: Run) -> None:
     run(test)
 
 
-def test_what_does_not_exist_is_not_found(run: Run) -> None:
+def test_missing_object_is_not_found(run: Run) -> None:
     async def test(client: Client) -> None:
         with pytest.raises(NotFound) as raised:
             await client.get(jobs("nope"))
@@ -432,7 +432,7 @@ def test_a_pod_is_bound_once(run: Run) -> None:
     run(test)
 
 
-def test_an_evicted_pod_says_so(run: Run) -> None:
+def test_evicted_pod_has_disruption_condition(run: Run) -> None:
     async def test(client: Client) -> None:
         key = Key("pods", "default", "p")
         await client.write(create_pod("p"))
@@ -642,7 +642,7 @@ def test_pages_show_one_moment(run: Run) -> None:
 # --- watches ------------------------------------------------------------------------------
 
 
-def test_a_watch_tells_every_change_in_order(run: Run) -> None:
+def test_watch_delivers_all_changes_in_order(run: Run) -> None:
     async def test(client: Client) -> None:
         what = Selection("configmaps", "default")
         start = (await client.list(what)).revision
@@ -662,7 +662,7 @@ def test_a_watch_tells_every_change_in_order(run: Run) -> None:
     run(test)
 
 
-def test_a_watch_resumes_after_what_was_seen(run: Run) -> None:
+def test_watch_resumes_after_last_revision(run: Run) -> None:
     async def test(client: Client) -> None:
         what = Selection("configmaps", "default")
         start = (await client.list(what)).revision
@@ -688,7 +688,7 @@ def test_a_watch_is_live(run: Run) -> None:
     run(test)
 
 
-def test_a_watch_sees_only_what_it_selects(run: Run) -> None:
+def test_watch_delivers_only_selected_objects(run: Run) -> None:
     async def test(client: Client) -> None:
         what = Selection("jobs.batch", "default", labels="app=b")
         start = (await client.list(what)).revision

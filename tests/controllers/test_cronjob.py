@@ -63,7 +63,7 @@ async def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None
         assert f"{last.name}{{" not in house.metrics.exposition()
 
 
-async def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) -> None:
+async def test_status_changes_of_own_start_do_not_enqueue(tmp_path: Path) -> None:
     async with a_house(tmp_path, "cronjobs") as house:
         assert house.cronjobs is not None
         key = await a_cronjob(house)
@@ -170,7 +170,7 @@ async def test_an_edited_schedule_takes_effect_at_its_next_slot(tmp_path: Path) 
         assert await house.names(JOBS) == [job(20)]
 
 
-async def test_a_schedule_edited_to_one_without_any_slot_is_told_of(tmp_path: Path) -> None:
+async def test_schedule_without_slots_records_event(tmp_path: Path) -> None:
     async with a_house(tmp_path, "cronjobs") as house:
         key = await a_cronjob(house, schedule="0 * * * *")
         await asyncio.sleep(1)
@@ -385,7 +385,7 @@ class LosesOneAnswer(LocalClient):
 
 @pytest.mark.parametrize("set_back", [False, True])
 @pytest.mark.parametrize("how", ["too many", "deleted"])
-async def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_it(
+async def test_slot_is_not_restarted_if_its_job_was_deleted_unseen(
     tmp_path: Path, how: str, set_back: bool
 ) -> None:
     """Its creation was not answered, but the watch showed the Job.

@@ -130,7 +130,7 @@ async def test_a_definition_that_is_deleted_and_made_again_is_followed_again(
     await in_a_house(tmp_path, main)
 
 
-async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
+async def test_objects_expired_during_downtime_are_deleted_at_start(tmp_path: Path) -> None:
     async with a_house(tmp_path, "definitions") as house:
         await define(house)
         await a_finished_widget(house, "old")

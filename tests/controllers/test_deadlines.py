@@ -14,7 +14,7 @@ def after(seconds: int) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def test_what_is_due_comes_out_in_order_and_only_once() -> None:
+def test_due_keys_are_taken_in_order_and_once() -> None:
     deadlines = Deadlines[str]()
     for key, seconds in (("c", 3), ("a", 1), ("b", 2), ("later", 10)):
         deadlines.set(key, after(seconds))

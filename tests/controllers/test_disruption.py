@@ -134,7 +134,7 @@ async def test_an_eviction_that_does_not_happen_is_given_back_after_two_minutes(
         assert "disruptedPods" not in (await house.get(budget))["status"]
 
 
-async def test_shares_are_of_what_controllers_want(tmp_path: Path) -> None:
+async def test_percentages_refer_to_controller_scale(tmp_path: Path) -> None:
     async with a_house(tmp_path, "disruption") as house:
         template = {
             "metadata": {"labels": LABELS},

@@ -127,7 +127,7 @@ async def test_an_owner_of_a_kind_that_is_not_served_keeps_its_dependents(tmp_pa
         assert await house.exists(child)
 
 
-async def test_an_owner_in_another_namespace_is_told_of_and_counts_as_absent(
+async def test_owner_in_other_namespace_is_reported_and_counts_as_absent(
     tmp_path: Path,
 ) -> None:
     async with a_house(tmp_path, "garbage") as house:
@@ -274,7 +274,7 @@ async def test_a_deleted_cronjob_takes_its_jobs_and_their_pods_along(tmp_path: P
         assert await house.names(PODS) == []
 
 
-async def test_what_became_garbage_while_nobody_looked_is_found_at_the_start(
+async def test_garbage_created_during_downtime_is_collected(
     tmp_path: Path,
 ) -> None:
     async with a_house(tmp_path) as house:
@@ -289,7 +289,7 @@ async def test_what_became_garbage_while_nobody_looked_is_found_at_the_start(
         assert await house.names(JOBS) == []
 
 
-async def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
+async def test_state_of_deleted_objects_is_dropped(tmp_path: Path) -> None:
     async with a_house(tmp_path, "garbage") as house:
         assert house.garbage is not None
         await asyncio.sleep(1)
@@ -420,7 +420,7 @@ class Busy(LocalClient):
         return await super().write(op)
 
 
-async def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> None:
+async def test_refused_deletion_is_counted_and_retried(tmp_path: Path) -> None:
     async with a_house(tmp_path, "garbage", client_of=Busy) as house:
         child = await a_config_map(house, "child", ownerReferences=[absent()])
         await asyncio.sleep(10)

@@ -93,7 +93,7 @@ class HoldsAll:
     def holds(self, job: Job) -> bool:
         return not job.spec.suspend
 
-    def on_let_go(self, handler: Callable[[Key], None]) -> None:
+    def on_admitted(self, handler: Callable[[Key], None]) -> None:
         self.let_go = handler
 
 

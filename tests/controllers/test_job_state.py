@@ -1,11 +1,14 @@
 """State that the Job controller keeps of a Job between syncs."""
 
+import pytest
+
 from onejob.controllers.job_state import JobState
 from onejob.planning.job.counting import count_pods
 from tests.planning.build import a_job, a_pod
 
 
-def test_edge_23_a_pod_whose_finalizer_was_removed_is_not_counted_twice() -> None:
+@pytest.mark.edge_case(23)
+def test_a_pod_whose_finalizer_was_removed_is_not_counted_twice() -> None:
     job = a_job(completions=5, status={"succeeded": 1})
     state = JobState()
     pod = a_pod("done", "S")

@@ -36,7 +36,7 @@ async def test_each_namespace_has_a_service_account_and_the_root_certificate(
             assert await house.exists(Key("serviceaccounts", name, "default"))
 
 
-async def test_what_is_deleted_or_spoilt_is_restored(tmp_path: Path) -> None:
+async def test_deleted_or_damaged_default_objects_are_restored(tmp_path: Path) -> None:
     async with a_house(tmp_path, "namespaces") as house:
         await a_namespace(house)
         await asyncio.sleep(1)
@@ -69,7 +69,7 @@ async def test_a_deleted_namespace_is_emptied_and_vanishes(tmp_path: Path) -> No
             assert await house.names(resource, "team") == []
 
 
-async def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) -> None:
+async def test_namespace_deletion_waits_for_finalizers(tmp_path: Path) -> None:
     async with a_house(tmp_path, "namespaces") as house:
         namespace = await a_namespace(house)
         metadata = {"name": "held", "finalizers": ["example.org/keep"]}
@@ -100,7 +100,7 @@ async def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) 
         assert await house.exists(ACCOUNT)
 
 
-async def test_what_pods_may_use_stays_until_the_last_of_them_is_gone(tmp_path: Path) -> None:
+async def test_config_objects_are_deleted_after_last_pod(tmp_path: Path) -> None:
     async with a_house(tmp_path, "namespaces") as house:
         namespace = await a_namespace(house)
         for name in ("free", "held"):
@@ -123,7 +123,7 @@ async def test_what_pods_may_use_stays_until_the_last_of_them_is_gone(tmp_path: 
         assert await house.names("configmaps", "team") == []
 
 
-async def test_an_empty_namespace_that_somebody_else_keeps_says_that_it_is_empty(
+async def test_empty_namespace_with_foreign_finalizer_reports_empty(
     tmp_path: Path,
 ) -> None:
     async with a_house(tmp_path, "namespaces") as house:
@@ -155,7 +155,7 @@ class Refusing(LocalClient):
         ]
 
 
-async def test_what_cannot_be_deleted_is_told_with_the_reason(tmp_path: Path) -> None:
+async def test_failed_namespace_deletion_reports_reason(tmp_path: Path) -> None:
     async with a_house(tmp_path, "namespaces", client_of=Refusing) as house:
         namespace = await a_namespace(house)
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret"}}

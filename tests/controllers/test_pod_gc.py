@@ -150,7 +150,7 @@ class RefusesStatus(LocalClient):
         return await super().write_many(ops)
 
 
-async def test_a_pod_whose_end_cannot_be_told_is_not_deleted_before_it_can(tmp_path: Path) -> None:
+async def test_pod_is_not_deleted_before_its_end_is_recorded(tmp_path: Path) -> None:
     clients: list[RefusesStatus] = []
 
     def refusing(service: Service) -> RefusesStatus:

@@ -51,7 +51,7 @@ def test_an_unknown_name_is_refused(text: str) -> None:
         select_controllers(text)
 
 
-def test_the_command_names_what_is_wrong(
+def test_controller_selection_error_names_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["serve", "--controllers", "*,-jib", "--data-dir", str(tmp_path)]) == 2
@@ -75,7 +75,7 @@ async def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[
         await plane.stop()
 
 
-async def test_nobody_acts_on_jobs_without_their_controller(tmp_path: Path) -> None:
+async def test_disabled_controller_leaves_jobs_untouched(tmp_path: Path) -> None:
     (job,) = await _after_a_minute(tmp_path, "jobs.batch", controllers=ALL - {JOB})
     assert job["status"] == {}
 

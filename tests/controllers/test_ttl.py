@@ -50,9 +50,7 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over_and_not_before(
 
 
 @pytest.mark.parametrize("condition", ["Complete", "Failed"])
-async def test_a_ttl_of_zero_deletes_at_once_whatever_the_outcome(
-    tmp_path: Path, condition: str
-) -> None:
+async def test_zero_ttl_deletes_at_once_for_any_outcome(tmp_path: Path, condition: str) -> None:
     async with a_house(tmp_path, "ttl", "garbage") as house:
         key = await house.a_job("job", ttlSecondsAfterFinished=0)
         await asyncio.sleep(3600)
@@ -83,7 +81,7 @@ async def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_p
         assert await house.names(JOBS) == ["removed"]
 
 
-async def test_a_job_that_finished_at_the_zero_time_stays_until_it_says_when_it_did(
+async def test_job_with_zero_finish_time_is_kept(
     tmp_path: Path,
 ) -> None:
     async with a_house(tmp_path, "ttl", "garbage") as house:
@@ -274,7 +272,7 @@ async def test_a_finished_pod_expires_by_its_own_ttl(tmp_path: Path) -> None:
     ("gate", "left"),
     [("TTLAfterFinished", ["job"]), ("TTLAfterFinishedPods", ["pod"])],
 )
-async def test_a_closed_gate_keeps_what_it_guards(
+async def test_disabled_gate_keeps_expired_objects(
     tmp_path: Path, gate: str, left: list[str]
 ) -> None:
     async with a_house(tmp_path, "ttl", "garbage") as house:
@@ -288,7 +286,7 @@ async def test_a_closed_gate_keeps_what_it_guards(
         assert await house.names(JOBS) + await house.names(PODS) == left
 
 
-async def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
+async def test_objects_expired_during_downtime_are_deleted_at_start(tmp_path: Path) -> None:
     async with a_house(tmp_path) as house:
         await a_finished_job(house, "old", ttlSecondsAfterFinished=60)
         await a_finished_job(house, "kept", ttlSecondsAfterFinished=10**6)
@@ -363,7 +361,7 @@ async def test_a_ttl_raised_at_the_last_moment_is_seen_by_the_final_look(tmp_pat
         assert not await house.exists(key)
 
 
-async def test_a_job_that_does_not_say_when_it_finished_waits_until_it_does(tmp_path: Path) -> None:
+async def test_job_without_finish_time_is_not_deleted(tmp_path: Path) -> None:
     async with a_house(tmp_path, "ttl", "garbage") as house:
         key = await house.a_job("job", ttlSecondsAfterFinished=10)
         ending = house.ending()
@@ -396,7 +394,7 @@ async def test_a_ttl_by_outcome_counts_before_the_general_one(
         assert not await house.exists(key)
 
 
-async def test_a_ttl_of_one_outcome_says_nothing_of_the_other(tmp_path: Path) -> None:
+async def test_ttl_of_one_outcome_does_not_apply_to_other(tmp_path: Path) -> None:
     async with a_house(tmp_path, "ttl", "garbage") as house:
         for name, text in (("kept", "10"), ("unreadable", "soon")):
             key = await house.a_job(name)

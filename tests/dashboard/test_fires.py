@@ -38,7 +38,7 @@ def found(cronjob: dict[str, Any], *jobs: dict[str, Any], events: Any = ()) -> d
     return fires_of(cronjob, jobs, events, NOW, local_zone="UTC")
 
 
-def test_past_times_with_what_came_of_them_the_newest_first() -> None:
+def test_past_slots_are_listed_newest_first() -> None:
     jobs = a_job(NOW.replace(hour=11, second=0), "Failed"), a_job(NOW.replace(second=0))
     past = found(a_cronjob("0 * * * *"), *jobs)["past"]
     assert [(fire["job"], fire["state"]) for fire in past] == [
@@ -47,7 +47,7 @@ def test_past_times_with_what_came_of_them_the_newest_first() -> None:
     ]
 
 
-def test_events_say_why_there_is_no_job() -> None:
+def test_events_explain_slots_without_job() -> None:
     event = {
         "reason": "JobAlreadyActive",
         "message": "the one before still runs",
@@ -57,7 +57,7 @@ def test_events_say_why_there_is_no_job() -> None:
     assert (fire["state"], fire["why"]) == ("Skipped", "the one before still runs")
 
 
-def test_next_times_are_those_of_its_zone() -> None:
+def test_next_times_use_cronjob_time_zone() -> None:
     times = found(a_cronjob("30 2 * * *", timeZone="Europe/Berlin"))
     assert times["zone"] == "Europe/Berlin"
     assert times["coming"][0] == datetime(2030, 6, 16, 0, 30, tzinfo=UTC)
@@ -76,7 +76,7 @@ def test_a_frequent_schedule_is_not_walked_from_its_beginning() -> None:
     ("schedule", "days", "more"),
     [("* * * * *", 0.4, True), ("30 * * * *", 27.9, False), ("0 0 1 * *", 880, False)],
 )
-def test_next_times_are_those_of_four_weeks_or_thirty(
+def test_next_times_are_limited_to_four_weeks_or_thirty(
     schedule: str, days: float, more: bool
 ) -> None:
     """A calendar would show no times on days that were not computed."""
@@ -86,7 +86,7 @@ def test_next_times_are_those_of_four_weeks_or_thirty(
     assert times["moreComing"] is more
 
 
-def test_that_there_are_earlier_times_is_said() -> None:
+def test_truncated_history_is_indicated() -> None:
     cronjob = a_cronjob("* * * * *")
     cronjob["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     assert found(cronjob)["morePast"]

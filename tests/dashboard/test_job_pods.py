@@ -62,7 +62,7 @@ def test_a_pod_that_was_deleted_has_a_cause_without_exit_code() -> None:
     assert (failure.exit_code, failure.reason) == (None, "Evicted")
 
 
-def test_indexes_by_what_their_pods_do() -> None:
+def test_indexes_are_grouped_by_pod_state() -> None:
     pods = [a_pod(f"r{n}", "Running", index=n) for n in (0, 1, 2, 7)]
     pods += [a_pod("w", "Pending", index=9), a_pod("s", "Succeeded", index=3)]
     pods += [a_pod(f"f{n}", "Failed", index=n, exitCode=1) for n in (4, 5, 7, 9)]
@@ -70,7 +70,7 @@ def test_indexes_by_what_their_pods_do() -> None:
     assert (found.running, found.pending, found.failed) == ("0-2,7", "9", "4,5")
 
 
-def test_those_that_ended_last() -> None:
+def test_newest_ended_pods_are_selected_by_end_time() -> None:
     pods = [
         a_pod("early", "Failed", exitCode=1, finishedAt="2030-01-01T00:00:06Z"),
         a_pod("late", "Failed", exitCode=1, finishedAt="2030-01-01T00:00:08Z"),

@@ -61,7 +61,7 @@ def test_the_page_itself_is_for_everybody(browser: Browser) -> None:
     assert "frame-ancestors 'none'" in browser.last_headers["content-security-policy"]
 
 
-def test_a_session_has_the_permissions_of_whoever_opened_it(signed_in: Browser) -> None:
+def test_session_has_permissions_of_its_user(signed_in: Browser) -> None:
     status, who = signed_in.ask("GET", "/ui/api/session")
     assert (status, who["user"]) == (200, "onejob-admin")
     assert signed_in.ask("GET", "/apis/batch/v1/jobs")[0] == 200
@@ -89,7 +89,7 @@ def test_a_code_works_once(browser: Browser, token: str) -> None:
     assert browser.sign_in(code) == 401
 
 
-def test_somebody_elses_link_signs_nobody_in_unasked(browser: Browser, token: str) -> None:
+def test_sign_in_link_requires_confirmation(browser: Browser, token: str) -> None:
     """The page sends the user who was signed in last.
 
     The code is kept until its user is confirmed.
@@ -105,7 +105,7 @@ def test_somebody_elses_link_signs_nobody_in_unasked(browser: Browser, token: st
     assert browser.ask("POST", "/ui/api/session", sent, header)[0] == 201
 
 
-def test_codes_are_for_those_who_are_known(browser: Browser) -> None:
+def test_sign_in_codes_require_authentication(browser: Browser) -> None:
     assert browser.ask("POST", "/ui/api/codes")[0] == 401
 
 
@@ -120,7 +120,7 @@ def test_a_sign_in_that_is_none_is_refused(browser: Browser, body: Any) -> None:
     assert status == 400
 
 
-def test_nobody_has_to_be_known_for_a_sign_in_so_it_is_short(browser: Browser) -> None:
+def test_sign_in_request_body_is_limited(browser: Browser) -> None:
     body = {"code": "x" * 5000}
     status, _ = browser.ask("POST", "/ui/api/session", body, {"X-Onejob-Session": "sign-in"})
     assert status == 413
@@ -130,7 +130,7 @@ def test_a_session_opens_no_further_ones(signed_in: Browser) -> None:
     assert signed_in.ask("POST", "/ui/api/codes")[0] == 400
 
 
-def test_nobody_signs_in_as_somebody_else(browser: Browser, token: str) -> None:
+def test_sign_in_cannot_select_another_user(browser: Browser, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}", "Impersonate-User": "alice"}
     assert browser.ask("POST", "/ui/api/codes", headers=headers)[0] == 400
 
@@ -205,7 +205,9 @@ def test_a_cronjob_has_its_next_times(signed_in: Browser, namespace: OnejobNames
     assert answer["document"]["metadata"]["generateName"] == "daily-manual-"
 
 
-def test_what_a_rerun_creates(signed_in: Browser, namespace: OnejobNamespace) -> None:
+def test_rerun_creates_job_of_failed_indexes(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
     script = '[ "$JOB_COMPLETION_INDEX" != 1 ]'
     job = a_job(
         "some", script, completions=3, parallelism=3, completionMode="Indexed",

@@ -24,7 +24,7 @@ async def _create(plane: ControlPlane, resource: str, document: dict[str, Any]) 
     await plane.client.write(Create(resource, "default", json.dumps(document).encode()))
 
 
-async def test_all_who_ask_share_one_reading_and_see_only_what_is_theirs(tmp_path: Path) -> None:
+async def test_concurrent_requests_share_one_read_with_own_permissions(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         await write_limits(plane.client, read_limits("gpu=1,namespace/other=2"))
         for name in ("first", "second"):
@@ -51,7 +51,7 @@ async def test_all_who_ask_share_one_reading_and_see_only_what_is_theirs(tmp_pat
         assert (none["limits"], none["jobs"]) == ([], [])
 
 
-async def test_limits_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
+async def test_unreadable_limits_are_reported(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         queues = Queues(plane.client, plane.clock)
         assert (await queues.queue("", lambda key: True))["problem"] == ""

@@ -96,7 +96,7 @@ def test_the_oldest_codes_make_room(sessions: Sessions) -> None:
     assert sessions.open(codes[-1]) is not None
 
 
-def test_nobody_takes_the_room_of_everybody_else(sessions: Sessions) -> None:
+def test_session_limit_applies_per_user(sessions: Sessions) -> None:
     opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     code = sessions.new_code("alice", ALICE)
@@ -112,7 +112,7 @@ def test_nobody_takes_the_room_of_everybody_else(sessions: Sessions) -> None:
     assert sessions.find(more[-1].cookie, more[-1].key) == others
 
 
-def test_nor_does_who_makes_service_accounts(sessions: Sessions) -> None:
+def test_session_limit_applies_across_service_accounts(sessions: Sessions) -> None:
     """A user who may edit a namespace can create any number of them."""
     opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None

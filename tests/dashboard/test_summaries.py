@@ -36,7 +36,7 @@ async def _start(plane: ControlPlane, seconds: int, **spec: Any) -> Summaries:
     return Summaries(plane.client, plane.store, plane.informers.pods.cache, plane.clock, "UTC")
 
 
-async def test_all_who_ask_share_one_summary(tmp_path: Path) -> None:
+async def test_concurrent_requests_share_one_summary(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         summaries = await _start(plane, 600, completions=8, parallelism=4)
         await asyncio.sleep(2)

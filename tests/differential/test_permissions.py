@@ -127,7 +127,7 @@ def _rules(role: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("ours", defaults.CLUSTER_ROLES, ids=lambda role: role["metadata"]["name"])
-def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
+def test_default_roles_match_kubernetes(ours: dict[str, Any]) -> None:
     """Rules that onejob adds or omits are listed here, line by line."""
     name = ours["metadata"]["name"]
     if name in OWN:

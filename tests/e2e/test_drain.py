@@ -111,9 +111,7 @@ def test_a_drained_node_is_empty_and_its_jobs_go_on_when_it_is_back(
     assert (status["succeeded"], status["failed"]) == (2, 2)
 
 
-def test_a_cordoned_node_keeps_what_runs_and_takes_nothing_new(
-    server: Server, tmp_path: Path
-) -> None:
+def test_cordoned_node_keeps_pods_and_binds_none(server: Server, tmp_path: Path) -> None:
     start_job(server, "before", tmp_path, completions=1)
     node = the_node(server)
     server.kubectl("cordon", node)
@@ -163,7 +161,7 @@ def test_a_deleted_pod_of_a_job_counts_as_failed_and_is_replaced(
     assert (status["succeeded"], status["failed"]) == (2, 1)
 
 
-def test_wait_tells_of_failure_as_of_completion(server: Server) -> None:
+def test_wait_supports_failure_and_completion(server: Server) -> None:
     server.kubectl("create", "job", "failing", "--image=busybox", "--", "false")
     server.kubectl("patch", "job", "failing", "-p", '{"spec":{"backoffLimit":0}}')
     printed = server.kubectl("wait", "--for=condition=failed", "job/failing", "--timeout=60s")

@@ -254,7 +254,7 @@ def test_a_pod_can_be_run_like_a_command_with_input_output_and_exit_code(server:
     assert done.stdout == b"TYPED\n"
 
 
-def test_what_cannot_be_joined_is_refused_with_its_reason(server: Server, pod: str) -> None:
+def test_session_in_invalid_pod_is_rejected_with_reason(server: Server, pod: str) -> None:
     server.kubectl("run", "over", "--image=busybox", "--restart=Never", "--command", "--", "true")
     server.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/over", "--timeout=60s")
     refusals = {

@@ -77,7 +77,7 @@ def test_every_completion_happens_exactly_once(tmp_path: Path, mode: str) -> Non
         assert set(lines(out / "begun")) == {f"work-{index}" for index in range(12)}
 
 
-def test_what_ended_while_no_server_ran_is_counted_as_it_ended(tmp_path: Path) -> None:
+def test_pods_ended_during_downtime_are_counted_correctly(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with a_server(tmp_path / "state") as server:
         server.kubectl("create", "-f", "-", stdin=JOB.format(mode="Indexed", out=out))
@@ -108,7 +108,7 @@ spec:
 
 
 @pytest.mark.slow_spec
-def test_the_last_of_the_minutes_that_nobody_served_is_made_up_for(tmp_path: Path) -> None:
+def test_last_missed_slot_is_started_after_downtime(tmp_path: Path) -> None:
     clock = SystemClock()
     with a_server(tmp_path / "state") as server:
         server.kubectl("create", "-f", "-", stdin=CRON_JOB)

@@ -64,7 +64,7 @@ def _until(holds: Any, log: Path) -> None:
         time.sleep(0.05)
 
 
-def test_an_operator_follows_a_custom_resource_through_its_life(tmp_path: Path) -> None:
+def test_kopf_operator_handles_custom_resource_lifecycle(tmp_path: Path) -> None:
     with (
         a_server(tmp_path / "server") as server,
         kubernetes.config.new_client_from_config(str(server.kubeconfig)) as api,

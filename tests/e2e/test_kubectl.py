@@ -222,7 +222,7 @@ def test_errors_look_as_they_do_on_a_cluster(server: Server, tmp_path: Path) -> 
     assert 'The Job "bad" is invalid: spec.completions: Invalid value: -1: must be' in refused
 
 
-def test_top_shows_what_pods_and_nodes_use(server: Server) -> None:
+def test_kubectl_top_shows_pod_and_node_usage(server: Server) -> None:
     server.kubectl("run", "busy", "--image=busybox", "--restart=Never", "--", "sleep", "60")
     server.kubectl("wait", "--for=condition=Ready", "pod/busy")
     [head, row] = server.kubectl("top", "pods", "busy").splitlines()
@@ -232,7 +232,7 @@ def test_top_shows_what_pods_and_nodes_use(server: Server) -> None:
     server.kubectl("delete", "pod", "busy", "--now")
 
 
-def test_port_forward_reaches_what_the_pod_listens_on(server: Server) -> None:
+def test_kubectl_port_forward_reaches_pod_port(server: Server) -> None:
     server.kubectl(
         *("run", "greeter", "--image=busybox", "--restart=Never", "--"),
         *("python3", "-c", GREETER),

@@ -83,7 +83,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_container(
     assert follower.wait(timeout=30) == 0
 
 
-def test_tail_bytes_and_job_names_choose_what_is_shown(server: Server, tmp_path: Path) -> None:
+def test_kubectl_logs_supports_tail_bytes_and_job_names(server: Server, tmp_path: Path) -> None:
     start_pod(server, "counted", "for i in 1 2 3 4 5; do echo line $i; done", tmp_path)
     until_logged(server, "counted", "line 5")
     assert server.kubectl("logs", "counted", "--tail=2") == "line 4\nline 5\n"
@@ -146,7 +146,7 @@ def test_a_label_gathers_the_logs_of_many_pods_ten_lines_each(
     assert "No resources found" in server.kubectl("logs", "-l", "app=none")
 
 
-def test_what_cannot_be_shown_is_said_as_on_a_cluster(server: Server, tmp_path: Path) -> None:
+def test_kubectl_logs_errors_match_kubernetes(server: Server, tmp_path: Path) -> None:
     start_pod(server, "plain", "echo plain", tmp_path)
     until_logged(server, "plain", "plain")
     unknown = server.kubectl("logs", "plain", "-c", "other", fails=True)

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def test_what_is_counted_is_what_happened_through_full_disks_short_writes_and_kills() -> None:
+def test_job_counts_are_exact_through_disk_faults_and_kills() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.e2e.ledger", "--quick"],
         capture_output=True,

@@ -303,7 +303,7 @@ def test_a_row_is_as_promised(way: str, name: str, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize("way", ["kubectl", "onejob"])
-def test_the_node_tells_what_it_is_and_has(way: str, request: pytest.FixtureRequest) -> None:
+def test_node_row_shows_version_and_capacity(way: str, request: pytest.FixtureRequest) -> None:
     done: Way = request.getfixturevalue(f"by_{way}")
     (node,) = json.loads(done.ask("get", "nodes", "-o", "json"))["items"]
     assert node["status"]["allocatable"]["example.com/gpu"] == "2"

@@ -16,11 +16,11 @@ MIB = 1 << 20
         (Sample(100 * MIB, 60), 1),
     ],
 )
-def test_growth_within_a_life_is_noticed(last: Sample, problems: int) -> None:
+def test_growth_between_restarts_is_detected(last: Sample, problems: int) -> None:
     first, middle = [Sample(50 * MIB, 10)] * 5, [Sample(100 * MIB, 20)] * 5
     assert len(judge_life([*first, *middle, *[last] * 5])) == problems
 
 
 @pytest.mark.parametrize(("last", "problems"), [(21 * MIB, 0), (60 * MIB, 1)])
-def test_a_data_dir_that_grows_from_life_to_life_is_noticed(last: int, problems: int) -> None:
+def test_data_dir_growth_across_restarts_is_detected(last: int, problems: int) -> None:
     assert len(judge_disk([5 * MIB, 20 * MIB, 20 * MIB, last])) == problems

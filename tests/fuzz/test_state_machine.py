@@ -10,7 +10,7 @@ from tests.fuzz.connection import Api
 from tests.fuzz.state_machine import ApiMachine
 
 
-def test_the_api_does_what_the_model_says(tmp_path: Path) -> None:
+def test_api_matches_model(tmp_path: Path) -> None:
     server = OnejobServer(tmp_path, "simulated")
     ApiMachine.api = Api(server, tmp_path)
     try:

@@ -56,5 +56,5 @@ def test_all_of_a_slow_page_can_be_typed(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", LEFT_OUT, ids=lambda block: block.place)
-def test_what_is_not_typed_here(block: Block) -> None:
+def test_guide_commands_that_cannot_run_are_skipped(block: Block) -> None:
     pytest.skip(f"{block.place}: {block.left_out}")

@@ -71,9 +71,7 @@ def test_a_page_is_files_and_commands_in_order(tmp_path: Path) -> None:
         ("<!-- guide: check\nexport KUBECONFIG=x\n-->\n", "a reader needs this command"),
     ],
 )
-def test_a_page_that_does_not_say_what_to_do_is_refused(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_page_without_instructions_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         [block.commands() for block in _read(tmp_path, text)]
 

@@ -28,7 +28,7 @@ def check(victim: Victim, answer: Answered, *codes: int) -> None:
         assert secret not in answer.raw
 
 
-def test_the_owner_and_who_may_are_let_in(victim: Victim) -> None:
+def test_owner_and_permitted_users_are_admitted(victim: Victim) -> None:
     """So that the refusals below are meaningful."""
     assert victim.call("GET", TREASURE_PATH)["data"]
     token = victim.tokens["good account"]
@@ -297,7 +297,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_hardly_a_request(victim: Victim, name: str) -> None:
+def test_malformed_requests_are_rejected(victim: Victim, name: str) -> None:
     check(victim, victim.send(BROKEN[name]), 0, 400, 401, 404, 431, 505)
 
 
@@ -333,7 +333,9 @@ def test_sessions_are_not_opened_for_strangers(victim: Victim, name: str) -> Non
 @pytest.mark.parametrize("who", ["nobody", "forged", "viewer"])
 @pytest.mark.parametrize("how", ["WebSocket", "SPDY"])
 @pytest.mark.parametrize("path", ["/version", "/metrics", "/api", "/ui/api/codes", "/none", "*"])
-def test_what_is_no_pod_has_no_sessions(victim: Victim, path: str, how: str, who: str) -> None:
+def test_session_requests_for_other_paths_are_rejected(
+    victim: Victim, path: str, how: str, who: str
+) -> None:
     token = {"nobody": "", "forged": "alg none", "viewer": "viewer"}[who]
     headers, method = (UPGRADE, "GET") if how == "WebSocket" else (SPDY, "POST")
     raw = request(method, path, *headers, token=victim.tokens.get(token, ""), close=False)

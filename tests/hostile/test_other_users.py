@@ -75,7 +75,7 @@ def processes(server: Server) -> list[int]:
     return found
 
 
-def test_nobody_can_do_what_everybody_can(server: Server) -> None:
+def test_unprivileged_user_can_list_parent_folder(server: Server) -> None:
     """So that the refusals below are meaningful."""
     assert as_nobody(lambda: os.listdir(server.data_dir.parent)) == "got ['data']"
 

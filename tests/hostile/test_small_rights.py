@@ -83,7 +83,7 @@ async def test_to_patch_is_not_to_create_by_applying(tmp_path: Path, query: str)
     await with_rule(tmp_path, rule("", "configmaps", "get", "patch", "update"), test)
 
 
-async def test_who_may_create_may_create_by_applying(tmp_path: Path) -> None:
+async def test_create_permission_allows_apply_of_missing_object(tmp_path: Path) -> None:
     async def test(requests: Requests, somebody: Somebody) -> None:
         path = f"{A}/configmaps/new?fieldManager=x"
         applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}
@@ -168,7 +168,7 @@ SELECTORS = {
 }
 
 
-async def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path) -> None:
+async def test_list_and_watch_of_single_name_follow_resource_names(tmp_path: Path) -> None:
     async def test(requests: Requests, somebody: Somebody) -> None:
         for name in ("mine", "other"):
             await requests.ok("POST", f"{A}/configmaps", config_map(name))
@@ -258,7 +258,7 @@ CERTIFICATES = f"/apis/{CSR_GROUP}/v1/{CSR}"
 
 
 @pytest.mark.parametrize("applied", [False, True])
-async def test_a_request_for_a_certificate_says_who_made_it(tmp_path: Path, applied: bool) -> None:
+async def test_certificate_request_records_its_user(tmp_path: Path, applied: bool) -> None:
     """Signers of such requests rely on it."""
     asked = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
     claimed = {"username": "onejob-admin", "groups": ["system:masters"], "extra": {"a": ["b"]}}

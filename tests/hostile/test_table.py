@@ -121,7 +121,7 @@ def expected(identity: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("identity", sorted(TABLE["identities"]))
-def test_who_may_do_what_over_http(answers: dict[str, list[int]], identity: str) -> None:
+def test_permissions_over_http(answers: dict[str, list[int]], identity: str) -> None:
     allowed = expected(identity)
     wrong = [
         (place, verb, code)

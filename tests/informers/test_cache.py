@@ -31,7 +31,7 @@ def test_an_update_moves_a_view_between_index_entries() -> None:
     assert list(cache.find("letter", "z")) == ["z"]
 
 
-def test_what_is_not_worth_keeping_is_reported_but_not_held() -> None:
+def test_uncached_objects_are_reported_but_not_held() -> None:
     cache = words()
     cache.put(A, "x")
     delta = cache.put(A, "-x")

@@ -100,7 +100,7 @@ def _key(name: str) -> Key:
     return Key(PODS, "default", name)
 
 
-async def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Path) -> None:
+async def test_short_lived_pod_is_delivered_at_start_and_end_only(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         await listener.report("a", "Succeeded")
@@ -113,7 +113,7 @@ async def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Pat
     await in_virtual_time(tmp_path, test)
 
 
-async def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
+async def test_quiet_changes_are_delivered_when_idle(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         assert listener.told == [("a", "Pending")]
@@ -126,7 +126,7 @@ async def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
     await in_virtual_time(tmp_path, test)
 
 
-async def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
+async def test_quiet_changes_are_delivered_after_a_second_at_latest(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         for number in range(30):
@@ -140,7 +140,7 @@ async def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
     await in_virtual_time(tmp_path, test)
 
 
-async def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_path: Path) -> None:
+async def test_deletion_is_delivered_at_once_and_is_the_last_delta(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         await listener.place_and_run("a")
         await listener.client.write(Delete(_key("a"), grace_seconds=0))
@@ -151,7 +151,7 @@ async def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_
     await in_virtual_time(tmp_path, test)
 
 
-async def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
+async def test_deferred_events_can_be_flushed(tmp_path: Path) -> None:
     async def test(listener: Listener) -> None:
         for number in range(250):
             await listener.create(f"pod-{number}")
@@ -170,7 +170,7 @@ async def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> No
         {"conditions": [{"type": "Ready", "status": "False"}]},
     ],
 )
-async def test_what_happens_while_a_pod_runs_is_told_at_once(
+async def test_changes_of_running_pod_are_delivered_at_once(
     tmp_path: Path, news: dict[str, Any]
 ) -> None:
     async def test(listener: Listener) -> None:
@@ -182,7 +182,7 @@ async def test_what_happens_while_a_pod_runs_is_told_at_once(
     await in_virtual_time(tmp_path, test)
 
 
-async def test_nobody_is_told_of_anything_once_the_informer_has_ended(tmp_path: Path) -> None:
+async def test_ended_informer_delivers_nothing(tmp_path: Path) -> None:
     async with listening(tmp_path) as listener:
         await listener.place_and_run("a")
     await asyncio.sleep(5)

@@ -109,7 +109,7 @@ async def following(scene: Scene) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_is_written_after_the_beginning_is_seen_as_a_change(tmp_path: Path) -> None:
+async def test_write_after_first_list_is_delivered_as_change(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         await scene.informer.begin()
         # On the present page, on a later one, and on none.
@@ -165,7 +165,7 @@ async def test_a_first_list_that_fails_half_way_is_made_anew(tmp_path: Path) -> 
         assert scene.told[-1] == ("a", False)
 
 
-async def test_nobody_sees_half_of_a_list_that_is_made_again(tmp_path: Path) -> None:
+async def test_restarted_list_is_delivered_whole(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         scene.client.watches_expire = 1
         await scene.informer.begin()

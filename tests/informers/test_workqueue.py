@@ -38,7 +38,7 @@ async def test_the_earlier_of_two_delays_wins() -> None:
     assert asyncio.get_running_loop().time() == 3
 
 
-async def test_what_is_delayed_can_be_made_due_at_once_and_only_once() -> None:
+async def test_delayed_key_can_be_added_at_once_and_runs_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 10)
     queue.add_after("b", 20)

@@ -69,7 +69,7 @@ async def test_that_counted_pods_are_cleared_away_is_no_urgent_news(tmp_path: Pa
         assert syncs(term.cluster.metrics) == before + 1
 
 
-async def test_what_happens_during_a_sync_is_taken_together_by_the_next(tmp_path: Path) -> None:
+async def test_changes_during_sync_are_batched_into_next_sync(tmp_path: Path) -> None:
     async with a_term(tmp_path) as term:
         await term.cluster.create_job(completions=1000, parallelism=200)
         await settled()
@@ -120,7 +120,7 @@ async def test_a_sync_asks_only_of_pods_that_changed_whose_they_are(
 
 
 @pytest.mark.parametrize("selector", [{"app": "x"}, {}])
-async def test_a_stranger_that_matches_is_found_whatever_the_selector_names(
+async def test_matching_foreign_pod_is_found_for_any_selector(
     tmp_path: Path, selector: dict[str, str]
 ) -> None:
     async with a_term(tmp_path) as term:

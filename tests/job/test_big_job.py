@@ -9,9 +9,7 @@ from tests.job.big_job import problems, run_big_job
 
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
-def test_a_big_job_is_counted_exactly_in_small_statuses_and_starves_nobody(
-    tmp_path: Path, mode: str
-) -> None:
+def test_big_job_is_counted_exactly_without_starving_others(tmp_path: Path, mode: str) -> None:
     witness = run_virtual(run_big_job(tmp_path, completions=3000, parallelism=1000, mode=mode))
     assert problems(witness, 3000, 1000) == []
     assert witness.turns_of_small <= 30, "the small Job waited for a few turns of the big one"

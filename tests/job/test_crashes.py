@@ -156,7 +156,7 @@ async def _do_deeds(life: Life, cluster: Cluster, job: Key) -> None:
 
 
 @pytest.mark.parametrize("name", LIVES)
-def test_a_life_ends_the_same_wherever_the_controller_dies(tmp_path: Path, name: str) -> None:
+def test_job_ends_the_same_wherever_the_controller_crashes(tmp_path: Path, name: str) -> None:
     life = LIVES[name]
 
     def told(dies_after: int | None) -> tuple[dict[str, Any], int]:

@@ -1,6 +1,6 @@
 """Edge cases that involve several components; the others are tested with their component.
 
-All are named after their number (`test_edge_NN_…`), and all numbers exist.
+The marker `edge_case` holds the number of the case; a test checks that every number has a test.
 """
 
 import asyncio
@@ -56,7 +56,8 @@ def slot_name(moment: datetime) -> str:
 # --- the controller and its caches ------------------------------------------------------------
 
 
-async def test_edge_19_what_is_known_to_be_written_is_waited_for_before_pods_are_counted(
+@pytest.mark.edge_case(19)
+async def test_counting_waits_for_own_writes_in_cache(
     tmp_path: Path,
 ) -> None:
     """A cache must be checked before the Pods are listed.
@@ -88,7 +89,8 @@ async def test_edge_19_what_is_known_to_be_written_is_waited_for_before_pods_are
 @pytest.mark.parametrize(
     ("propagation", "pods_left"), [("", 2), ("Orphan", 2), ("Background", 0), ("Foreground", 0)]
 )
-async def test_edge_52_deleting_a_job_without_a_policy_leaves_its_pods(
+@pytest.mark.edge_case(52)
+async def test_deleting_a_job_without_a_policy_leaves_its_pods(
     tmp_path: Path, propagation: Any, pods_left: int
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -104,7 +106,8 @@ async def test_edge_52_deleting_a_job_without_a_policy_leaves_its_pods(
             assert not pod["metadata"].get("finalizers")
 
 
-async def test_edge_53_an_object_goes_with_its_last_finalizer_but_a_running_pod_waits_for_its_node(
+@pytest.mark.edge_case(53)
+async def test_object_is_deleted_with_last_finalizer_but_running_pod_waits_for_node(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "pods").mkdir()
@@ -136,7 +139,8 @@ async def test_edge_53_an_object_goes_with_its_last_finalizer_but_a_running_pod_
         assert await term.cluster.pods() == []
 
 
-async def test_edge_54_a_ttl_lowered_after_the_end_takes_effect_at_once(tmp_path: Path) -> None:
+@pytest.mark.edge_case(54)
+async def test_a_ttl_lowered_after_the_end_takes_effect_at_once(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         job = await create_job(plane, ttlSecondsAfterFinished=100000)
         await asyncio.sleep(600)
@@ -145,7 +149,8 @@ async def test_edge_54_a_ttl_lowered_after_the_end_takes_effect_at_once(tmp_path
         assert await names(plane, JOBS) == []
 
 
-async def test_edge_54_a_job_finished_at_no_known_time_is_an_error_and_stays(
+@pytest.mark.edge_case(54)
+async def test_a_job_finished_at_no_known_time_is_an_error_and_stays(
     tmp_path: Path,
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -166,9 +171,8 @@ async def test_edge_54_a_job_finished_at_no_known_time_is_an_error_and_stays(
 
 
 @pytest.mark.parametrize(("hours", "too_many"), [(1, False), (2, True)])
-async def test_edge_55_only_the_latest_missed_slot_runs(
-    tmp_path: Path, hours: int, too_many: bool
-) -> None:
+@pytest.mark.edge_case(55)
+async def test_only_the_latest_missed_slot_runs(tmp_path: Path, hours: int, too_many: bool) -> None:
     async with a_plane(tmp_path) as plane:
         await create_cronjob(plane, "* * * * *", LONG)
     await asyncio.sleep(hours * 3600 + 30)
@@ -178,7 +182,8 @@ async def test_edge_55_only_the_latest_missed_slot_runs(
         assert ("TooManyMissedTimes" in await reasons(plane)) == too_many
 
 
-async def test_edge_56_a_slot_is_not_started_again_though_its_job_is_gone(tmp_path: Path) -> None:
+@pytest.mark.edge_case(56)
+async def test_a_slot_is_not_started_again_though_its_job_is_gone(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         cronjob = await create_cronjob(plane, "0 * * * *", LONG)
         await asyncio.sleep(3605)
@@ -190,7 +195,8 @@ async def test_edge_56_a_slot_is_not_started_again_though_its_job_is_gone(tmp_pa
         assert (await get(plane, cronjob))["status"]["lastScheduleTime"] == ("2026-01-01T13:00:00Z")
 
 
-async def test_edge_57_a_forbidden_slot_starts_late_once_the_previous_job_has_ended(
+@pytest.mark.edge_case(57)
+async def test_a_forbidden_slot_starts_late_once_the_previous_job_has_ended(
     tmp_path: Path,
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -207,7 +213,8 @@ async def test_edge_57_a_forbidden_slot_starts_late_once_the_previous_job_has_en
 
 
 @pytest.mark.parametrize("ours", [True, False])
-async def test_edge_58_a_job_of_the_slots_name_is_active_only_if_it_is_ours(
+@pytest.mark.edge_case(58)
+async def test_existing_job_with_slot_name_is_active_only_if_owned(
     tmp_path: Path, ours: bool
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -226,7 +233,8 @@ async def test_edge_58_a_job_of_the_slots_name_is_active_only_if_it_is_ours(
         assert "FailedCreate" not in await reasons(plane)
 
 
-async def test_edge_59_a_success_that_history_deletes_at_once_is_still_the_last_one(
+@pytest.mark.edge_case(59)
+async def test_a_success_that_history_deletes_at_once_is_still_the_last_one(
     tmp_path: Path,
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -245,12 +253,14 @@ async def test_edge_59_a_success_that_history_deletes_at_once_is_still_the_last_
         ("TZ=UTC", "slice bounds out of range"),
     ],
 )
-def test_edge_60_what_is_no_schedule_is_an_error_and_no_crash(schedule: str, error: str) -> None:
+@pytest.mark.edge_case(60)
+def test_invalid_schedule_is_an_error(schedule: str, error: str) -> None:
     with pytest.raises(ScheduleError, match=re.escape(error)):
         parse_schedule(schedule)
 
 
-def test_edge_60_a_stepped_star_restricts_so_either_day_matches() -> None:
+@pytest.mark.edge_case(60)
+def test_a_stepped_star_restricts_so_either_day_matches() -> None:
     either = parse_schedule("0 0 */2 * 1")
     days = []
     moment: datetime | None = datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -266,7 +276,8 @@ def test_edge_60_a_stepped_star_restricts_so_either_day_matches() -> None:
     assert first.day == 5
 
 
-async def test_edge_60_a_day_that_never_comes_is_told(tmp_path: Path) -> None:
+@pytest.mark.edge_case(60)
+async def test_schedule_without_slots_is_reported(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         await create_cronjob(plane, "0 0 31 2 *")
         await settled()
@@ -274,7 +285,8 @@ async def test_edge_60_a_day_that_never_comes_is_told(tmp_path: Path) -> None:
         assert "InvalidSchedule" in await reasons(plane)
 
 
-async def test_edge_61_every_is_anchored_on_the_last_run_and_names_have_minutes(
+@pytest.mark.edge_case(61)
+async def test_every_is_anchored_on_the_last_run_and_names_have_minutes(
     tmp_path: Path,
 ) -> None:
     async with a_plane(tmp_path) as plane:
@@ -303,7 +315,8 @@ def true(*kinds: str) -> list[dict[str, str]]:
     return [{"type": kind, "status": "True"} for kind in kinds]
 
 
-def test_edge_63_the_duration_of_a_failed_job_keeps_growing() -> None:
+@pytest.mark.edge_case(63)
+def test_the_duration_of_a_failed_job_keeps_growing() -> None:
     failed = {"conditions": true("FailureTarget", "Failed")}
     complete = {
         "conditions": true("SuccessCriteriaMet", "Complete"),
@@ -329,7 +342,8 @@ def test_edge_63_the_duration_of_a_failed_job_keeps_growing() -> None:
         ((), False, "Running"),
     ],
 )
-def test_edge_63_the_first_status_that_applies_is_shown(
+@pytest.mark.edge_case(63)
+def test_the_first_status_that_applies_is_shown(
     conditions: tuple[str, ...], deleting: bool, expected: str
 ) -> None:
     metadata = {"deletionTimestamp": "2026-01-01T12:00:01Z"} if deleting else {}
@@ -340,12 +354,12 @@ def test_edge_63_the_first_status_that_applies_is_shown(
 # --- all of them ------------------------------------------------------------------------------
 
 
-def test_every_edge_case_has_a_test_that_bears_its_number() -> None:
+def test_every_edge_case_number_has_a_test() -> None:
     tests = Path(__file__).resolve().parents[1]
     found: set[int] = set()
     for path in tests.rglob("test_*.py"):
-        for name in re.findall(
-            r"^(?:async )?def test_edge((?:_\d\d)+)_", path.read_text("utf-8"), re.M
+        for numbers in re.findall(
+            r"^@pytest\.mark\.edge_case\(([\d, ]+)\)$", path.read_text("utf-8"), re.M
         ):
-            found.update(int(number) for number in name.strip("_").split("_"))
+            found.update(map(int, numbers.split(",")))
     assert found == set(range(1, 65))

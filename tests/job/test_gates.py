@@ -121,9 +121,7 @@ async def test_tracking_on_off_and_on_again_by_todays_rule(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("gates", ["", "JobTrackingWithFinalizers=false"])
-async def test_pods_that_lost_their_job_are_freed_whatever_the_gate_says(
-    tmp_path: Path, gates: str
-) -> None:
+async def test_orphaned_pods_are_released_for_any_gate(tmp_path: Path, gates: str) -> None:
     async with a_term(tmp_path) as term:
         job = await term.cluster.create_job("job", completions=2, parallelism=2)
         await settled()

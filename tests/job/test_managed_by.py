@@ -491,7 +491,7 @@ async def test_managed_by_can_only_be_chosen_at_creation(tmp_path: Path, suspend
 
 
 @pytest.mark.virtual_time
-async def test_a_suspended_job_of_somebody_else_is_not_even_called_suspended(
+async def test_suspended_job_of_other_manager_gets_no_condition(
     tmp_path: Path,
 ) -> None:
     async with a_plane(tmp_path, gates="") as plane:

@@ -39,7 +39,7 @@ def test_the_tracking_finalizer(
     assert settings.tracking_finalizer == expected
 
 
-def test_a_finalizer_that_nobody_would_recognise_is_refused(
+def test_unknown_tracking_finalizer_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     code, started = settings_of(

@@ -14,7 +14,7 @@ def test_each_release_has_a_folder_of_its_own() -> None:
     assert len({manager.folder for manager in MANAGERS}) == len(MANAGERS)
 
 
-def test_without_go_nothing_is_built_and_that_is_said(tmp_path: Path) -> None:
+def test_building_without_go_fails_with_message(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.managers"],
         env={**os.environ, "PATH": "", "XDG_CACHE_HOME": str(tmp_path)},

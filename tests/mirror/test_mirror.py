@@ -271,7 +271,7 @@ def test_a_name_that_is_taken(pair: Pair, do: Do, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("answer", ["Fail", "Restart"])
-def test_a_copy_that_somebody_deletes(pair: Pair, do: Do, answer: str) -> None:
+def test_deleted_copy_is_handled(pair: Pair, do: Do, answer: str) -> None:
     name = f"deleted-{answer.lower()}"
     ledger = pair.folder / name
     go = pair.folder / f"{name}-go"
@@ -299,7 +299,7 @@ def test_a_copy_that_somebody_deletes(pair: Pair, do: Do, answer: str) -> None:
     do(run())
 
 
-def test_a_copy_that_somebody_edits_is_set_right(pair: Pair, do: Do) -> None:
+def test_edited_copy_is_corrected(pair: Pair, do: Do) -> None:
     async def run() -> None:
         await pair.create("edited", command="sleep 600", parallelism=1, completions=5)
         await pair.until(lambda job: job.get("status", {}).get("active") == 1, "edited")
@@ -312,7 +312,7 @@ def test_a_copy_that_somebody_edits_is_set_right(pair: Pair, do: Do) -> None:
     do(run())
 
 
-def test_events_say_what_was_done(pair: Pair, do: Do) -> None:
+def test_mirror_records_events(pair: Pair, do: Do) -> None:
     async def run() -> None:
         uid = await pair.create("told")
         await pair.until(is_complete, "told")
@@ -422,7 +422,7 @@ def test_a_lost_target_holds_a_deleted_job_until_its_time_is_over(pair: Pair, do
     do(run())
 
 
-def test_a_finished_job_of_a_lost_target_says_why_it_is_not_gone(pair: Pair, do: Do) -> None:
+def test_deleted_job_of_lost_target_reports_why_it_is_kept(pair: Pair, do: Do) -> None:
     async def run() -> None:
         await add_target(pair.local, "lost-later", pair.there.kubeconfig.read_bytes())
         await pair.create("kept", target="lost-later")

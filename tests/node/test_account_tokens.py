@@ -106,7 +106,7 @@ async def test_a_pod_without_a_token_has_neither_folder_nor_mounts(tmp_path: Pat
         assert (await node.output("p")).endswith("none\n")
 
 
-async def test_without_mount_namespaces_an_event_and_a_condition_say_so(tmp_path: Path) -> None:
+async def test_missing_mount_namespaces_are_reported_by_event_and_condition(tmp_path: Path) -> None:
     async with a_plane(tmp_path, isolation=False) as (plane, node):
         ended = await node.run(worker(f"ls -d {ACCOUNT_FOLDER} 2>/dev/null; true"))
         assert ended["status"]["phase"] == "Succeeded", "it does not wait"

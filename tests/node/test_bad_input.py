@@ -144,7 +144,7 @@ async def _create_settings(node: Any) -> None:
         _all_from("configMapRef", name="no", optional=True),
     ],
 )
-async def test_what_is_optional_may_be_missing(tmp_path: Path, pod: Document) -> None:
+async def test_optional_sources_may_be_missing(tmp_path: Path, pod: Document) -> None:
     async with a_process_node(tmp_path) as node:
         await _create_settings(node)
         assert (await node.run(pod))["status"]["phase"] == "Succeeded"

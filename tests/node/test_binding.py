@@ -116,7 +116,7 @@ async def test_between_the_wish_and_the_answer(
     assert await play(tmp_path, meddling, pod) == (launches, last_phase)
 
 
-async def test_those_of_a_higher_class_are_bound_first_when_room_is_free(tmp_path: Path) -> None:
+async def test_pods_of_higher_priority_are_bound_first(tmp_path: Path) -> None:
     order = ("none", "low", "high")
 
     def waiting(name: str) -> Document:

@@ -52,7 +52,7 @@ async def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path
     await play(tmp_path, scene)
 
 
-async def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path: Path) -> None:
+async def test_node_stopping_at_once_removes_files_of_pods(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         await node.run(a_pod("true"))
 
@@ -61,7 +61,7 @@ async def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path
     assert not list(Journal(str(tmp_path / "supervisor" / "claims"), Identity("")).each())
 
 
-async def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:
+async def test_scratch_folder_is_empty_for_each_pod(tmp_path: Path) -> None:
     async def scene(node: Node) -> None:
         first = await place_of(node, shell("pwd; touch secret", name="a"))
         assert await place_of(node, shell("pwd; ls", name="b")) != first

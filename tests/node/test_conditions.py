@@ -167,7 +167,7 @@ async def test_a_disk_that_fills_up_is_noticed_though_nothing_is_started() -> No
         (errno.EACCES, ""),
     ],
 )
-def test_errors_of_the_node_are_told_from_those_of_a_workload(number: int, pressure: str) -> None:
+def test_node_errors_are_distinguished_from_workload_errors(number: int, pressure: str) -> None:
     error = OSError(number, os.strerror(number))
     assert pressure_of(error) == pressure
     outer = ValueError("cannot")

@@ -77,7 +77,7 @@ def test_env_comes_from_config_maps_and_secrets(tmp_path: Path) -> None:
     assert output_of(tmp_path, pod) == "1 hidden 1 overrides hidden\n"
 
 
-def test_env_tells_limits_and_requests_in_the_divisors_units(tmp_path: Path) -> None:
+def test_env_resource_fields_use_divisor(tmp_path: Path) -> None:
     def field(name: str, resource: str, **rest: str) -> Document:
         return {"name": name, "valueFrom": {"resourceFieldRef": {"resource": resource, **rest}}}
 
@@ -133,7 +133,7 @@ def test_the_environment_is_small_and_known(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_volumes_hold_what_they_promise(
+def test_volumes_have_specified_content(
     tmp_path: Path, volume: Document, script: str, expected: str
 ) -> None:
     assert output_of(tmp_path, mounting(script, volume)) == expected
@@ -210,7 +210,7 @@ def test_the_image_of_prefect_executes_its_args(tmp_path: Path, image: str) -> N
     assert output_of(tmp_path, pod) == "flow-run execute\n"
 
 
-def test_an_image_map_comes_before_what_is_known(tmp_path: Path) -> None:
+def test_image_map_precedes_built_in_images(tmp_path: Path) -> None:
     images = Images({"prefecthq/prefect": ["echo", "mapped"]})
     pod = a_pod(image="prefecthq/prefect:3", args=["x"])
     assert output_of(tmp_path, pod, images=images) == "mapped x\n"
@@ -251,7 +251,7 @@ async def test_a_failing_init_container_fails_the_pod_before_anything_else_runs(
         assert initialized["message"] == "containers with incomplete status: [i]"
 
 
-async def test_a_sidecar_runs_beside_and_is_ended_after_the_containers(tmp_path: Path) -> None:
+async def test_sidecar_is_stopped_after_containers(tmp_path: Path) -> None:
     async with a_process_node(tmp_path, working_dir=tmp_path) as node:
         sidecar = {
             "name": "s",
@@ -430,7 +430,7 @@ async def test_a_flood_of_output_ends_up_in_bounded_logs(tmp_path: Path) -> None
         assert sum(file.stat().st_size for file in logs) < 60_000_000
 
 
-async def test_previous_logs_are_those_of_the_attempt_before(tmp_path: Path) -> None:
+async def test_previous_logs_are_of_previous_attempt(tmp_path: Path) -> None:
     async with a_process_node(tmp_path, working_dir=tmp_path) as node:
         script = "if [[ -e again ]]; then echo second; else touch again; echo first; exit 1; fi"
         await node.run(shell(script, policy="OnFailure"))
@@ -499,7 +499,7 @@ async def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
         ({"emptyDir": {}}, {"mountPath": "/no/such/place"}, "cannot create /no/such/place"),
     ],
 )
-async def test_without_mount_namespaces_what_only_they_can_do_is_refused(
+async def test_features_that_need_mount_namespaces_are_refused_without(
     tmp_path: Path, volume: Document, mount: Document, words: str
 ) -> None:
     async with a_process_node(tmp_path, isolation=False) as node:

@@ -42,7 +42,7 @@ async def test_rule_1_a_busybox_without_command_exits_0_at_once(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["sh", "/bin/sh"])
-async def test_rule_2_sh_understands_what_dash_does_not(tmp_path: Path, name: str) -> None:
+async def test_rule_2_sh_supports_more_than_dash(tmp_path: Path, name: str) -> None:
     script = "[[ 1 == 1 ]] && trap 'exit 7' SIGTERM && kill $$$$; sleep 1; exit $((RANDOM * 0))"
     async with a_process_node(tmp_path) as node:
         ended = await node.run(a_pod(name, "-c", script))
@@ -207,7 +207,7 @@ def _keep(name: str) -> Patch:
     return Patch(Key(PODS, "default", name), body, "merge")
 
 
-async def test_rule_9_an_exec_probe_sees_what_the_container_sees(tmp_path: Path) -> None:
+async def test_rule_9_exec_probe_runs_in_container_environment(tmp_path: Path) -> None:
     async with a_process_node(tmp_path) as node:
         probe = {"exec": {"command": ["sh", "-c", "cat /data/$NAME"]}, "periodSeconds": 1}
         pod = shell(

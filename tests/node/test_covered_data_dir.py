@@ -60,7 +60,7 @@ async def test_container_keeps_its_folder_where_a_host_path_shows_it(tmp_path: P
     assert not (tmp_path / "file").exists()
 
 
-async def test_command_beside_a_container_starts_where_the_container_did(tmp_path: Path) -> None:
+async def test_exec_starts_in_working_dir_of_container(tmp_path: Path) -> None:
     script = "until [ -e probed ]; do sleep 0.05; done; cat probed"
     pod = a_pod_with(tmp_path, script, {"emptyDir": {}})
     probe = {"exec": {"command": ["sh", "-c", "pwd > probed"]}, "periodSeconds": 1}

@@ -135,7 +135,7 @@ class LosesAnswers(LocalClient):
             raise InternalError("the answer is lost")
 
 
-def test_a_pod_that_is_there_runs_whatever_the_answer_to_its_creation_says(tmp_path: Path) -> None:
+def test_existing_pod_runs_for_any_creation_response(tmp_path: Path) -> None:
     async def live(folder: Path, lost: int) -> None:
         plane = await ControlPlane.start(
             Settings(folder, NodeOptions(runtime="simulated", name="node")),

@@ -24,7 +24,7 @@ def a_container(gpus: int, name: str = "main") -> Container:
     return Container(name=name, resources=Resources(limits=limits))
 
 
-def test_no_device_is_given_twice_and_what_is_free_is_given_again(tmp_path: Path) -> None:
+def test_devices_are_assigned_once_and_reused_when_free(tmp_path: Path) -> None:
     devices = Devices(tmp_path / "devices.json", {GPU: 3, "cpu": 4000})
     assert devices.assign("a", a_container(2))["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert devices.assign("b", a_container(1))["NVIDIA_VISIBLE_DEVICES"] == "2"
@@ -34,7 +34,7 @@ def test_no_device_is_given_twice_and_what_is_free_is_given_again(tmp_path: Path
     assert devices.assign("c", a_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
 
 
-def test_who_asks_for_none_sees_none(tmp_path: Path) -> None:
+def test_container_without_request_sees_no_devices(tmp_path: Path) -> None:
     devices = Devices(tmp_path / "devices.json", {GPU: 1, "example.com/dongle": 2})
     assert devices.assign("a", a_container(0)) == {
         "CUDA_VISIBLE_DEVICES": "",

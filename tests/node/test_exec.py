@@ -70,7 +70,7 @@ async def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
     await beside_a_container(tmp_path, play)
 
 
-async def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
+async def test_exec_of_missing_command_fails_with_message(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("no-such-program")
         finished = await session.finished()

@@ -85,7 +85,7 @@ def test_a_status_is_read_however_it_is_sent(answer: bytes, status: str) -> None
         (b"", "closed the connection"),
     ],
 )
-def test_what_is_no_answer_is_named(answer: bytes, words: str) -> None:
+def test_invalid_grpc_response_is_named(answer: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         asyncio.run(asked(Peer(answer)))
 
@@ -99,7 +99,7 @@ def test_the_question_names_the_service(length: int) -> None:
     assert message(b"\x0a" + size + name.encode()) in peer.heard
 
 
-async def test_a_container_is_ready_when_it_says_so_over_grpc(tmp_path: Path) -> None:
+async def test_grpc_probe_sets_readiness(tmp_path: Path) -> None:
     good, bad = Peer(HELLO + BEGIN + frame(DATA, SERVING)), Peer(b"")
     async with (
         await asyncio.start_server(good, "127.0.0.1", 0) as serving,

@@ -58,7 +58,7 @@ def _state(pod: Document) -> Document:
     return dict(statuses[0]["state"]) if statuses else {}
 
 
-async def test_a_container_is_said_to_run_when_its_post_start_hook_is_done(tmp_path: Path) -> None:
+async def test_container_is_running_after_post_start_hook(tmp_path: Path) -> None:
     hook = command("until [ -e said ]; do sleep 0.02; done; until [ -e go ]; do sleep 0.02; done")
 
     async def what(node: Node) -> None:

@@ -39,7 +39,7 @@ def test_a_claim_is_on_disk_before_anything_is_done(tmp_path: Path) -> None:
     assert (again.outcome, again.pid, again.mark, again.folder) == (None, 0, 7, "/folder")
 
 
-def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
+def test_outcome_of_attempt_is_persisted(tmp_path: Path) -> None:
     journal = a_journal(tmp_path)
     attempt = journal.claim(CLAIM, 0)
     attempt.pid = 42
@@ -50,7 +50,7 @@ def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
     assert (again.pid, again.start_ticks, again.outcome) == (42, attempt.start_ticks, EXITED)
 
 
-def test_whatever_a_record_holds_it_is_read_back(tmp_path: Path) -> None:
+def test_journal_records_round_trip(tmp_path: Path) -> None:
     awkward = 'a "quoted\\ line"\nof\ttext, \u00e9\udc80'
     claim = Claim(awkward, awkward + "c", 2)
     how = Outcome("refused", 1_794_797_343.057973, 128, 9, awkward, awkward * 50)
@@ -163,7 +163,7 @@ def test_of_a_torn_tail_every_cut_leaves_the_records_before_it(
             assert not again.damaged
 
 
-def test_what_follows_a_torn_tail_is_written_in_its_place(
+def test_records_after_torn_tail_overwrite_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_journal(tmp_path).claim(CLAIM, 0)
@@ -179,7 +179,7 @@ def test_what_follows_a_torn_tail_is_written_in_its_place(
         assert found(tmp_path).outcome == EXITED
 
 
-def test_a_damaged_record_takes_no_other_with_it_and_is_told_of(tmp_path: Path) -> None:
+def test_damaged_record_is_reported_and_others_are_kept(tmp_path: Path) -> None:
     journal = a_journal(tmp_path)
     for number in range(3):
         journal.claim(Claim(f"u{number}", "c", 0), 0)
@@ -345,7 +345,7 @@ def test_a_write_that_fails_half_way_is_undone_and_later_made_up_for(
     }
 
 
-def test_what_cannot_even_be_undone_makes_way_for_a_new_file(
+def test_unwritable_journal_is_replaced_by_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = a_journal(tmp_path)
@@ -396,7 +396,7 @@ def test_a_rewrite_that_fails_leaves_the_old_file(
 # --- identity
 
 
-def test_another_boot_is_noticed_until_what_follows_is_settled(tmp_path: Path) -> None:
+def test_reboot_is_reported_until_settled(tmp_path: Path) -> None:
     """If a server dies before it has recorded the losses, the next one must get them again."""
     later = HERE._replace(boot="later")
     assert not a_journal(tmp_path).rebooted
@@ -436,7 +436,7 @@ def test_another_boot_is_noticed_though_all_that_was_not_synced_is_gone(
     "elsewhere",
     [HERE._replace(boot="b"), HERE._replace(namespace=9), HERE._replace(folder="2:4")],
 )
-def test_nobody_looks_for_processes_of_another_boot_namespace_or_folder(
+def test_processes_of_other_boot_namespace_or_folder_are_ignored(
     tmp_path: Path, elsewhere: Identity
 ) -> None:
     journal = a_journal(tmp_path)

@@ -49,7 +49,7 @@ def settle(kept: KeptLogs) -> None:
     kept._thread.submit(lambda: None).result()
 
 
-async def test_what_a_deleted_pod_wrote_is_put_aside_with_its_name(tmp_path: Path) -> None:
+async def test_logs_of_deleted_pod_are_archived_by_name(tmp_path: Path) -> None:
     clock = LoopClock(asyncio.get_running_loop(), NOON)
     kept = KeptLogs(tmp_path, clock, LogRetention(WEEK, 10**6))
     kept.start()
@@ -117,7 +117,7 @@ async def test_a_link_in_the_place_of_logs_is_not_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-async def test_what_is_damaged_is_left_out_and_goes_with_age(tmp_path: Path) -> None:
+async def test_damaged_archives_are_skipped_and_expire(tmp_path: Path) -> None:
     clock = LoopClock(asyncio.get_running_loop(), NOON)
     broken = tmp_path / FOLDER / "00000000000001-x"
     broken.mkdir(parents=True)

@@ -118,7 +118,7 @@ async def test_a_pod_that_is_over_by_then_is_not_started_by_the_next_supervisor(
     assert not (tmp_path / "ran").exists()
 
 
-async def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
+async def test_stopped_attempt_lost_by_supervisor_is_not_started_by_next(
     tmp_path: Path,
 ) -> None:
     """A stop sent before the start finds nothing: the container would run forever."""
@@ -150,7 +150,7 @@ async def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_
     assert not (tmp_path / "ran").exists()
 
 
-async def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> None:
+async def test_attempt_stopped_without_supervisor_ends(tmp_path: Path) -> None:
     """The next supervisor gets the start request, and only then the stop request."""
     late = AttemptRef("late", "c", 0)
     runtime = process_runtime(tmp_path)

@@ -69,12 +69,12 @@ async def seconds_to_leave(path: Path, *, deaf: bool, broken: bool) -> float:
 
 
 @pytest.mark.virtual_time
-async def test_pods_that_end_when_asked_hold_nobody_up(tmp_path: Path) -> None:
+async def test_node_stops_when_pods_end_on_term(tmp_path: Path) -> None:
     assert await seconds_to_leave(tmp_path, deaf=False, broken=False) < 1
 
 
 @pytest.mark.virtual_time
-async def test_a_runtime_that_never_tells_of_an_end_is_left_after_the_grace(tmp_path: Path) -> None:
+async def test_node_stops_after_grace_period_without_end_events(tmp_path: Path) -> None:
     assert 60 < await seconds_to_leave(tmp_path, deaf=True, broken=False) < 100
 
 
@@ -104,7 +104,7 @@ async def test_a_pod_that_is_being_bound_as_the_node_leaves_has_ended_by_then(
 
 
 @pytest.mark.parametrize("over", [ProcessRuntime.discard, ProcessRuntime.release])
-async def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_life(
+async def test_pods_ended_after_node_stop_are_cleaned_up_at_next_start(
     tmp_path: Path, over: Callable[[ProcessRuntime, str], None]
 ) -> None:
     failures: list[object] = []
@@ -125,7 +125,7 @@ async def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_
 
 
 @pytest.mark.virtual_time
-async def test_what_was_last_said_of_a_pod_is_written_before_the_node_leaves(
+async def test_last_pod_status_is_written_before_node_stops(
     tmp_path: Path,
 ) -> None:
     clock = virtual_clock()

@@ -94,12 +94,12 @@ def test_version_2_leaves_a_group_alone_that_others_are_in(tmp_path: Path) -> No
     assert groups.make(REF, LIMITS) == []
 
 
-def test_version_2_without_its_memory_controller_says_so(tmp_path: Path) -> None:
+def test_cgroup_v2_without_memory_controller_is_reported(tmp_path: Path) -> None:
     proc = version_2(tmp_path, controllers="cpu pids")
     assert "it is not delegated" in ControlGroups.find(tmp_path, NOW, proc=proc).problem
 
 
-def test_a_machine_without_control_groups_says_so(tmp_path: Path) -> None:
+def test_missing_control_groups_are_reported(tmp_path: Path) -> None:
     proc = a_process(tmp_path, "20 1 0:5 / /dev rw - devtmpfs udev rw\n", "")
     found = ControlGroups.find(tmp_path, NOW, proc=proc)
     assert found.problem == "this machine has no control groups"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onejob.node.logs import reading as logs
-from onejob.node.logs.reading import last_words, read_logs
+from onejob.node.logs.reading import log_tail, read_logs
 from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
 from onejob.wire.requests import LogOptions
@@ -54,7 +54,7 @@ def test_a_line_longer_than_any_buffer_survives(tmp_path: Path) -> None:
     assert read(tmp_path / "c.log", tail_lines=1) == b"end\n"
 
 
-def test_timestamps_are_those_of_capture_one_per_line(tmp_path: Path) -> None:
+def test_log_lines_have_capture_timestamps(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\nb", b"c\n")
     assert read(path, timestamps=True) == (
         b"2026-01-01T12:00:00.000000000Z a\n2026-01-01T12:00:00.000000001Z bc\n"
@@ -159,7 +159,7 @@ def test_a_silent_container_has_an_empty_log(tmp_path: Path) -> None:
     assert read(tmp_path / "never.log", tail_lines=5) == b""
 
 
-async def test_following_sees_what_comes_later_across_a_rotation_until_the_end(
+async def test_following_log_continues_across_rotation_until_end(
     tmp_path: Path,
 ) -> None:
     running = True
@@ -190,8 +190,8 @@ def test_a_full_disk_loses_lines_but_never_raises(tmp_path: Path) -> None:
 
 def test_last_words_are_bounded_by_lines_and_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, *(b"line %d\n" % number for number in range(100)))
-    assert last_words(path, 2, 1000) == "line 98\nline 99\n"
-    assert last_words(path, 50, 6) == "ne 99\n"
+    assert log_tail(path, 2, 1000) == "line 98\nline 99\n"
+    assert log_tail(path, 50, 6) == "ne 99\n"
 
 
 def test_timestamps_sort_as_text() -> None:
@@ -217,7 +217,7 @@ class _Disk:
         return written
 
 
-def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
+def test_output_lost_to_full_disk_is_noted_in_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Disk(monkeypatch)
@@ -235,7 +235,7 @@ def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
     assert times == sorted(set(times))
 
 
-def test_the_note_on_what_was_lost_can_be_written_after_the_end(
+def test_lost_output_note_can_be_written_after_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = _Disk(monkeypatch)
@@ -318,5 +318,5 @@ def test_any_time_can_be_asked_for(
 
 def test_the_last_words_of_a_huge_line_cost_no_more_than_a_short_one(tmp_path: Path) -> None:
     path = written(tmp_path, b"first\n", *[b"x" * 60_000] * 30, b"end\n", max_bytes=1 << 24)
-    assert last_words(path, 80, 10) == "xxxxxxend\n"
-    assert last_words(path, 1, 2048) == "x" * 2044 + "end\n"
+    assert log_tail(path, 80, 10) == "xxxxxxend\n"
+    assert log_tail(path, 1, 2048) == "x" * 2044 + "end\n"

@@ -101,7 +101,7 @@ def test_the_size_is_the_least_of_all_bounds(limits: list[str], size_limit: str,
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may mount")
-async def test_without_root_an_empty_dir_in_memory_lies_on_disk_and_says_so(tmp_path: Path) -> None:
+async def test_memory_empty_dir_without_root_is_on_disk_with_event(tmp_path: Path) -> None:
     _, events = await run(tmp_path, in_memory("touch /data/f"))
     reason, message = events[0]
     assert reason == "NotAsAsked"
@@ -136,7 +136,7 @@ async def test_a_hosts_file_that_the_pod_mounts_itself_is_left_alone(tmp_path: P
     assert (await run(tmp_path, pod))[0] == "203.0.113.9 mine.example\n"
 
 
-async def test_without_mount_namespaces_a_pod_runs_and_is_told_that_its_aliases_are_ignored(
+async def test_host_aliases_without_mount_namespaces_are_ignored_with_event(
     tmp_path: Path,
 ) -> None:
     pod = with_spec(shell("true"), hostAliases=ALIASES)

@@ -56,7 +56,7 @@ class Scene:
         self.news.tell()
 
 
-def test_an_end_is_told_at_once_if_nothing_else_has_just_begun() -> None:
+def test_end_is_reported_at_once_without_recent_starts() -> None:
     scene = Scene()
     older = scene.begin("older")
     scene.wait(2 * BATCH_DELAY_SECONDS)
@@ -65,7 +65,7 @@ def test_an_end_is_told_at_once_if_nothing_else_has_just_begun() -> None:
     assert scene.sent == [[("exited", "a")], [("exited", "older")]]
 
 
-def test_ends_of_containers_that_began_together_are_told_together() -> None:
+def test_ends_of_containers_started_together_are_batched() -> None:
     scene = Scene()
     a, b, c = scene.begin("a"), scene.begin("b"), scene.begin("c")
     scene.wait(MOMENT)
@@ -88,7 +88,7 @@ def test_an_end_waits_no_longer_than_a_moment_for_others() -> None:
     assert scene.sent == [[("exited", "a")]]
 
 
-def test_those_who_begin_all_the_time_do_not_keep_others_news_back() -> None:
+def test_continuous_starts_do_not_delay_other_events() -> None:
     scene = Scene()
     scene.begin("first")
     scene.end(scene.begin("a"))
@@ -98,7 +98,7 @@ def test_those_who_begin_all_the_time_do_not_keep_others_news_back() -> None:
     assert scene.sent == [[("exited", "a")]]
 
 
-def test_what_ends_at_once_is_told_of_once_and_what_lives_on_is_seen_to_run() -> None:
+def test_short_attempt_is_reported_once_and_long_one_as_started() -> None:
     scene = Scene()
     brief = scene.begin("brief")
     scene.begin("lasting")
@@ -120,7 +120,7 @@ def test_news_come_also_when_the_clock_was_set_back() -> None:
     assert scene.sent[1:] == [[("started", "stays")]]
 
 
-def test_what_is_not_on_record_yet_is_told_once_it_is() -> None:
+def test_event_is_sent_after_its_record_is_durable() -> None:
     scene = Scene()
     scene.recorded = False
     scene.end(scene.begin("a"))
@@ -133,7 +133,7 @@ def test_what_is_not_on_record_yet_is_told_once_it_is() -> None:
     assert scene.sent == [[("exited", "a"), ("exited", "b")]]
 
 
-def test_while_others_start_some_are_told_if_it_is_enough_and_leaves_enough() -> None:
+def test_partial_batch_is_sent_if_large_enough() -> None:
     scene = Scene()
     begun = [scene.begin(str(number)) for number in range(2 * MIN_BATCH)]
     for attempt in begun[: MIN_BATCH - 1]:
@@ -149,7 +149,7 @@ def test_while_others_start_some_are_told_if_it_is_enough_and_leaves_enough() ->
     assert len(scene.sent) == 1, "nothing is told twice"
 
 
-def test_what_is_not_on_record_is_not_told_while_others_start_either() -> None:
+def test_unrecorded_events_are_not_in_partial_batch() -> None:
     scene = Scene()
     scene.recorded = False
     for number in range(MIN_BATCH):

@@ -163,7 +163,7 @@ async def test_killing_all_processes_by_exec_ends_the_container_alone(tmp_path: 
         ("trap 'exit 5' USR1; " + GUARD + "kill -USR1 1; sleep 0.2; exit 6", 5, None),
     ],
 )
-async def test_the_end_of_the_command_is_told_exactly(
+async def test_exit_status_of_command_is_exact(
     tmp_path: Path, script: str, code: int, number: int | None
 ) -> None:
     async def play(node: Node) -> None:
@@ -173,7 +173,7 @@ async def test_the_end_of_the_command_is_told_exactly(
     await on_a_node(tmp_path, play)
 
 
-async def test_a_program_that_cannot_be_started_is_told_as_ever(tmp_path: Path) -> None:
+async def test_start_error_is_reported_in_pid_namespace(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         ended = the_container(await node.run(a_pod("/no/such/program")))["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
@@ -230,7 +230,7 @@ async def test_containers_begin_with_different_pids(tmp_path: Path) -> None:
     await on_a_node(tmp_path, play)
 
 
-def test_those_started_one_after_the_other_have_room_in_between() -> None:
+def test_sequentially_started_containers_have_pid_gaps() -> None:
     room, step = spacing()
     first = sorted(own * step % room for own in range(1000, 1032))
     assert min(b - a for a, b in itertools.pairwise(first)) > 100
@@ -244,7 +244,7 @@ def test_those_started_one_after_the_other_have_room_in_between() -> None:
         ({"hostPID": True}, True, True),
     ],
 )
-async def test_who_sees_whom(
+async def test_process_visibility_between_containers(
     tmp_path: Path, fields: Document, sees_other_container: bool, sees_host: bool
 ) -> None:
     with a_process_of_the_host() as process:
@@ -275,7 +275,7 @@ async def test_the_end_of_a_pod_that_shares_processes_ends_all_of_them(tmp_path:
     await on_a_node(tmp_path, play)
 
 
-async def test_commands_run_beside_it_are_in_the_containers_namespace(tmp_path: Path) -> None:
+async def test_exec_runs_in_pid_namespace_of_container(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         await running(node, shell("readlink /proc/self/ns/pid; echo ready; sleep 60"))
         await until_ready(node)
@@ -338,7 +338,7 @@ async def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Pa
     await on_a_node(tmp_path, play)
 
 
-def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> None:
+def test_missing_pid_namespaces_are_reported_and_on_is_rejected(tmp_path: Path) -> None:
     """Runs in a user namespace of its own, whose limits bind only its members."""
     forbid = "echo 0 > /proc/sys/user/max_pid_namespaces && exec"
     script = f'{forbid} {sys.executable} -m tests.node.without_pid_namespaces "$@"'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.logs.reading import last_words
+from onejob.node.logs.reading import log_tail
 from onejob.node.process.links import LinkRefused, Links
 from onejob.node.removal import remove_trees
 from onejob.node.runtime import AttemptRef
@@ -116,9 +116,7 @@ async def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_pa
 
 
 @needs_namespaces
-async def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
-    tmp_path: Path, outside: Path
-) -> None:
+async def test_nested_mount_ignores_host_content_of_path(tmp_path: Path, outside: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "x").symlink_to(outside)
@@ -288,7 +286,7 @@ def test_host_paths_are_not_made_through_links_of_other_users(
 
 @needs_root
 @pytest.mark.parametrize("kind", ["", "DirectoryOrCreate", "FileOrCreate"])
-async def test_a_pod_whose_host_path_leads_through_a_link_of_others_waits_and_says_why(
+async def test_host_path_through_foreign_link_waits_with_reason(
     tmp_path: Path, outside: Path, kind: str
 ) -> None:
     theirs = tmp_path / "theirs"
@@ -315,7 +313,7 @@ def test_only_our_own_link_is_removed(tmp_path: Path) -> None:
         links.take("uid", "/source", str(tmp_path / name))
     (tmp_path / "replaced").unlink()
     (tmp_path / "replaced").symlink_to("/somebody/elses")
-    links.give_back("uid")
+    links.release("uid")
     assert not (tmp_path / "kept").is_symlink()
     assert os.readlink(tmp_path / "replaced") == "/somebody/elses"
 
@@ -327,7 +325,7 @@ def test_a_record_of_links_cannot_name_others(tmp_path: Path) -> None:
     (tmp_path / "pods" / "uid").mkdir(parents=True)
     with pytest.raises(LinkRefused):
         Links(tmp_path / "pods").take("uid", "/source", f"{tmp_path}/no/such\n{bystander}")
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert bystander.is_symlink()
 
 
@@ -340,7 +338,7 @@ def test_a_record_of_links_that_makes_no_sense_is_passed_over(tmp_path: Path, co
     Links(tmp_path / "pods").take("uid", "/source", str(link))
     with open(record, "ab") as file:
         file.write(content.encode("latin-1"))
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert not link.is_symlink()
 
 
@@ -348,7 +346,7 @@ def test_a_record_of_links_that_became_a_fifo_is_not_waited_for(tmp_path: Path) 
     record = tmp_path / "pods" / "uid" / "links"
     record.parent.mkdir(parents=True)
     os.mkfifo(record)
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
 
 
 def test_links_that_an_earlier_version_wrote_down_are_removed(tmp_path: Path) -> None:
@@ -357,7 +355,7 @@ def test_links_that_an_earlier_version_wrote_down_are_removed(tmp_path: Path) ->
     record = tmp_path / "pods" / "uid" / "links"
     record.parent.mkdir(parents=True)
     record.write_text(f"{link}\n")
-    Links(tmp_path / "pods").give_back("uid")
+    Links(tmp_path / "pods").release("uid")
     assert not link.is_symlink()
 
 
@@ -384,16 +382,14 @@ def test_a_log_that_was_replaced_is_neither_waited_for_nor_followed(
     else:
         log.symlink_to(outside / "secret")
     LogFile(str(log)).write(b"hello\n", 0)
-    assert last_words(log, 10, 1000) == ""
+    assert log_tail(log, 10, 1000) == ""
     assert (outside / "secret").read_text() == "admin's token"
 
 
 # --- cleanup ---------------------------------------------------------------------------------
 
 
-def test_clearing_away_removes_links_and_not_what_they_lead_to(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_removal_deletes_links_but_not_targets(tmp_path: Path, outside: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "deep" / "deeper").mkdir(parents=True)
     for folder in (tree, tree / "deep", tree / "deep" / "deeper"):
@@ -419,9 +415,7 @@ def test_clearing_away_reaches_any_depth(tmp_path: Path) -> None:
 
 
 @needs_mounts
-def test_clearing_away_detaches_what_is_mounted_and_leaves_it_as_it_is(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_removal_unmounts_without_deleting_content(tmp_path: Path, outside: Path) -> None:
     point = tmp_path / "tree" / "a b" / "mounted"
     point.mkdir(parents=True)
     linux.mount(str(outside), str(point), linux.MS_BIND)
@@ -451,7 +445,7 @@ def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
     assert told() == ""
 
 
-async def test_a_message_that_was_left_while_no_server_ran_is_told(
+async def test_termination_message_written_during_downtime_is_reported(
     tmp_path: Path, outside: Path
 ) -> None:
     go, file = outside / "go", tmp_path / "message"

@@ -518,7 +518,7 @@ def test_a_binding_that_was_refused_for_now_is_tried_again_later() -> None:
     assert play(Reconcile(), state=state)[1] == []
 
 
-def test_a_pod_that_somebody_else_bound_here_first_is_run() -> None:
+def test_pod_bound_here_by_other_client_is_run() -> None:
     theirs = seen(the_pod(BOUND, node=HERE))
     state, effects = play(*TO_BINDING, theirs, BindingRefused(retry=False))
     assert state.phase == "running"
@@ -891,9 +891,7 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 @pytest.mark.parametrize("revision", [CREATED, BOUND, CHANGED, WRITTEN, WRITTEN + 1])
 @pytest.mark.parametrize("grace", [None, 30])
-def test_what_is_called_an_echo_would_change_nothing(
-    state: PodState, revision: int, grace: int | None
-) -> None:
+def test_echo_events_change_nothing(state: PodState, revision: int, grace: int | None) -> None:
     event = seen(the_pod(revision, node=HERE, grace=grace))
     if not is_echo(state, event.observed.view):
         return

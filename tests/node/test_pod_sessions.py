@@ -117,7 +117,7 @@ async def run(path: Path, caller: Caller, *command: str, **options: Any) -> int:
     return codes[0]
 
 
-async def test_exit_codes_are_those_of_a_shell(tmp_path: Path) -> None:
+async def test_exec_exit_codes_match_shell(tmp_path: Path) -> None:
     ends = {"exit 0": 0, "exit 3": 3, "exit 128": 128, "exit 255": 255}
     ends |= {"kill -HUP $$": 129, "kill -KILL $$": 137, "kill -TERM $$": 143}
 
@@ -171,7 +171,7 @@ async def test_a_command_waits_for_a_caller_that_does_not_take_its_output(tmp_pa
     await beside(tmp_path, play)
 
 
-async def test_output_that_nobody_wants_does_not_keep_others_waiting(tmp_path: Path) -> None:
+async def test_unread_output_does_not_block_other_sessions(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         endless = request("sh", "-c", "echo begun >&2; exec yes", stdout=False)
         caller = Caller()
@@ -199,7 +199,7 @@ async def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -
     await beside(tmp_path, play)
 
 
-async def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
+async def test_terminal_resize_is_signalled_to_command(tmp_path: Path) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller()
         command = request(*AT_TERMINAL, stdin=False, tty=True, stderr=False)
@@ -314,7 +314,7 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
-async def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
+async def test_attach_streams_new_output_until_container_ends(
     tmp_path: Path,
 ) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
@@ -425,7 +425,7 @@ async def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
         await play(node, PodSessions(node.agent, node.client))
 
 
-async def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> None:
+async def test_simulated_container_rejects_sessions(tmp_path: Path) -> None:
     async with (
         an_api(tmp_path) as client,
         a_node(client, SimulatedRuntime(SystemClock())) as node,

@@ -70,7 +70,7 @@ FORKED["spec"]["containers"][0]["tty"] = True
         ("execve", errno.ENOMEM, "MemoryPressure", FORKED),
     ],
 )
-async def test_a_pod_waits_until_what_it_needs_is_there(
+async def test_pod_waits_under_pressure_until_resources_return(
     tmp_path: Path, call: str, number: int, pressure: str, pod: dict[str, object]
 ) -> None:
     async def scene(node: Node, faults: Faults) -> None:
@@ -87,7 +87,7 @@ async def test_a_pod_waits_until_what_it_needs_is_there(
     await play(tmp_path, scene)
 
 
-async def test_on_a_full_disk_what_runs_ends_as_it_does_and_what_is_new_waits(
+async def test_full_disk_blocks_new_pods_but_not_running_ones(
     tmp_path: Path,
 ) -> None:
     def filler(number: int) -> dict[str, Any]:
@@ -140,7 +140,7 @@ async def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_k
     await play(tmp_path, scene)
 
 
-async def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: Path) -> None:
+async def test_unexecutable_probe_does_not_change_readiness(tmp_path: Path) -> None:
     async def scene(node: Node, faults: Faults) -> None:
         pod = shell("while [[ ! -e go ]]; do sleep 0.05; done", name="p")
         container = pod["spec"]["containers"][0]
@@ -162,7 +162,7 @@ async def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_
     await play(tmp_path, scene)
 
 
-async def test_a_server_calls_again_until_the_supervisor_can_say_what_the_machine_can_do(
+async def test_server_reconnects_until_supervisor_reports_abilities(
     tmp_path: Path,
 ) -> None:
     with faulty_supervisors(tmp_path / "faults") as faults:

@@ -95,7 +95,7 @@ def _is_ready(pod: Document) -> bool:
     return _has(pod) and bool(the_container(pod)["ready"])
 
 
-async def test_a_client_of_an_engine_that_cannot_be_started_says_nothing_about_the_container(
+async def test_unstartable_engine_client_does_not_change_readiness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def no_process(*_: object, **__: object) -> None:

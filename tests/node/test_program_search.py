@@ -42,14 +42,14 @@ def _path(folders: Path, *names: str) -> str:
     return ":".join(str(folders / name) for name in names)
 
 
-def test_only_what_is_there_is_tried(folders: Path) -> None:
+def test_program_search_tries_existing_files_only(folders: Path) -> None:
     starts = Starts()
     path = _path(folders, "absent", "empty", "file", "first", "second")
     assert _find_and_start(starts, _request("program", path)) == 42
     assert starts.tried == [str(folders / "first" / "program")]
 
 
-def test_what_may_not_be_started_is_passed_over_and_said_only_in_the_end(folders: Path) -> None:
+def test_program_search_skips_forbidden_files_and_reports_them_last(folders: Path) -> None:
     starts = Starts(first=PermissionError)
     path = _path(folders, "empty", "first", "second")
     assert _find_and_start(starts, _request("program", path)) == 42
@@ -58,7 +58,7 @@ def test_what_may_not_be_started_is_passed_over_and_said_only_in_the_end(folders
         _find_and_start(Starts(first=PermissionError), _request("program", str(folders / "first")))
 
 
-def test_what_is_nowhere_takes_no_process_to_find_out(folders: Path) -> None:
+def test_missing_program_is_found_without_spawning(folders: Path) -> None:
     starts = Starts()
     with pytest.raises(SetupFailed, match="executable file not found in \\$PATH"):
         _find_and_start(starts, _request("program", _path(folders, "absent", "empty", "file")))

@@ -93,7 +93,7 @@ async def test_files_can_be_read_and_not_changed(data: Path, outside: Path) -> N
 
 
 @needs_root
-async def test_what_is_mounted_below_is_read_only_too(data: Path, submount: Path) -> None:
+async def test_nested_mounts_are_read_only(data: Path, submount: Path) -> None:
     assert await attempts(data, f"ls {submount}", f"echo x > {submount}/new") == "yn"
     assert os.listdir(submount) == []
 
@@ -155,14 +155,14 @@ async def test_volumes_of_the_pods_own_stay_writable(data: Path) -> None:
     assert await attempts(data, "echo x > /data/new", "cat /mnt/new", pod=pod) == "yy"
 
 
-async def test_what_is_named_writable_is(data: Path, outside: Path) -> None:
+async def test_writable_paths_are_writable(data: Path, outside: Path) -> None:
     scripts = [f"echo x > {outside}/new", f"echo x > {outside.parent}/new"]
     assert await attempts(data, *scripts, writable=(str(outside),)) == "yn"
     assert sorted(os.listdir(outside)) == ["file", "new"]
 
 
 @needs_root
-async def test_even_what_is_made_anew_can_be_excepted(data: Path) -> None:
+async def test_recreated_folders_can_be_writable(data: Path) -> None:
     folder = Path(f"/dev/shm/onejob-test-{uuid4()}")
     folder.mkdir()
     try:
@@ -180,7 +180,7 @@ async def test_containers_that_share_processes_are_kept_from_it_too(
     assert await attempts(data, *scripts, pod=pod) == "ynn"
 
 
-async def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
+async def test_read_only_host_cannot_be_remounted(data: Path, outside: Path) -> None:
     pid = os.getpid()
     scripts = [
         "mount -o remount,rw,bind /",
@@ -210,7 +210,7 @@ async def test_sockets_of_the_hosts_daemons_are_not_there(data: Path) -> None:
         marker.unlink()
 
 
-async def test_commands_run_beside_it_have_no_more_rights(data: Path, outside: Path) -> None:
+async def test_exec_has_no_more_rights_than_container(data: Path, outside: Path) -> None:
     async with a_process_node(data, host_read_only=True) as node:
         await node.create(shell("sleep 60"))
         await node.until("p", lambda p: p["status"].get("phase") == "Running")
@@ -360,7 +360,7 @@ async def test_hidden_files_do_not_show_even_if_they_are_replaced(
     assert not (keys / "new").exists()
 
 
-async def test_hidden_file_beside_the_data_dir_does_not_show(data: Path) -> None:
+async def test_hidden_file_next_to_data_dir_is_invisible(data: Path) -> None:
     (data.parent / "key").write_text("secret\n")
     scripts = [f"[ -e {data.parent}/key ]", f"[ -e {data}/supervisor ]", "echo x > here"]
     assert await attempts(data, *scripts, hidden_files=(f"{data.parent}/key",)) == "nny"

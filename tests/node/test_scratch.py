@@ -27,7 +27,7 @@ def folders(tmp_path: Path, removals: Removals) -> ScratchFolders:
     return ScratchFolders(str(tmp_path / "scratch"), removals)
 
 
-def test_a_pod_keeps_its_folder_and_shares_it_with_nobody(folders: ScratchFolders) -> None:
+def test_scratch_folder_is_exclusive_to_pod(folders: ScratchFolders) -> None:
     first, second = folders.of("a"), folders.of("b")
     assert first != second
     assert (folders.of("a"), folders.of("b")) == (first, second)
@@ -38,7 +38,7 @@ def test_a_folder_that_was_left_as_it_was_made_is_handed_on(
     folders: ScratchFolders, removals: Removals
 ) -> None:
     path = folders.of("a")
-    folders.give_back("a")
+    folders.release("a")
     assert folders.of("b") == path
     assert removals.paths == []
 
@@ -64,7 +64,7 @@ def test_a_folder_that_was_touched_is_never_used_again(
 ) -> None:
     path = folders.of("a")
     touch(Path(path))
-    folders.give_back("a")
+    folders.release("a")
     assert folders.of("b") != path
     assert removals.paths == [path]
 
@@ -73,21 +73,21 @@ def test_a_folder_that_something_may_still_use_is_not_handed_on(
     folders: ScratchFolders, removals: Removals
 ) -> None:
     path = folders.of("a")
-    folders.never_hand_on("a")
-    folders.give_back("a")
+    folders.exclude_from_reuse("a")
+    folders.release("a")
     assert folders.of("b") != path
     assert removals.paths == [path]
 
 
-def test_at_the_end_only_what_is_in_use_stays(folders: ScratchFolders, removals: Removals) -> None:
+def test_close_keeps_only_folders_in_use(folders: ScratchFolders, removals: Removals) -> None:
     idle = folders.of("a")
     folders.of("b")
-    folders.give_back("a")
+    folders.release("a")
     folders.close()
     assert removals.paths == [idle]
 
 
-def test_nobody_gets_from_one_folder_to_the_next(
+def test_parent_of_scratch_folders_is_private(
     tmp_path: Path, folders: ScratchFolders, removals: Removals
 ) -> None:
     folders.of("a")
@@ -99,7 +99,7 @@ def test_nobody_gets_from_one_folder_to_the_next(
     assert above.stat().st_mode & 0o777 == 0o700
 
 
-def test_folders_of_an_earlier_life_stay_while_their_pods_do(
+def test_inherited_folders_are_kept_while_pods_exist(
     tmp_path: Path, folders: ScratchFolders, removals: Removals
 ) -> None:
     used, unused = folders.of("a"), folders.of("b")
@@ -108,5 +108,5 @@ def test_folders_of_an_earlier_life_stay_while_their_pods_do(
     assert removals.paths == [unused]
     assert next_life.of("a") == used
     assert next_life.of("new") not in (used, unused)
-    next_life.give_back("a")
+    next_life.release("a")
     assert removals.paths == [unused, used]

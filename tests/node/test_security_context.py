@@ -71,7 +71,7 @@ async def test_as_another_user_it_runs(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("pids", ["on", "off"])
-async def test_capabilities_are_those_asked_for(tmp_path: Path, pids: str) -> None:
+async def test_capabilities_match_request(tmp_path: Path, pids: str) -> None:
     asked = {"drop": ["ALL"], "add": ["NET_BIND_SERVICE", "CHOWN"]}
     text = await said(tmp_path, a_secured(RIGHTS, capabilities=asked), pid_namespace=pids)
     bits = f"{1 << 10 | 1 << 0:016x}"
@@ -203,7 +203,7 @@ async def test_a_read_only_root_cannot_be_made_writable_again(tmp_path: Path) ->
     assert (await said(tmp_path, pod)).splitlines()[-1] == "no"
 
 
-async def test_what_is_not_enforced_is_said_once(tmp_path: Path) -> None:
+async def test_unenforced_fields_are_reported_once(tmp_path: Path) -> None:
     context = {"seccompProfile": {"type": "RuntimeDefault"}}
     pod = with_spec(
         shell("true", securityContext={"seLinuxOptions": {"level": "s0"}}),
@@ -222,7 +222,7 @@ async def test_what_is_not_enforced_is_said_once(tmp_path: Path) -> None:
 
 
 @needs_root
-async def test_the_supervisor_listens_to_nobody_but_its_user(tmp_path: Path) -> None:
+async def test_supervisor_rejects_other_users(tmp_path: Path) -> None:
     async with a_process_node(tmp_path):
         address = str(tmp_path / "supervisor" / "socket")
         # Modes that a careless administrator may have set.

@@ -28,7 +28,7 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
     assert not loaded & {"asyncio", "subprocess", "threading", "logging"}
 
 
-async def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
+async def test_requests_of_previous_server_are_ignored(tmp_path: Path) -> None:
     """The old server is dead, and the next one has got the list of attempts.
 
     A request read after that would run a Pod again that has run and was released by then.
@@ -78,7 +78,7 @@ async def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> 
     assert not ran.exists()
 
 
-async def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
+async def test_first_ends_are_reported_during_starts(tmp_path: Path) -> None:
     """The server processes them meanwhile."""
     count = 100
     request = {"argv": ["/bin/true"], "env": {}, "cwd": str(tmp_path), "grace": 0, "log": "log"}

@@ -100,7 +100,7 @@ async def test_a_supervisor_that_does_not_end_is_left_in_the_end(tmp_path: Path)
     assert impostor.asked == ["hello", "end"]
 
 
-async def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not_know(
+async def test_older_supervisor_gets_no_unknown_requests(
     tmp_path: Path,
 ) -> None:
     impostor = Impostor(tmp_path, lines(GREETING))

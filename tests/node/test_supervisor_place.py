@@ -69,9 +69,7 @@ async def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alon
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-async def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
-    tmp_path: Path, damaged: bool
-) -> None:
+async def test_damaged_journal_is_reported_as_incomplete(tmp_path: Path, damaged: bool) -> None:
     journal = Journal(str(tmp_path / "claims"), identity_of(str(tmp_path)))
     for number in range(2):
         journal.claim(Claim(f"u{number}", "c", 0), 0)
@@ -170,7 +168,7 @@ async def test_where_folders_cannot_be_locked_a_file_has_to_do(
         assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
 
 
-async def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
+async def test_unstartable_supervisor_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_process(*_: object, **__: object) -> None:

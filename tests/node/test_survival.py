@@ -109,7 +109,7 @@ async def test_after_both_were_killed_the_next_server_ends_survivors_and_fails_t
 
 
 @pytest.mark.parametrize("journal_survives", [True, False])
-async def test_after_a_reboot_what_ran_is_failed_and_never_run_again(
+async def test_attempts_running_before_reboot_fail_and_are_not_rerun(
     tmp_path: Path, journal_survives: bool
 ) -> None:
     pod = shell(COUNTED + "while :; do sleep 0.02; done", policy="Always")

@@ -86,7 +86,7 @@ class RefusesStatus(LocalClient):
 
 
 @pytest.mark.virtual_time
-async def test_a_reboot_is_remembered_until_what_it_took_is_on_record(tmp_path: Path) -> None:
+async def test_reboot_is_persisted_until_its_losses_are_recorded(tmp_path: Path) -> None:
     """Otherwise the next agent would start it a second time."""
     clock = virtual_clock()
     async with an_api(tmp_path, clock, in_this_thread=True) as client:

@@ -73,7 +73,7 @@ async def end(node: Node, name: str) -> None:
     await node.client.write(Delete(Key(PODS, "default", name), grace_seconds=0))
 
 
-async def test_a_pod_that_waits_for_room_says_what_is_short(tmp_path: Path) -> None:
+async def test_pending_pod_event_names_missing_resources(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         await node.create(a_pod("big", cpu="1500m"))
         await node.create(a_pod("late", cpu="1"))
@@ -107,7 +107,7 @@ async def test_all_that_is_short_is_named(tmp_path: Path) -> None:
     await play(tmp_path, scene)
 
 
-async def test_a_reason_is_told_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
+async def test_pending_reason_is_reported_on_change_only(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         await node.create(a_pod("first", cpu="1500m"))
         await node.create(a_pod("late", cpu="1", memory="600Mi"))
@@ -122,7 +122,7 @@ async def test_a_reason_is_told_once_and_again_only_when_it_changes(tmp_path: Pa
     await play(tmp_path, scene)
 
 
-async def test_a_pod_that_does_not_fit_is_told_at_once_and_again_when_the_node_changes(
+async def test_unschedulable_pod_is_reported_at_once_and_on_node_change(
     tmp_path: Path,
 ) -> None:
     async def cordon(node: Node, value: bytes) -> None:
@@ -154,7 +154,7 @@ async def test_pods_that_soon_find_room_are_not_written_to(tmp_path: Path) -> No
     await play(tmp_path, scene)
 
 
-async def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> None:
+async def test_many_pending_pods_are_reported_in_batches(tmp_path: Path) -> None:
     async def scene(node: Node, counting: Counting) -> None:
         for number in range(3):
             await node.create(a_pod(f"running{number}"))
@@ -172,7 +172,7 @@ async def test_a_crowd_is_told_in_portions_and_each_pod_once(tmp_path: Path) -> 
     await play(tmp_path, scene)
 
 
-async def test_a_restarted_node_does_not_repeat_what_its_pods_were_told(tmp_path: Path) -> None:
+async def test_restarted_node_does_not_repeat_pending_reasons(tmp_path: Path) -> None:
     clock = virtual_clock()
     async with an_api(tmp_path, clock, in_this_thread=True) as client:
         for expected in (["late"], []):

@@ -30,7 +30,7 @@ def test_a_tree_is_a_process_and_all_that_descend_from_it() -> None:
     assert table.tree(9) == []
 
 
-def test_a_container_seen_first_has_the_average_of_its_life() -> None:
+def test_first_usage_sample_is_average_since_start() -> None:
     tree = [process(7, 1, 3 * SECOND, began=10 * SECOND), process(8, 7, SECOND)]
     usage, window = _usage(tree, _Sample(0.0, {}), now=18.0)
     assert (usage.cpu_nanocores, window) == (500_000_000, 8.0)

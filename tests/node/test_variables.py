@@ -32,7 +32,7 @@ def variables(*services: Document) -> dict[str, str]:
     return service_variables(views, "127.0.0.1")
 
 
-def test_a_service_is_told_by_its_host_and_ports_and_as_a_link() -> None:
+def test_service_variables_include_host_ports_and_links() -> None:
     service = a_service(
         "my-db",
         {"name": "client-port", "port": 5432},

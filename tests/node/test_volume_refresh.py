@@ -81,7 +81,7 @@ async def test_a_config_map_changes_in_a_running_pod(tmp_path: Path) -> None:
     assert await refreshed(tmp_path, pod, config_map(a="1", b="2"), act=act) == "b\nd\n"
 
 
-async def test_a_secret_in_a_projected_volume_changes_beside_what_stays(tmp_path: Path) -> None:
+async def test_projected_volume_updates_changed_secret_only(tmp_path: Path) -> None:
     sources = [
         {"configMap": {"name": "c", "items": [{"key": "a", "path": "deep/a"}]}},
         {"secret": {"name": "s"}},
@@ -127,7 +127,7 @@ async def test_an_optional_source_appears_when_it_is_created_and_goes_when_it_is
     assert await refreshed(tmp_path, pod, act=act) == "a\n"
 
 
-async def test_a_source_that_is_gone_leaves_the_files_and_is_told(tmp_path: Path) -> None:
+async def test_deleted_source_keeps_files_with_event(tmp_path: Path) -> None:
     pod = waiting_for(f"[ -e {tmp_path}/go ]", {"configMap": {"name": "c"}})
 
     async def act(node: Node) -> None:
@@ -195,7 +195,7 @@ async def test_objects_that_no_pod_uses_are_not_even_fetched(tmp_path: Path) -> 
     assert fetched == [CONFIG, CONFIG]
 
 
-async def test_what_changed_while_no_server_ran_is_seen_by_the_pods_that_ran_on(
+async def test_volume_changes_during_downtime_reach_running_pods(
     tmp_path: Path,
 ) -> None:
     pod = waiting_for('[ "$(cat a)" = 2 ]', {"configMap": {"name": "c"}})
@@ -251,7 +251,7 @@ def test_users_see_links_through_one_link_that_is_replaced(tmp_path: Path, folde
     )
 
 
-def test_what_is_the_same_is_not_written_again(tmp_path: Path, folder: int) -> None:
+def test_unchanged_volume_files_are_not_rewritten(tmp_path: Path, folder: int) -> None:
     write_files(folder, files(a="1", d__b="2"))
     before = os.readlink(tmp_path / "..data")
     assert not write_files(folder, files(a="1", d__b="2"))
@@ -267,7 +267,7 @@ def test_plain_files_of_an_earlier_version_are_replaced(tmp_path: Path, folder: 
     assert shown(tmp_path) == {"a": "1", "d/b": "2"}
 
 
-def test_what_a_crash_left_half_done_is_done_again(tmp_path: Path, folder: int) -> None:
+def test_interrupted_volume_update_is_repeated(tmp_path: Path, folder: int) -> None:
     write_files(folder, files(a="1"))
     (tmp_path / "..2").mkdir()
     (tmp_path / "..2" / "half").write_text("x")

@@ -94,9 +94,7 @@ class ForgetfulApi:
         return [Written(len(self.texts), b"") for _ in ops]
 
 
-async def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_again() -> (
-    None
-):
+async def test_unanswered_writes_retry_only_newest_per_object() -> None:
     api = ForgetfulApi()
     writer = Writer(cast("Client", api))
     answers: list[Result] = []

@@ -90,7 +90,7 @@ def test_a_key_may_be_plain_text_and_is_optional(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [500, 404, 302])
-def test_what_a_webhook_refuses_is_not_delivered(code: int, tmp_path: Path) -> None:
+def test_notification_refused_by_webhook_is_not_delivered(code: int, tmp_path: Path) -> None:
     with a_receiver() as receiver:
         receiver.codes = [code]
         with pytest.raises(NotDelivered, match=f"responded with {code}"):

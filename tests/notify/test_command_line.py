@@ -51,7 +51,7 @@ def test_serve_refuses_a_wrong_file_in_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_server_that_was_killed_delivers_what_it_owed(tmp_path: Path) -> None:
+def test_killed_server_delivers_pending_notifications(tmp_path: Path) -> None:
     with a_receiver() as receiver:
         config = tmp_path / "config.yaml"
         write_config(config, receiver)

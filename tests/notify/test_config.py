@@ -51,7 +51,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ({"name": "a", "email": {**MAIL["email"], "server": "x:port"}}, "not HOST:PORT"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_invalid_config_is_rejected_with_message(
     target: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadNotifyConfig) as raised:

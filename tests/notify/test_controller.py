@@ -62,7 +62,7 @@ async def warnings(plane: ControlPlane) -> list[tuple[str, str]]:
     return [(one["reason"], one["message"]) for one in found if one["type"] == "Warning"]
 
 
-async def test_a_target_gets_what_it_wants_of_the_end_of_a_job(start: Start, inbox: Inbox) -> None:
+async def test_target_gets_subscribed_events_of_job_end(start: Start, inbox: Inbox) -> None:
     async with start() as plane:
         for op in (
             a_job("good", {NOTIFY: "ops"}),
@@ -139,7 +139,7 @@ async def test_bad_annotations_become_events_at_once(start: Start, inbox: Inbox)
         ]
 
 
-async def test_nothing_is_lost_or_said_twice_by_restarts(start: Start, inbox: Inbox) -> None:
+async def test_restarts_lose_and_repeat_no_notification(start: Start, inbox: Inbox) -> None:
     """A target that refuses gets its messages later, also from the next server.
 
     Jobs that ended while the server was down, or were deleted since, are not forgotten.
@@ -175,7 +175,7 @@ async def test_the_same_message_keeps_its_id(start: Start, inbox: Inbox, tmp_pat
     assert [message.id for message in inbox.messages] == [first, first]
 
 
-async def test_what_ended_before_anybody_asked_is_old_news(
+async def test_jobs_ended_before_subscription_are_not_notified(
     tmp_path: Path, config: NotifyConfig, inbox: Inbox
 ) -> None:
     async with a_plane(tmp_path / "data") as plane:
@@ -221,7 +221,9 @@ async def test_a_full_disk_delays_no_message_and_no_job(
     assert len(inbox.said) == 1
 
 
-async def test_what_cannot_be_delivered_is_given_up_and_said(tmp_path: Path, inbox: Inbox) -> None:
+async def test_undeliverable_notification_is_dropped_with_event(
+    tmp_path: Path, inbox: Inbox
+) -> None:
     config = a_config(
         tmp_path, {"name": "ops", "command": COMMAND}, giveUpAfterSeconds=300, queueLimit=1
     )

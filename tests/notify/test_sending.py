@@ -31,7 +31,7 @@ def a_message(namespace: str, number: int, target: str = "ops") -> Message:
         ("baaa", "b", "a-3"),
     ],
 )
-def test_whoever_has_most_makes_room(waiting: str, new: str, given_up: str) -> None:
+def test_longest_queue_drops_message_when_full(waiting: str, new: str, given_up: str) -> None:
     messages = [a_message(namespace, number) for number, namespace in enumerate(waiting)]
     assert to_give_up(messages, a_message(new, len(waiting))).id == given_up
 

@@ -206,7 +206,7 @@ TERMS = st.one_of(
 
 
 @given(st.lists(TERMS, max_size=5), st.dictionaries(KEYS, VALUES))
-def test_matcher_merges_terms_without_changing_what_they_match(
+def test_matcher_merges_terms_without_changing_result(
     terms: list[LabelTerm], labels: dict[str, str]
 ) -> None:
     assert LabelMatcher(terms).matches(labels) is all(holds(term, labels) for term in terms)
@@ -216,7 +216,7 @@ def test_matcher_merges_terms_without_changing_what_they_match(
     st.lists(st.tuples(KEYS, st.sampled_from(["=", "!="]), st.sampled_from("xy")), max_size=5),
     st.dictionaries(KEYS, st.sampled_from("xyz")),
 )
-def test_field_selector_merges_terms_without_changing_what_they_match(
+def test_field_selector_merges_terms_without_changing_result(
     terms: list[tuple[str, str, str]], fields: dict[str, str]
 ) -> None:
     selector = parse_field_selector(",".join(map("".join, terms)))

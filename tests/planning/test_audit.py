@@ -109,7 +109,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         ),
     ],
 )
-def test_a_policy_that_is_wrong_says_what_and_where(document: Any, said: str) -> None:
+def test_invalid_audit_policy_error_has_field_and_reason(document: Any, said: str) -> None:
     with pytest.raises(BadPolicy) as caught:
         read_policy(document)
     assert said in str(caught.value)

@@ -50,7 +50,7 @@ def test_a_job_without_selector_claims_nothing() -> None:
     assert job_matcher(a_job(selector=None)) is None
 
 
-def test_claims_are_sorted_by_what_to_do() -> None:
+def test_claims_are_grouped_by_action() -> None:
     pods = [
         a_pod("mine"),
         a_pod("free", metadata=FREE),

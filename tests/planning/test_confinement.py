@@ -64,7 +64,7 @@ def test_annotations_are_read(annotations: dict[str, str], expected: Confinement
         ("allowed-host-paths", "/srv/../etc"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_allows_nothing(name: str, value: str) -> None:
+def test_malformed_confinement_is_reported_and_allows_nothing(name: str, value: str) -> None:
     found, (error,) = read_confinement({_P + name: value})
     assert error.field == f"metadata.annotations[{_P}{name}]"
     context = {"runAsUser": 1, "runAsGroup": 1}
@@ -154,7 +154,7 @@ def test_no_image_chooses_a_group(
     assert bool(pod_refusal(allowed, spec)) is bool(said)
 
 
-def test_who_must_not_be_root_has_the_folders_that_somebody_named() -> None:
+def test_non_root_pods_may_use_listed_folders() -> None:
     for named in (_read(run_as_user="1001"), _read(allowed_users="5-6")):
         assert host_paths(named, None) == ()
         assert host_paths(named, ("/srv",)) == ("/srv",)
@@ -162,7 +162,7 @@ def test_who_must_not_be_root_has_the_folders_that_somebody_named() -> None:
     assert host_paths(Confinement(), None) is None
 
 
-def test_a_server_that_cannot_change_users_refuses_what_it_cannot_keep() -> None:
+def test_unprivileged_server_rejects_other_users() -> None:
     spec = _pod()
     set_defaults(_ALICE, spec)
     assert "does not run as root" in pod_refusal(_ALICE, spec, can_change_user=False)

@@ -105,7 +105,7 @@ def test_with_nothing_to_start_it_looks_again_just_after_the_next_slot(
         (a_cronjob(suspend=True, timeZone="Moon/Base"), "10:00", ["UnknownTimeZone"]),
     ],
 )
-def test_what_is_told_about_the_schedule(cronjob: CronJob, now: str, expected: list[str]) -> None:
+def test_schedule_problems_record_events(cronjob: CronJob, now: str, expected: list[str]) -> None:
     assert reasons(plan_at(now, cronjob).events) == expected
 
 
@@ -157,7 +157,7 @@ def test_replace_names_the_active_jobs_to_remove_first() -> None:
     assert [reference.name for reference in end.status.active] == ["new"]
 
 
-def test_a_replacement_that_fails_half_way_records_what_was_done() -> None:
+def test_partial_replacement_records_completed_steps() -> None:
     cronjob = a_cronjob(concurrencyPolicy="Replace", last="09:00", active=("a", "b"))
     plan = plan_at("10:00", cronjob, a_job("a"), a_job("b"))
     end = settle(plan, (Deleted("a", "uid-a"),), NotReplaced("no answer", lookup=True))
@@ -222,7 +222,7 @@ def test_settle_records_nothing_when_the_existing_job_is_listed_as_active() -> N
     assert (end.status, end.events, end.look_again_seconds) == (None, (), None)
 
 
-def test_a_refused_creation_is_told_unless_the_namespace_is_going_away() -> None:
+def test_refused_creation_is_reported_unless_namespace_terminates() -> None:
     plan = plan_at("10:00", a_cronjob())
     settled = settle(plan, (), NotCreated("quota"))
     assert settled.events == (Event("Warning", "FailedCreate", "Error creating job: quota"),)
@@ -431,7 +431,7 @@ def test_history_keeps_the_newest_of_each_outcome() -> None:
     assert plan_history(a_cronjob(), jobs, at("12:00")) == ()
 
 
-def test_history_takes_what_started_in_the_future_for_the_oldest() -> None:
+def test_history_orders_future_start_times_first() -> None:
     """It ran before the clock was set back."""
     jobs = (
         a_job("after-1", "Complete", started="01:00"),
@@ -468,7 +468,7 @@ def test_a_success_deleted_in_the_same_sync_still_counts() -> None:
     assert reasons(current.events) == ["SuccessfulDelete"]
 
 
-def test_a_failed_history_deletion_is_told_and_changes_nothing() -> None:
+def test_failed_history_deletion_is_reported_and_changes_nothing() -> None:
     current = update_status(a_cronjob(), None, (), (Deleted("a", "uid-a", "no"),))
     assert current.events == (Event("Warning", "FailedDelete", "Deleted job: no"),)
     assert not current.changed
@@ -508,7 +508,7 @@ def test_the_job_of_a_slot() -> None:
     }
 
 
-def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
+def test_status_patch_has_revision_and_clears_empty_fields() -> None:
     cronjob = a_cronjob(active=("a",), last="09:00")
     current = update_status(cronjob, None, (a_job("a", "Failed"),))
     assert msgspec.json.decode(status_patch(cronjob, current.status)) == {

@@ -110,7 +110,7 @@ def test_each_slot_has_its_job_or_the_reason_why_there_is_none() -> None:
     assert fires(cronjob, jobs, events, HOURLY, at("12:30"), 2) == found[:2]
 
 
-def test_a_slot_after_its_deadline_and_one_while_suspended_say_so() -> None:
+def test_history_explains_missed_deadline_and_suspension() -> None:
     late = a_cronjob(created="09:30", startingDeadlineSeconds=60)
     (fire,) = fires(late, (), (), HOURLY, at("10:30"), 5)
     assert (fire.state, fire.why) == ("Missed", "startingDeadlineSeconds (60) had passed")

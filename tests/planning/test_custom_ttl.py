@@ -29,7 +29,7 @@ def decide(document: dict[str, Any], **rule: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["Complete", "Failed"])
-def test_an_empty_rule_reads_what_jobs_have(kind: str) -> None:
+def test_empty_rule_uses_fields_of_jobs(kind: str) -> None:
     assert decide(an_object(a_condition(kind))) == Expires(NOON, NOON + timedelta(seconds=60))
 
 
@@ -71,7 +71,7 @@ def test_a_named_finish_time_goes_before_the_condition_and_the_condition_stands_
         an_object(a_condition(), spec={"ttlSecondsAfterFinished": 10**12}),
     ],
 )
-def test_what_has_not_finished_has_no_ttl_or_goes_already_never_expires(document: Any) -> None:
+def test_unfinished_or_deleted_or_ttl_less_objects_never_expire(document: Any) -> None:
     assert decide(document) is NEVER
 
 
@@ -158,7 +158,7 @@ def test_an_end_without_a_time_is_reported(time: Any) -> None:
         ('{"values": ["=False"]}', "must be a condition and its status"),
     ],
 )
-def test_a_malformed_rule_says_what_is_wrong(text: str, error: str) -> None:
+def test_malformed_rule_error_has_reason(text: str, error: str) -> None:
     with pytest.raises(BadRule, match=r"^annotation onejob\.dev/ttl-after-finished: ") as raised:
         read_rule(text)
     assert error.lower() in str(raised.value).lower()

@@ -37,7 +37,8 @@ FAILING = {"type": "FailureTarget", "status": "True", "reason": "Why", "message"
 SUCCEEDING = {"type": "SuccessCriteriaMet", "status": "True", "reason": "Why", "message": "So"}
 
 
-def test_edge_07_parallelism_zero_starts_nothing_and_ends_nothing() -> None:
+@pytest.mark.edge_case(7)
+def test_parallelism_zero_starts_nothing_and_ends_nothing() -> None:
     planned, accounting, settlement = sync(a_job(parallelism=0, completions=3), [])
     assert planned.creations == ()
     assert accounting.write is not None
@@ -45,7 +46,8 @@ def test_edge_07_parallelism_zero_starts_nothing_and_ends_nothing() -> None:
     assert settlement.write is None
 
 
-def test_edge_08_deadline_zero_fails_the_job_before_any_pod() -> None:
+@pytest.mark.edge_case(8)
+def test_deadline_zero_fails_the_job_before_any_pod() -> None:
     planned, _, settlement = sync(a_job(activeDeadlineSeconds=0), [])
     assert planned.creations == ()
     assert settlement.write is not None
@@ -55,7 +57,8 @@ def test_edge_08_deadline_zero_fails_the_job_before_any_pod() -> None:
     assert status.failed == 0
 
 
-def test_edge_08_a_deadline_added_later_counts_the_running_pods_as_failed() -> None:
+@pytest.mark.edge_case(8)
+def test_a_deadline_added_later_counts_the_running_pods_as_failed() -> None:
     job = a_job(completions=2, parallelism=2, activeDeadlineSeconds=60, status=STARTED)
     planned, accounting, settlement = sync(job, some_pods("R R"))
     assert len(planned.deletions) == 2
@@ -69,7 +72,8 @@ def test_edge_08_a_deadline_added_later_counts_the_running_pods_as_failed() -> N
     assert not settlement.write.finishes, "the Pods are still ending"
 
 
-def test_edge_09_a_suspended_job_with_nothing_to_do_completes_unstarted() -> None:
+@pytest.mark.edge_case(9)
+def test_a_suspended_job_with_nothing_to_do_completes_unstarted() -> None:
     _, _, settlement = sync(a_job(suspend=True, completions=0), [])
     assert settlement.write is not None
     assert settlement.write.finishes
@@ -77,7 +81,8 @@ def test_edge_09_a_suspended_job_with_nothing_to_do_completes_unstarted() -> Non
 
 
 @pytest.mark.parametrize("conditions", [[], [{"type": "Suspended", "status": "True"}]])
-def test_edge_09_a_job_found_done_while_suspended_gets_the_start_time_it_lacks(
+@pytest.mark.edge_case(9)
+def test_a_job_found_done_while_suspended_gets_the_start_time_it_lacks(
     conditions: list[dict[str, str]],
 ) -> None:
     job = a_job(suspend=True, status={"conditions": conditions})
@@ -88,7 +93,8 @@ def test_edge_09_a_job_found_done_while_suspended_gets_the_start_time_it_lacks(
 
 
 @pytest.mark.parametrize("kind", ["SuccessCriteriaMet", "FailureTarget"])
-def test_edge_10_a_verdict_with_status_false_is_ignored_and_preserved(kind: str) -> None:
+@pytest.mark.edge_case(10)
+def test_a_verdict_with_status_false_is_ignored_and_preserved(kind: str) -> None:
     by_hand = {"type": kind, "status": "False", "reason": "Manual", "message": "m"}
     planned, accounting, _ = sync(a_job(status={"conditions": [by_hand]}), some_pods("R"))
     assert planned.fate is None
@@ -100,7 +106,8 @@ def test_edge_10_a_verdict_with_status_false_is_ignored_and_preserved(kind: str)
 @pytest.mark.parametrize(
     ("limit", "failed", "fails"), [(2, 2, False), (2, 3, True), (0, 0, False), (0, 1, True)]
 )
-def test_edge_11_failed_above_limit_is_strict(limit: int, failed: int, fails: bool) -> None:
+@pytest.mark.edge_case(11)
+def test_failed_above_limit_is_strict(limit: int, failed: int, fails: bool) -> None:
     job = a_job(backoffLimit=limit, status={"failed": failed})
     assert (plan(job, []).fate is not None) == fails
 
@@ -109,7 +116,8 @@ def test_edge_11_failed_above_limit_is_strict(limit: int, failed: int, fails: bo
     ("limit", "restarts", "fails"),
     [(2, 1, False), (2, 2, True), (2, 3, True), (0, 0, False), (0, 1, True)],
 )
-def test_edge_11_restarts_at_limit_fail_and_limit_zero_needs_one(
+@pytest.mark.edge_case(11)
+def test_restarts_at_limit_fail_and_limit_zero_needs_one(
     limit: int, restarts: int, fails: bool
 ) -> None:
     template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}}
@@ -117,7 +125,8 @@ def test_edge_11_restarts_at_limit_fail_and_limit_zero_needs_one(
     assert (plan(a_job(backoffLimit=limit, template=template), [pod]).fate is not None) == fails
 
 
-def test_edge_11_restarts_of_init_containers_and_pending_pods_count() -> None:
+@pytest.mark.edge_case(11)
+def test_restarts_of_init_containers_and_pending_pods_count() -> None:
     template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}}
     restarted = [{"name": "c", "restartCount": 1}]
     pods = [
@@ -184,14 +193,16 @@ def everything_at_once(**without: object) -> dict[str, object]:
         ({"status": {**STARTED, "conditions": [FAILING]}}, "Why"),
     ],
 )
-def test_edge_12_the_first_reason_wins(without: dict[str, object], reason: str) -> None:
+@pytest.mark.edge_case(12)
+def test_the_first_reason_wins(without: dict[str, object], reason: str) -> None:
     pods = [a_pod("ok", "S", index=0), a_pod("bad", "F", index=1, exit_code=42)]
     fate = plan(a_job(**everything_at_once(**without)), pods).fate
     assert fate is not None
     assert fate.reason == reason
 
 
-def test_edge_13_no_verdict_while_a_pod_could_not_be_deleted() -> None:
+@pytest.mark.edge_case(13)
+def test_no_verdict_while_a_pod_could_not_be_deleted() -> None:
     planned = plan(a_job(backoffLimit=0, parallelism=2, status={"failed": 1}), some_pods("R R"))
     accounting = account(planned, PodOutcomes(deleted=frozenset({"pod-0"}), error="no"))
     assert accounting.fate is None
@@ -202,7 +213,8 @@ def test_edge_13_no_verdict_while_a_pod_could_not_be_deleted() -> None:
     assert settled(accounting).error == "no"
 
 
-def test_edge_13_a_pod_that_fails_the_job_is_not_counted_before_that_is_on_record() -> None:
+@pytest.mark.edge_case(13)
+def test_a_pod_that_fails_the_job_is_not_counted_before_that_is_on_record() -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     job = a_job(parallelism=2, completions=4, podFailurePolicy={"rules": [rule]})
     pods = [a_pod("bad", "F", exit_code=42), a_pod("other", "R"), a_pod("good", "S")]
@@ -214,7 +226,8 @@ def test_edge_13_a_pod_that_fails_the_job_is_not_counted_before_that_is_on_recor
     assert accounting.write.status.uncounted_terminated_pods == UncountedPods(succeeded=("good",))
 
 
-def test_edge_14_the_terminal_condition_waits_for_terminating_pods() -> None:
+@pytest.mark.edge_case(14)
+def test_the_terminal_condition_waits_for_terminating_pods() -> None:
     job = a_job(status={"conditions": [FAILING], **STARTED})
     ending = a_pod("slow", "R", deleting=True, tracked=False)
     _, accounting, settlement = sync(job, [ending])
@@ -227,7 +240,8 @@ def test_edge_14_the_terminal_condition_waits_for_terminating_pods() -> None:
 
 
 @pytest.mark.parametrize(("succeeds", "failed"), [(True, 0), (False, 2)])
-def test_edge_15_pods_stopped_by_failure_count_as_failed_those_by_success_do_not(
+@pytest.mark.edge_case(15)
+def test_pods_stopped_by_failure_count_as_failed_those_by_success_do_not(
     succeeds: bool, failed: int
 ) -> None:
     verdict = SUCCEEDING if succeeds else FAILING
@@ -239,7 +253,8 @@ def test_edge_15_pods_stopped_by_failure_count_as_failed_those_by_success_do_not
     assert stored.status.failed == failed
 
 
-def test_edge_16_the_true_active_count_is_reported_while_waiting_in_backoff() -> None:
+@pytest.mark.edge_case(16)
+def test_the_true_active_count_is_reported_while_waiting_in_backoff() -> None:
     job = a_job(parallelism=3, completions=3, status={"active": 2, **STARTED})
     observed = Observed(backoff=BackoffRecord(1, NOON))
     planned, accounting, _ = sync(job, some_pods("R R"), observed=observed)
@@ -248,7 +263,8 @@ def test_edge_16_the_true_active_count_is_reported_while_waiting_in_backoff() ->
     assert (accounting.status.active, accounting.status.ready) == (2, 2)
 
 
-def test_edge_17_a_deleted_pod_is_no_longer_ready_but_terminating() -> None:
+@pytest.mark.edge_case(17)
+def test_a_deleted_pod_is_no_longer_ready_but_terminating() -> None:
     job = a_job(parallelism=1, completions=5, status=STARTED)
     pods = [a_pod("ready", "R"), a_pod("pending", "P", nodeName="")]
     planned, accounting, _ = sync(job, pods)
@@ -257,7 +273,8 @@ def test_edge_17_a_deleted_pod_is_no_longer_ready_but_terminating() -> None:
     assert (status.active, status.ready, status.terminating) == (1, 1, 1)
 
 
-def test_edge_18_ready_and_terminating_are_printed_when_zero() -> None:
+@pytest.mark.edge_case(18)
+def test_ready_and_terminating_are_printed_when_zero() -> None:
     _, accounting, _ = sync(a_job(), [])
     assert accounting.write is not None
     document = status_document(accounting.write.status)
@@ -266,13 +283,15 @@ def test_edge_18_ready_and_terminating_are_printed_when_zero() -> None:
     assert "failed" not in document
 
 
-def test_edge_20_a_deleting_new_pod_is_not_active() -> None:
+@pytest.mark.edge_case(20)
+def test_a_deleting_new_pod_is_not_active() -> None:
     census = JobPods([a_pod("new", "P", deleting=True)])
     assert not census.active
     assert list(census.ending) == ["new"]
 
 
-def test_edge_21_a_namesake_does_not_get_the_pods_of_the_first() -> None:
+@pytest.mark.edge_case(21)
+def test_a_namesake_does_not_get_the_pods_of_the_first() -> None:
     namesake = a_job(metadata={"uid": "another"})
 
     def no_jobs(namespace: str) -> list[Job]:
@@ -282,14 +301,16 @@ def test_edge_21_a_namesake_does_not_get_the_pods_of_the_first() -> None:
     assert route_pod_change(None, a_pod(), lambda key: a_job(), no_jobs).jobs == (a_job().key,)
 
 
-def test_edge_22_a_job_just_finished_is_not_synced_again() -> None:
+@pytest.mark.edge_case(22)
+def test_a_job_just_finished_is_not_synced_again() -> None:
     planned = plan(a_job(), some_pods("S"), observed=Observed(finish_pending=True))
     assert planned.skipped is not None
     assert planned.creations == ()
 
 
 @pytest.mark.parametrize("left", ["missing", "without finalizer"])
-def test_edge_24_uids_leave_the_list_when_the_pod_is_gone_or_free(left: str) -> None:
+@pytest.mark.edge_case(24)
+def test_uids_leave_the_list_when_the_pod_is_gone_or_free(left: str) -> None:
     uncounted = {"failed": ["pod-0"], "succeeded": ["pod-9"]}
     job = a_job(completions=5, status={"uncountedTerminatedPods": uncounted, **STARTED})
     pods = [] if left == "missing" else some_pods("F", tracked=False)
@@ -298,7 +319,8 @@ def test_edge_24_uids_leave_the_list_when_the_pod_is_gone_or_free(left: str) -> 
     assert accounting.status.uncounted_terminated_pods == UncountedPods()
 
 
-def test_edge_25_a_pod_listed_as_failed_stays_failed_though_it_succeeds() -> None:
+@pytest.mark.edge_case(25)
+def test_a_pod_listed_as_failed_stays_failed_though_it_succeeds() -> None:
     uncounted = {"failed": ["pod-0"]}
     job = a_job(completions=5, status={"uncountedTerminatedPods": uncounted, **STARTED})
     planned, accounting, settlement = sync(job, some_pods("S"))
@@ -308,7 +330,8 @@ def test_edge_25_a_pod_listed_as_failed_stays_failed_though_it_succeeds() -> Non
     assert (settlement.write.status.failed, settlement.write.status.succeeded) == (1, 0)
 
 
-def test_edge_26_at_the_cap_no_terminal_condition_yet() -> None:
+@pytest.mark.edge_case(26)
+def test_at_the_cap_no_terminal_condition_yet() -> None:
     job = a_job(completions=500, parallelism=1, status=STARTED)
     _, accounting, settlement = sync(job, some_pods(" ".join("S" * 501)))
     assert accounting.capped
@@ -318,7 +341,8 @@ def test_edge_26_at_the_cap_no_terminal_condition_yet() -> None:
     assert not settlement.write.finishes
 
 
-def test_edge_27_partial_progress_is_written_before_the_retry() -> None:
+@pytest.mark.edge_case(27)
+def test_partial_progress_is_written_before_the_retry() -> None:
     job = a_job(completions=5, status=STARTED)
     accounting = carried_out(plan(job, some_pods("F S")))
     outcomes = RemovalOutcomes(removed=frozenset({"pod-1"}), error="no")
@@ -330,7 +354,8 @@ def test_edge_27_partial_progress_is_written_before_the_retry() -> None:
     assert status.uncounted_terminated_pods == UncountedPods(failed=("pod-0",))
 
 
-def test_edge_28_an_indexed_success_needs_one_write_and_no_uid() -> None:
+@pytest.mark.edge_case(28)
+def test_an_indexed_success_needs_one_write_and_no_uid() -> None:
     job = an_indexed_job(completions=5, parallelism=2, status={"active": 1, "ready": 1, **STARTED})
     _, accounting, settlement = sync(job, indexed_pods("0:S 1:R"))
     assert accounting.write is not None
@@ -339,7 +364,8 @@ def test_edge_28_an_indexed_success_needs_one_write_and_no_uid() -> None:
     assert settlement.write is None
 
 
-def test_edge_29_two_successes_of_an_index_count_once_and_both_are_freed() -> None:
+@pytest.mark.edge_case(29)
+def test_two_successes_of_an_index_count_once_and_both_are_freed() -> None:
     job = an_indexed_job(completions=5, parallelism=1, status=STARTED)
     _, accounting, _ = sync(job, indexed_pods("0:S 0:S"))
     assert accounting.status.succeeded == 1
@@ -347,7 +373,8 @@ def test_edge_29_two_successes_of_an_index_count_once_and_both_are_freed() -> No
 
 
 @pytest.mark.parametrize("index", [None, "-1", "x", " 1", "１", "7"])
-def test_edge_30_pods_without_valid_index_are_stopped_or_freed_uncounted(
+@pytest.mark.edge_case(30)
+def test_pods_without_valid_index_are_stopped_or_freed_uncounted(
     index: str | None,
 ) -> None:
     job = an_indexed_job(completions=5, parallelism=1, status=STARTED)
@@ -360,7 +387,8 @@ def test_edge_30_pods_without_valid_index_are_stopped_or_freed_uncounted(
         assert accounting.status.uncounted_terminated_pods == UncountedPods()
 
 
-def test_edge_31_pairs_print_with_a_comma_and_no_failed_index_is_not_null() -> None:
+@pytest.mark.edge_case(31)
+def test_pairs_print_with_a_comma_and_no_failed_index_is_not_null() -> None:
     assert str(IndexSet([(0, 1)])) == "0,1"
     assert str(IndexSet([(0, 2), (4, 5)])) == "0-2,4,5"
     _, accounting, _ = sync(an_indexed_job(completions=3, backoffLimitPerIndex=1), [])
@@ -370,26 +398,30 @@ def test_edge_31_pairs_print_with_a_comma_and_no_failed_index_is_not_null() -> N
 
 
 @pytest.mark.parametrize("text", [" 1", "1_0", "１", "+1", "1 ", "9" * 5000])
-def test_edge_32_only_ascii_digits_are_an_index(text: str) -> None:
+@pytest.mark.edge_case(32)
+def test_only_ascii_digits_are_an_index(text: str) -> None:
     assert len(parse_indexes(text, 20)) == 0
     with pytest.raises(IndexFormatError):
         validate_indexes(text, 20)
 
 
-def test_edge_33_deletion_first_and_no_creation_in_the_same_sync() -> None:
+@pytest.mark.edge_case(33)
+def test_deletion_first_and_no_creation_in_the_same_sync() -> None:
     job = an_indexed_job(completions=5, parallelism=3, status=STARTED)
     planned = plan(job, indexed_pods("0:R 0:R"))
     assert len(planned.deletions) == 1
     assert planned.creations == ()
 
 
-def test_edge_34_scale_down_frees_before_it_deletes() -> None:
+@pytest.mark.edge_case(34)
+def test_scale_down_frees_before_it_deletes() -> None:
     planned = plan(a_job(parallelism=1, completions=5, status=STARTED), some_pods("R R R"))
     assert len(planned.deletions) == 2
     assert all(deletion.remove_finalizer_first for deletion in planned.deletions)
 
 
-def test_edge_35_scale_down_prefers_unscheduled_pending_unready_and_young() -> None:
+@pytest.mark.edge_case(35)
+def test_scale_down_prefers_unscheduled_pending_unready_and_young() -> None:
     older = {"creationTimestamp": stamp(NOON - timedelta(hours=1))}
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}
     pods = [
@@ -409,7 +441,8 @@ def test_edge_35_scale_down_prefers_unscheduled_pending_unready_and_young() -> N
 
 
 @pytest.mark.parametrize("parallelism", [1, 5])
-def test_edge_36_after_its_first_success_a_work_queue_is_left_alone(parallelism: int) -> None:
+@pytest.mark.edge_case(36)
+def test_after_its_first_success_a_work_queue_is_left_alone(parallelism: int) -> None:
     job = a_job(completions=None, parallelism=parallelism, status=STARTED)
     planned, _, settlement = sync(job, some_pods("S R R"))
     assert (planned.deletions, planned.creations) == ((), ())
@@ -420,7 +453,8 @@ def test_edge_36_after_its_first_success_a_work_queue_is_left_alone(parallelism:
     assert settlement.write.finishes
 
 
-def test_edge_37_a_deleting_pod_has_failed_unless_only_failed_pods_are_replaced() -> None:
+@pytest.mark.edge_case(37)
+def test_a_deleting_pod_has_failed_unless_only_failed_pods_are_replaced() -> None:
     pods = [a_pod("going", "R", deleting=True)]
     spec = {"parallelism": 1, "completions": 5, "backoffSeconds": 0, "status": STARTED}
     planned, accounting, _ = sync(a_job(**spec), pods)
@@ -432,7 +466,8 @@ def test_edge_37_a_deleting_pod_has_failed_unless_only_failed_pods_are_replaced(
     assert accounting.status.uncounted_terminated_pods == UncountedPods()
 
 
-def test_edge_37_under_policy_failed_an_index_that_is_ending_is_not_started_again() -> None:
+@pytest.mark.edge_case(37)
+def test_under_policy_failed_an_index_that_is_ending_is_not_started_again() -> None:
     job = an_indexed_job(
         completions=3, parallelism=3, podReplacementPolicy="Failed", status=STARTED
     )
@@ -445,7 +480,8 @@ def ignoring(code: int) -> dict[str, object]:
     return {"rules": [rule]}
 
 
-def test_edge_39_an_ignored_failure_is_freed_uncounted_and_still_delays() -> None:
+@pytest.mark.edge_case(39)
+def test_an_ignored_failure_is_freed_uncounted_and_still_delays() -> None:
     job = a_job(podFailurePolicy=ignoring(3), backoffLimit=0, status=STARTED)
     pod = a_pod("bad", "F", exit_code=3, ended_at=NOON)
     planned, accounting, settlement = sync(job, [pod])
@@ -456,7 +492,8 @@ def test_edge_39_an_ignored_failure_is_freed_uncounted_and_still_delays() -> Non
     assert settlement.write is None
 
 
-def test_edge_40_not_in_never_matches_exit_code_zero_nor_what_is_still_running() -> None:
+@pytest.mark.edge_case(40)
+def test_not_in_never_matches_exit_code_zero_nor_what_is_still_running() -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1]}}
     job = a_job(podFailurePolicy={"rules": [rule]}, podReplacementPolicy="Failed", status=STARTED)
     assert plan(job, [a_pod("zero", "F", exit_code=0)]).fate is None
@@ -466,7 +503,8 @@ def test_edge_40_not_in_never_matches_exit_code_zero_nor_what_is_still_running()
     assert plan(job, [a_pod("two", "F", exit_code=2)]).fate is not None
 
 
-def test_edge_41_the_verdict_is_written_before_its_evidence_is_freed() -> None:
+@pytest.mark.edge_case(41)
+def test_the_verdict_is_written_before_its_evidence_is_freed() -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     job = a_job(podFailurePolicy={"rules": [rule]}, status=STARTED)
     _, accounting, _ = sync(job, [a_pod("bad", "F", exit_code=42)])
@@ -480,7 +518,8 @@ def test_edge_41_the_verdict_is_written_before_its_evidence_is_freed() -> None:
 
 
 @pytest.mark.parametrize("deleted_by_hand", [False, True])
-def test_edge_42_the_last_failed_pod_of_an_idle_index_is_kept_uncounted(
+@pytest.mark.edge_case(42)
+def test_the_last_failed_pod_of_an_idle_index_is_kept_uncounted(
     deleted_by_hand: bool,
 ) -> None:
     job = an_indexed_job(completions=2, parallelism=1, backoffLimitPerIndex=3, status=STARTED)
@@ -500,7 +539,8 @@ def test_edge_42_the_last_failed_pod_of_an_idle_index_is_kept_uncounted(
 
 
 @pytest.mark.parametrize("why", ["active", "completed", "failed"])
-def test_edge_43_a_failed_pod_of_an_index_that_needs_it_no_more_is_counted(why: str) -> None:
+@pytest.mark.edge_case(43)
+def test_failed_pod_of_finished_index_is_counted(why: str) -> None:
     status = {
         **STARTED,
         "completedIndexes": "0" if why == "completed" else "",
@@ -514,17 +554,20 @@ def test_edge_43_a_failed_pod_of_an_index_that_needs_it_no_more_is_counted(why: 
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "2147483648", "９", " 1", "1" * 5000])
-def test_edge_44_an_invalid_failure_count_reads_as_zero(text: str) -> None:
+@pytest.mark.edge_case(44)
+def test_an_invalid_failure_count_reads_as_zero(text: str) -> None:
     assert failure_count(a_pod(annotations={FAILURE_COUNT_ANNOTATION: text})) == 0
 
 
-def test_edge_45_suspension_is_not_told_unless_pods_were_managed() -> None:
+@pytest.mark.edge_case(45)
+def test_suspension_records_no_event_without_pods() -> None:
     job = a_job(suspend=True, metadata={"deletionTimestamp": stamp(NOON)}, status=STARTED)
     _, accounting, _ = sync(job, some_pods("R"))
     assert accounting.status.conditions == ()
 
 
-def test_edge_45_resuming_restarts_the_clock() -> None:
+@pytest.mark.edge_case(45)
+def test_resuming_restarts_the_clock() -> None:
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     job = a_job(status={"conditions": [suspended], **STARTED})
     _, accounting, _ = sync(job, [])
@@ -535,7 +578,8 @@ def test_edge_45_resuming_restarts_the_clock() -> None:
     assert [event.reason for event in accounting.write.events] == ["Resumed", "JobStart"]
 
 
-def test_edge_45_a_deadline_that_passed_while_the_job_was_suspended_does_not_end_it() -> None:
+@pytest.mark.edge_case(45)
+def test_a_deadline_that_passed_while_the_job_was_suspended_does_not_end_it() -> None:
     """Its start is still recorded if it was suspended while suspending kept it."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     job = a_job(activeDeadlineSeconds=60, status={"conditions": [suspended], **STARTED})
@@ -545,7 +589,8 @@ def test_edge_45_a_deadline_that_passed_while_the_job_was_suspended_does_not_end
     assert accounting.status.start_time == NOON
 
 
-def test_edge_45_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspended() -> None:
+@pytest.mark.edge_case(45)
+def test_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspended() -> None:
     """Its status is not changed any more, so it would be resumed forever."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     job = a_job(
@@ -558,7 +603,8 @@ def test_edge_45_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspen
     assert planned.fate.reason == "DeadlineExceeded"
 
 
-def test_edge_45_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
+@pytest.mark.edge_case(45)
+def test_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
     """The API accepts another one only together with the end of the suspension."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
     status = {"conditions": [suspended], "failed": 1, **STARTED}
@@ -569,19 +615,22 @@ def test_edge_45_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
     assert accounting.status.start_time == job.status.start_time
 
 
-def test_edge_46_a_job_never_suspended_is_not_told_to_be_unsuspended() -> None:
+@pytest.mark.edge_case(46)
+def test_never_suspended_job_gets_no_resumed_condition() -> None:
     _, accounting, _ = sync(a_job(), [])
     assert accounting.status.conditions == ()
 
 
 @pytest.mark.parametrize("clears", [True, False])
-def test_edge_47_suspending_takes_the_start_time(clears: bool) -> None:
+@pytest.mark.edge_case(47)
+def test_suspending_takes_the_start_time(clears: bool) -> None:
     settings = Settings(suspending_clears_start_time=clears)
     _, accounting, _ = sync(a_job(suspend=True, status=STARTED), [], settings=settings)
     assert (accounting.status.start_time is None) == clears
 
 
-def test_edge_48_a_deleting_job_lets_all_pods_go_and_counts_only_the_ended() -> None:
+@pytest.mark.edge_case(48)
+def test_deleting_job_releases_all_pods_and_counts_only_ended() -> None:
     job = a_job(
         completions=5,
         parallelism=5,
@@ -616,7 +665,8 @@ def test_edge_48_a_deleting_job_lets_all_pods_go_and_counts_only_the_ended() -> 
         ({}, None, True),
     ],
 )
-def test_edge_49_left_behind_pods_are_freed_with_exceptions(
+@pytest.mark.edge_case(49)
+def test_left_behind_pods_are_freed_with_exceptions(
     owner: dict[str, str], job_fields: dict[str, object] | None, frees: bool
 ) -> None:
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "demo", "uid": JOB_UID}
@@ -625,7 +675,8 @@ def test_edge_49_left_behind_pods_are_freed_with_exceptions(
     assert may_release_finalizer(pod, lambda key: job, Settings()) == frees
 
 
-def test_edge_50_managed_by_is_tested_in_the_sync() -> None:
+@pytest.mark.edge_case(50)
+def test_managed_by_is_tested_in_the_sync() -> None:
     job = a_job(managedBy="acme.io/queue", suspend=True)
     planned = plan(job, some_pods("R S"))
     assert planned.skipped is not None
@@ -638,7 +689,8 @@ def test_edge_50_managed_by_is_tested_in_the_sync() -> None:
     assert gate_off.skipped is None
 
 
-def test_edge_62_the_end_is_told_only_with_the_write_that_ends_it() -> None:
+@pytest.mark.edge_case(62)
+def test_end_is_reported_only_with_final_status_write() -> None:
     planned, accounting, settlement = sync(a_job(status=STARTED), some_pods("S"))
     assert planned.events == ()
     assert accounting.write is not None
@@ -647,7 +699,8 @@ def test_edge_62_the_end_is_told_only_with_the_write_that_ends_it() -> None:
     assert [event.reason for event in settlement.write.events] == ["Completed", "JobFinish"]
 
 
-def test_edge_64_a_users_index_variable_is_kept_and_long_names_are_cut() -> None:
+@pytest.mark.edge_case(64)
+def test_a_users_index_variable_is_kept_and_long_names_are_cut() -> None:
     mine = {"name": "JOB_COMPLETION_INDEX", "value": "mine"}
     template = {"spec": {"containers": [{"name": "a", "env": [mine]}, {"name": "b"}]}}
     job = an_indexed_job(completions=3, template=template)

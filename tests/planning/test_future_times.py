@@ -25,13 +25,13 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 STARTED = {"startTime": stamp(NOON)}
 
 
-def test_what_is_past_counts_as_it_is() -> None:
+def test_past_times_count_unchanged() -> None:
     future_times = NO_FUTURE_TIMES.after([NOON, None], NOON)
     assert future_times == NO_FUTURE_TIMES
     assert future_times.counts_from(NOON) == NOON
 
 
-def test_what_lies_ahead_counts_from_when_it_was_noticed_first() -> None:
+def test_future_times_count_from_first_observation() -> None:
     ahead = NOON + HOUR
     future_times = NO_FUTURE_TIMES.after([ahead], NOON)
     assert future_times.counts_from(ahead) == NOON

@@ -96,7 +96,7 @@ def test_the_forgiving_reader(text: str, completions: int, expected: str) -> Non
         ("2-3,3-4", "non-increasing order, previous: 3, current: 3"),
     ],
 )  # fmt: skip
-def test_the_strict_reader_says_why(text: str, why: str) -> None:
+def test_strict_index_parser_returns_reason(text: str, why: str) -> None:
     with pytest.raises(IndexFormatError) as error:
         validate_indexes(text, 5)
     assert str(error.value) == why

@@ -47,13 +47,13 @@ def a_lease(holder: str, version: str = "1", seconds: int = 15, transitions: int
         (a_lease("other", seconds=60), 15, 45),
     ],
 )
-def test_a_lease_is_respected_as_long_as_it_says(
+def test_lease_is_respected_for_its_duration(
     lease: Lease | None, seen_for: float, wait: float
 ) -> None:
     assert seconds_until_free(Sighting(lease, 100.0), "me", 100.0 + seen_for) == wait
 
 
-def test_only_a_new_version_is_a_sign_of_life() -> None:
+def test_only_new_lease_version_counts_as_renewal() -> None:
     first = sighted(None, a_lease("other", "1"), 10.0)
     assert sighted(first, a_lease("other", "1"), 20.0) == first
     assert sighted(first, a_lease("other", "2"), 20.0).since == 20.0

@@ -31,7 +31,7 @@ BY_ANNOTATION = Settings(tracking_needs_annotation=True)
         ({"JobTrackingAnnotation": True, "JobTrackingWithFinalizers": False}, TRACKING, False),
     ],
 )
-def test_who_is_tracked_with_finalizers(
+def test_jobs_tracked_with_finalizers(
     gates: dict[str, bool], annotation: str | None, tracked: bool
 ) -> None:
     job = a_job(metadata={"annotations": {annotation: ""} if annotation else {}})
@@ -57,7 +57,7 @@ def test_a_deleting_pod_has_not_failed() -> None:
     assert len(planned.creations) == 1
 
 
-def test_what_holds_a_finalizer_is_listed_until_it_does_not() -> None:
+def test_pods_with_finalizer_stay_listed() -> None:
     """The next server may track with finalizers: it would count the Pod again."""
     status = {"succeeded": 1, "uncountedTerminatedPods": {"failed": ["x"]}}
     planned, accounting, settlement = sync(
@@ -117,7 +117,7 @@ def test_uncounted_pods_beyond_the_cap_keep_a_failed_job_from_finishing() -> Non
     assert settlement.write.status.failed == 3
 
 
-def test_lists_are_cleared_in_one_write_where_nobody_holds_a_finalizer() -> None:
+def test_lists_are_cleared_in_one_write_without_finalizers() -> None:
     status = {"uncountedTerminatedPods": {"failed": ["x"]}}
     pods = some_pods("S R", tracked=False)
     _, accounting, settlement = sync(a_job(completions=9, status=status), pods, settings=OFF)

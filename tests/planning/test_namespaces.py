@@ -20,7 +20,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = datetime(2026, 1, 1, 13, tzinfo=UTC)
 
 
-def test_the_furniture_lives_in_its_namespace() -> None:
+def test_default_objects_are_in_their_namespace() -> None:
     for document in (service_account("team"), root_ca_map("team", "PEM")):
         assert msgspec.json.decode(document)["metadata"]["namespace"] == "team"
     assert msgspec.json.decode(root_ca_map("team", "PEM"))["data"] == {"ca.crt": "PEM"}
@@ -123,7 +123,7 @@ def _conditions(patch: bytes | None) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_keeps_a_namespace_is_said_in_its_conditions(
+def test_namespace_conditions_name_remaining_objects(
     kind: str, remains: Remains, status: str, reason: str, message: str
 ) -> None:
     assert _conditions(deletion_conditions(b"{}", remains, NOON))[kind] == {
@@ -135,7 +135,7 @@ def test_what_keeps_a_namespace_is_said_in_its_conditions(
     }
 
 
-def test_what_was_said_before_is_not_said_again() -> None:
+def test_unchanged_namespace_conditions_are_not_rewritten() -> None:
     said = deletion_conditions(b"{}", _remains(), NOON)
     assert said is not None
     assert deletion_conditions(said, _remains(), LATER) is None

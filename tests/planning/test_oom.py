@@ -168,7 +168,7 @@ def test_amounts_are_exact_and_written_as_in_the_template(
     assert parse_quantity(expected) == grown
 
 
-def test_why_says_that_memory_grows() -> None:
+def test_explanation_mentions_memory_growth() -> None:
     metadata = growing("1.5", **{OOM_MEMORY_MAX_ANNOTATION: "8Gi"})
     planned = plan(a_job(metadata=metadata, template=TEMPLATE), [killed("a", retries=1)])
     (note,) = [note.text for note in planned.notes if note.kind == "oom-memory"]
@@ -178,7 +178,7 @@ def test_why_says_that_memory_grows() -> None:
     )
 
 
-def test_a_pod_that_says_how_much_memory_is_needed_is_not_pruned() -> None:
+def test_oom_pod_with_memory_record_is_not_pruned() -> None:
     job = a_job(metadata=growing(), template=TEMPLATE, failedPodsLimit=0)
     pods = [killed("a"), killed("b", retries=1), a_pod("f", "F", tracked=False)]
     assert [pod.name for pod in plan(job, pods).prunings] == ["a", "f"]

@@ -160,7 +160,7 @@ def test_orphan_deletion_is_carried_out_once() -> None:
     assert [node.uid for node in world.dependents("j")] == ["p"]
 
 
-def test_what_a_list_no_longer_shows_is_missing() -> None:
+def test_objects_missing_from_relist_are_absent() -> None:
     graph = World()
     for uid in ("a", "b", "c"):
         graph.job(meta(uid))
@@ -180,7 +180,7 @@ def test_what_a_list_no_longer_shows_is_missing() -> None:
     assert list(graph.missing("services", set())) == []
 
 
-def test_nothing_is_remembered_of_what_is_gone() -> None:
+def test_state_of_deleted_objects_is_dropped() -> None:
     world = World()
     world.job(meta("j"))
     world.pod(meta("p", owner("j")))

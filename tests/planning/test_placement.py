@@ -130,27 +130,25 @@ def test_selectors_and_required_affinity_decide_whether_a_pod_may_come(
         (Toleration(key="k", operator="Exists", effect="NoExecute"), False),
     ],
 )
-def test_a_taint_keeps_out_who_does_not_tolerate_it(
-    toleration: Toleration | None, tolerated: bool
-) -> None:
+def test_untolerated_taint_rejects_pod(toleration: Toleration | None, tolerated: bool) -> None:
     spec = NodePodSpec(tolerations=(toleration,) if toleration else ())
     tainted = NodeView("here", {}, (Taint("k", "v"),), allocatable={"pods": 1})
     assert (refused(spec, tainted) == "") is tolerated
 
 
-def test_a_preference_taint_keeps_nobody_out() -> None:
+def test_prefer_no_schedule_taint_rejects_no_pod() -> None:
     tainted = NodeView("here", {}, (Taint("k", "v", "PreferNoSchedule"),), False, {"pods": 1})
     assert refused(NodePodSpec(), tainted) == ""
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
+def test_cordoned_node_accepts_only_tolerating_pods() -> None:
     cordoned = NodeView("here", unschedulable=True, allocatable={"pods": 1})
     assert "unschedulable" in refused(NodePodSpec(), cordoned)
     tolerant = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
     assert refused(NodePodSpec(tolerations=(tolerant,)), cordoned) == ""
 
 
-def test_a_pod_larger_than_the_node_is_told_what_is_lacking() -> None:
+def test_pod_larger_than_node_names_missing_resources() -> None:
     why = refused(NodePodSpec(), cpu=2000, memory=101)
     assert why == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
 
@@ -164,7 +162,7 @@ def test_a_pod_larger_than_the_node_is_told_what_is_lacking() -> None:
         ([{"cpu": 1}], [({"cpu": 2}, True), ({"cpu": 5}, False)], 7),
     ],
 )
-def test_a_pod_needs_what_it_needs_at_its_hungriest(
+def test_pod_demand_is_maximum_over_phases(
     containers: list[dict[str, int]], inits: list[tuple[dict[str, int], bool]], expected: int
 ) -> None:
     assert pod_demand(containers, inits, {})["cpu"] == expected

@@ -69,7 +69,7 @@ def test_which_phases_are_an_end(phase: str, has_ended: bool) -> None:
     assert (ended(pod.key, pod, None) is not None) is has_ended
 
 
-def test_what_is_remembered_of_an_end_stands_until_it_says_something_else() -> None:
+def test_ended_pod_record_is_kept_until_end_changes() -> None:
     pod = a_pod("p", "Failed", node="a")
     known = ended(pod.key, pod, None)
     assert known is not None
@@ -129,7 +129,7 @@ def test_pods_may_be_dropped_while_they_are_removed_without_others_taking_their_
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_those_beyond_the_limit_are_the_first_of_all_in_order(seed: int) -> None:
+def test_pods_beyond_limit_are_oldest_first(seed: int) -> None:
     rng = Random(seed)
     pods = [
         a_pod(f"p{rng.randrange(30)}", "Failed", hour=rng.randrange(5), reason=reason)

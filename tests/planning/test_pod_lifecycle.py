@@ -87,7 +87,7 @@ def planned(pod: NodePod, seen: dict[str, ContainerSeen], seconds: float = 0) ->
         ("Always", {"a": exited(0), "b": exited(1)}, ("a", "b"), "Running"),
     ],
 )
-def test_containers_start_and_restart_as_their_policy_says(
+def test_containers_restart_according_to_policy(
     policy: str, seen: dict[str, ContainerSeen], start: tuple[str, ...], phase: str
 ) -> None:
     plan = planned(a_pod("a", "b", policy=policy), seen)
@@ -193,7 +193,7 @@ def test_a_failed_init_container_is_restarted_in_place_when_the_policy_allows() 
         ({"s": exited(0), "a": exited(1)}, (), (), "Failed"),
     ],
 )
-def test_a_sidecar_runs_beside_the_containers_and_never_decides_the_outcome(
+def test_sidecar_never_decides_pod_outcome(
     seen: dict[str, ContainerSeen], start: tuple[str, ...], stop: tuple[str, ...], phase: str
 ) -> None:
     plan = planned(a_pod("a", init=(sidecar("s"),)), seen)
@@ -263,7 +263,7 @@ def test_a_lost_attempt_fails_the_pod_and_is_never_made_again() -> None:
     assert plan.disruption
 
 
-def test_a_terminal_phase_set_by_others_stops_what_runs_and_is_kept() -> None:
+def test_foreign_terminal_phase_stops_containers_and_is_kept() -> None:
     plan = planned(a_pod("a", phase="Failed"), {"a": RUNNING})
     assert [stop.container for stop in plan.stop] == ["a"]
     assert (plan.phase, plan.busy) == ("Failed", True)

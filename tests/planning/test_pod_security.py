@@ -10,7 +10,7 @@ import pytest
 from onejob.planning.pod_security.evaluation import (
     existing_warnings,
     explained,
-    must_look_at_pods,
+    may_reject_running_pods,
     violations,
 )
 from onejob.planning.pod_security.labels import LevelVersion, Policy, read_policy
@@ -94,7 +94,7 @@ def _pod(*, context: Any = None, shared: Any = None, **spec: Any) -> dict[str, A
         ),
     ],
 )  # fmt: skip
-def test_a_pod_gets_what_its_level_says(
+def test_pod_is_evaluated_by_namespace_level(
     level: LevelVersion, spec: dict[str, Any], said: str
 ) -> None:
     assert explained(violations(level, {}, spec)) == said
@@ -142,7 +142,7 @@ def test_labels_stand_for_a_policy(labels: dict[str, str], policy: Policy, wrong
 def test_pods_are_looked_at_when_a_level_may_refuse_more(
     old: LevelVersion, new: LevelVersion, looks: bool
 ) -> None:
-    assert must_look_at_pods(Policy(enforce=new), Policy(enforce=old)) is looks
+    assert may_reject_running_pods(Policy(enforce=new), Policy(enforce=old)) is looks
 
 
 def test_a_namespace_with_many_pods_is_looked_at_in_part() -> None:

@@ -88,7 +88,7 @@ GET_PODS = PolicyRule(("get",), ("",), ("pods",))
         ),
     ],
 )
-def test_what_a_rule_allows(rule: PolicyRule, question: AccessAttributes, allowed: bool) -> None:
+def test_rbac_rule_matching(rule: PolicyRule, question: AccessAttributes, allowed: bool) -> None:
     assert allows(rule, question) is allowed
 
 
@@ -182,7 +182,7 @@ ASKED = AccessAttributes("get", "", "pods")
          "system:serviceaccount:x:bot", (), "x", None),
     ],
 )  # fmt: skip
-def test_who_has_what(
+def test_rbac_grants_by_subject(
     policy: Policy, user: str, groups: tuple[str, ...], namespace: str, reason: str | None
 ) -> None:
     assert policy.decide(user, groups, namespace, ASKED) == reason

@@ -47,19 +47,19 @@ def finish(pods: str, settings: Settings | None = None, **fields: Any) -> list[E
     return list(settlement.write.events)
 
 
-def test_success_is_told() -> None:
+def test_completion_records_event() -> None:
     assert finish("S", QUIET) == [Event("Normal", "Completed", "Job completed")]
     assert finish("S")[-1] == Event(
         "Normal", "JobFinish", "CompletionsReached: Reached expected number of succeeded pods"
     )
 
 
-def test_more_successes_than_asked_for_are_told_first() -> None:
+def test_too_many_successes_are_reported_first() -> None:
     reasons = [event.reason for event in finish("S S", QUIET)]
     assert reasons == ["TooManySucceededPods", "Completed"]
 
 
-def test_failure_is_told_with_its_reason() -> None:
+def test_failure_event_has_reason() -> None:
     message = "Job has reached the specified backoff limit"
     assert finish("F", backoffLimit=0) == [
         Event("Warning", "BackoffLimitExceeded", message),
@@ -67,7 +67,7 @@ def test_failure_is_told_with_its_reason() -> None:
     ]
 
 
-def test_the_start_is_told_once_and_can_be_silenced() -> None:
+def test_start_event_is_recorded_once_and_can_be_disabled() -> None:
     for settings, expected in ((Settings(), ["JobStart"]), (QUIET, [])):
         _, accounting, _ = sync(a_job(), [], settings=settings)
         assert accounting.write is not None
@@ -77,13 +77,13 @@ def test_the_start_is_told_once_and_can_be_silenced() -> None:
     assert accounting.write.events == ()
 
 
-def test_suspension_is_told_when_it_changes() -> None:
+def test_suspension_change_records_event() -> None:
     _, accounting, _ = sync(a_job(suspend=True), [])
     assert accounting.write is not None
     assert accounting.write.events == (Event("Normal", "Suspended", "Job suspended"),)
 
 
-def test_an_unknown_completion_mode_is_told_and_left_alone() -> None:
+def test_unknown_completion_mode_records_event_and_is_not_synced() -> None:
     planned = plan(a_job(completionMode="Sideways"), some_pods("R"))
     assert planned.skipped is not None
     (event,) = planned.events
@@ -186,7 +186,7 @@ def kinds(planned: Plan) -> list[str]:
     return [note.kind for note in planned.notes]
 
 
-def test_notes_say_what_is_waited_for() -> None:
+def test_notes_name_awaited_condition() -> None:
     assert kinds(plan(a_job(suspend=True), [])) == ["suspended"]
     waiting = plan(a_job(), [], observed=Observed(backoff=BackoffRecord(2, NOON)))
     (note,) = waiting.notes
@@ -194,7 +194,7 @@ def test_notes_say_what_is_waited_for() -> None:
     assert "2 failures" in note.text
 
 
-def test_notes_say_which_index_waits_and_what_holds_replacements_up() -> None:
+def test_notes_name_waiting_index_and_blocked_replacements() -> None:
     job = an_indexed_job(completions=2, parallelism=1, backoffLimitPerIndex=3, status=STARTED)
     (note,) = plan(job, [a_pod("bad", "F", index=0, ended_at=NOON)]).notes
     assert note.kind == "index-backoff"

@@ -57,7 +57,7 @@ def test_a_new_pod(fields: dict[str, Any], orphan: bool, wakes: bool) -> None:
     assert route.orphan == (orphan and fields.get("tracked", True))
 
 
-def test_an_unchanged_pod_wakes_nobody() -> None:
+def test_unchanged_pod_enqueues_no_job() -> None:
     pod = a_pod(metadata=version(5))
     assert routed(pod, pod) == PodRoute()
     assert routed(pod, a_pod(metadata=version(6))).jobs == (DEMO,)

@@ -29,7 +29,7 @@ def at(text: str) -> datetime:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_around_every_change_of_the_clock_it_is_due_when_the_wall_clock_says_so(zone: str) -> None:
+def test_schedule_follows_wall_clock_around_dst_changes(zone: str) -> None:
     changes = transitions(zone, FIRST_DAY, LAST_DAY) or [FIRST_DAY]
     for change in changes:
         first, end = change - 1.5 * DAY, change + 1.5 * DAY

@@ -78,7 +78,7 @@ def test_another_user_who_places_files_gains_nothing_by_set_uid_programs(
     assert found == Privileges(no_new_privileges=kept)
 
 
-def test_who_asks_for_nothing_has_the_rights_of_the_server() -> None:
+def test_default_security_context_has_rights_of_server() -> None:
     assert rights({}) == Privileges()
     assert rights({"privileged": True}) == Privileges()
 
@@ -129,7 +129,7 @@ def test_a_read_only_root_takes_away_the_right_to_remount_it() -> None:
         ({}, {"runAsNonRoot": True}, None, "container has runAsNonRoot and image has non-numeric "),
     ],
 )
-def test_root_is_refused_to_those_who_do_not_want_it(
+def test_run_as_non_root_rejects_root(
     context: dict[str, Any], shared: dict[str, Any], default: int | None, why: str
 ) -> None:
     pod = a_pod(context, securityContext=shared)
@@ -142,7 +142,7 @@ def test_root_is_refused_to_those_who_do_not_want_it(
     assert refused.message.endswith('(pod: "p_n(u)", container: c)')
 
 
-def test_what_cannot_be_enforced_is_named() -> None:
+def test_unenforceable_fields_are_named() -> None:
     pod = a_pod(
         {
             "seccompProfile": {"type": "Unconfined"},

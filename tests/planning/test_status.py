@@ -19,13 +19,13 @@ def patch(before: dict[str, Any], **after: Any) -> dict[str, Any]:
     return changes
 
 
-def test_only_what_changed_is_named() -> None:
+def test_status_patch_contains_only_changes() -> None:
     before = {"active": 2, "ready": 1, "failed": 3, "startTime": stamp(NOON)}
     assert patch(before, ready=2) == {"ready": 2}
     assert patch(before) == {}
 
 
-def test_what_became_zero_or_none_is_removed() -> None:
+def test_status_patch_removes_zero_and_none() -> None:
     before = {"active": 2, "startTime": stamp(NOON), "failedIndexes": "1"}
     changes = patch(before, active=0, start_time=None, failed_indexes="")
     assert changes == {"active": None, "startTime": None, "failedIndexes": ""}

@@ -78,7 +78,7 @@ def test_a_finished_job_expires_its_ttl_after_the_end(job: Job, seconds_left: in
     assert time_left(job, NOON) == timedelta(seconds=seconds_left)
 
 
-def test_a_job_that_does_not_say_when_it_finished_is_an_error() -> None:
+def test_finished_job_without_finish_time_is_an_error() -> None:
     assert job_expiry(a_job(finished=None)) == UnknownEnd(
         "unable to find the time when the Job n/j finished"
     )
@@ -136,7 +136,7 @@ def test_a_pod_finishes_with_its_last_container(pod: Pod, finished_at: str) -> N
         a_pod(containerStatuses=ended("9999-12-31T23:59:59Z")),
     ],
 )
-def test_what_would_expire_after_the_last_year_of_the_calendar_never_expires(
+def test_expiry_beyond_calendar_never_happens(
     finished: Job | Pod,
 ) -> None:
     """Any user who may write a status may write any time into it."""

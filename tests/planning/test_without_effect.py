@@ -47,5 +47,5 @@ def test_a_field_without_effect_is_named_with_its_reason(rule: Rule) -> None:
         {"containers": "no list", "volumes": [None], "affinity": None},
     ],
 )
-def test_what_is_served_or_malformed_is_not_warned_about(spec: dict[str, Any]) -> None:
+def test_supported_or_malformed_fields_are_not_warned_about(spec: dict[str, Any]) -> None:
     assert without_effect(spec, "podman") == []

@@ -84,7 +84,7 @@ async def test_a_job_that_has_to_wait_never_gets_a_pod_before(tmp_path: Path) ->
         assert "onejob.dev/queued" not in (await job(plane, "two")).metadata.annotations
 
 
-async def test_limits_of_queues_and_namespaces_hold_beside_each_other(tmp_path: Path) -> None:
+async def test_queue_and_namespace_limits_apply_together(tmp_path: Path) -> None:
     async with a_plane(tmp_path, "gpu=1", "namespace/kube-public=2") as plane:
         await create(
             plane,
@@ -122,7 +122,7 @@ async def test_limits_can_be_changed_while_jobs_wait(tmp_path: Path) -> None:
         assert await running(plane) == [f"j{n}" for n in range(6)]
 
 
-async def test_who_suspends_a_job_takes_it_out_of_the_queue(tmp_path: Path) -> None:
+async def test_suspending_a_job_removes_it_from_queue(tmp_path: Path) -> None:
     async with a_plane(tmp_path, "*=1") as plane:
         await create(plane, a_job("own", suspend=True), a_job("one"), a_job("two"))
         await asyncio.sleep(1)

@@ -46,7 +46,7 @@ def finished(name: str, seconds: int, **options: Any) -> Job:
     return a_job(name, startTime=stamp(-100 - seconds), conditions=[done], **options)
 
 
-def test_those_that_wait_are_shown_in_order_with_the_time_that_they_may_start() -> None:
+def test_waiting_jobs_are_listed_in_order_with_start_time() -> None:
     jobs = [
         finished("old", 30),
         a_job("late", queued=9),
@@ -68,7 +68,7 @@ def test_those_that_wait_are_shown_in_order_with_the_time_that_they_may_start() 
     assert limit_rows([scope]) == [("all Jobs", "1", "1", "3")]
 
 
-def test_without_a_finished_job_nobody_can_say_when() -> None:
+def test_forecast_needs_a_finished_job() -> None:
     jobs = [a_job("waits", queued=3), a_job("runs", startTime=stamp(-10))]
     entries = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
     assert start_text(entries[1], NOW) == "unknown"

@@ -20,12 +20,12 @@ def test_limits_are_read_as_options_and_as_text() -> None:
 @pytest.mark.parametrize(
     "item", ["gpu", "gpu=", "gpu=-1", "gpu=two", "=5", "a/b=1", "namespace/=1", "-x=1", "gpu=1.5"]
 )
-def test_what_is_no_limit_is_refused_by_name(item: str) -> None:
+def test_invalid_limit_error_names_it(item: str) -> None:
     with pytest.raises(BadLimits, match="QUEUE=N, namespace/NAME=N"):
         parse_limits([item])
 
 
-def test_the_highest_priority_starts_first_and_then_who_came_first() -> None:
+def test_queue_orders_by_priority_then_arrival() -> None:
     line = JobQueue(Limits({"*": 1}))
     for uid, priority, entered in (("a", 0, 1), ("b", 5, 3), ("c", 5, 2), ("d", 9, 4)):
         line.put_waiting(uid, rank(priority, entered), ("*",))
@@ -94,7 +94,7 @@ def test_put_waiting_frees_the_slots_of_a_job_that_ran() -> None:
     assert line.start() == ["x"]
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_jobs_without_limit_do_not_wait() -> None:
     line = JobQueue(Limits())
     line.put_waiting("x", rank(0, 1), ())
     assert line.start() == ["x"]

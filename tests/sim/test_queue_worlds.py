@@ -6,6 +6,6 @@ from sim.world import simulate
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_queue_keeps_limit_and_order_whatever_fails(seed: int) -> None:
+def test_queue_keeps_limit_and_order_under_faults(seed: int) -> None:
     verdict = simulate(seed, job_limit=1)
     assert [str(problem) for problem in verdict.problems] == []

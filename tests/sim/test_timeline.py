@@ -6,7 +6,7 @@ from random import Random
 from sim.node.timeline import Timeline
 
 
-def test_what_came_first_happens_first_whenever_it_was_said() -> None:
+def test_timeline_orders_events_by_time() -> None:
     """`now + (moment - now)` is not always `moment`: bytes of one connection overtook others."""
     rng = Random(1)
     for _ in range(200):

@@ -19,7 +19,7 @@ def test_no_kill_of_the_supervisor_loses_or_doubles_a_process(seed: int) -> None
 
 
 @pytest.mark.parametrize("node", ["machine", "processes"])
-def test_the_same_seed_lives_the_same_life(node: Node) -> None:
+def test_same_seed_gives_same_history(node: Node) -> None:
     one, other = simulate(5, node=node), simulate(5, node=node)
     assert (one.trace, one.versions) == (other.trace, other.versions)
 

@@ -200,7 +200,7 @@ def test_damage_anywhere_is_noticed(tmp_path: Path, which: str, damage: Damage) 
     assert outcomes.get("refused", 0) + outcomes.get("damaged", 0) > 0, outcomes
 
 
-def test_what_a_kill_leaves_is_whole(tmp_path: Path) -> None:
+def test_database_is_intact_after_kill(tmp_path: Path) -> None:
     expected = run_virtual(fill(tmp_path / "db", tidy=False))
     assert check(tmp_path / "db", expected) == "whole"
 
@@ -294,7 +294,7 @@ def test_a_log_that_begins_anew_with_every_commit_is_still_known(
 
 
 @pytest.mark.parametrize("compacts_first", [False, True])
-def test_a_log_that_somebody_else_has_emptied_is_still_known(
+def test_log_emptied_by_other_process_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compacts_first: bool
 ) -> None:
     """By an administrator with a SQLite shell, while the server runs.

@@ -20,7 +20,7 @@ from tests.store.support import a_store, delete, names, no_room_for, pod, write
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
+async def test_copy_contains_acknowledged_writes_only(tmp_path: Path) -> None:
     async with a_store(tmp_path / "store.db") as store:
         for number in range(50):
             await write(store, pod(f"p{number}"), "x" * 500)
@@ -70,7 +70,7 @@ async def test_damaged_pages_are_found(tmp_path: Path) -> None:
         require_whole(tmp_path / "damaged.db")
 
 
-async def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
+async def test_log_next_to_empty_database_is_untouched(tmp_path: Path) -> None:
     """SQLite would remove it, and with it all recoverable data."""
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
     async with a_store(path) as store:
@@ -87,7 +87,7 @@ async def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> N
     assert log.read_bytes() == before
 
 
-async def test_the_revision_of_a_copy_counts_what_was_compacted(tmp_path: Path) -> None:
+async def test_copy_keeps_revision_of_compacted_changes(tmp_path: Path) -> None:
     async with a_store(tmp_path / "store.db", limits=Limits(history_changes=1)) as store:
         await write(store, pod("p"), "x")
         await delete(store, pod("p"))

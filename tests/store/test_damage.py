@@ -109,7 +109,7 @@ async def test_watchers_of_the_past_do_not_see_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
-async def test_what_this_process_wrote_is_not_judged_again(tmp_path: Path, cold: bool) -> None:
+async def test_own_writes_are_not_checked_again(tmp_path: Path, cold: bool) -> None:
     await _fill(tmp_path / "db", cold=True)
     judged: list[str] = []
 

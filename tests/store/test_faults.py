@@ -205,7 +205,7 @@ def _sweeps() -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize(("error", "for_ever", "when"), _sweeps())
-def test_no_failing_write_or_sync_loses_what_was_acknowledged(
+def test_failed_write_or_sync_loses_no_acknowledged_change(
     tmp_path: Path, error: type[apsw.Error], for_ever: bool, when: str
 ) -> None:
     """`after`: the disk succeeded and still reports a failure."""

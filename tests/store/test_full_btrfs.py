@@ -13,7 +13,7 @@ from tests.store.full_btrfs import CANNOT_MOUNT
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs Debian's btrfs-progs")
-def test_a_full_disk_that_copies_on_write_ends_nobody(tmp_path: Path) -> None:
+def test_full_btrfs_ends_no_pod(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     folder.mkdir()
     child = [sys.executable, "-m", "tests.store.full_btrfs", str(tmp_path / "image"), str(folder)]

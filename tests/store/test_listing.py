@@ -56,7 +56,7 @@ async def test_pages_join_to_the_whole_list(tmp_path: Path, limit: int) -> None:
         assert _walk(store, limit, namespace="b") == whole[3:6]
 
 
-async def test_a_page_says_how_many_follow(tmp_path: Path) -> None:
+async def test_list_page_has_remaining_count(tmp_path: Path) -> None:
     async with a_store(tmp_path / "db") as store:
         await _fill(store)
         page = store.list("pods", limit=4)

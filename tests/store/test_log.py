@@ -161,7 +161,7 @@ async def test_a_closed_store_refuses_writes_and_watches(tmp_path: Path) -> None
 
 
 @pytest.mark.virtual_time
-async def test_closing_that_is_cancelled_leaves_nobody_waiting(tmp_path: Path) -> None:
+async def test_cancelled_close_completes_waiters(tmp_path: Path) -> None:
     store = await LogStore.open(
         tmp_path / "db", clock=virtual_clock(), committer=LoopCommitter(latency_seconds=10)
     )
@@ -232,7 +232,7 @@ async def test_cold_objects_that_are_read_ahead_are_read_together(
 
 
 @pytest.mark.virtual_time
-async def test_waiting_for_what_was_never_staged_is_an_error(tmp_path: Path) -> None:
+async def test_waiting_for_unstaged_revision_is_an_error(tmp_path: Path) -> None:
     async with a_store(tmp_path / "db") as store:
         await store.durable(1)
         with pytest.raises(ValueError, match="never staged"):
@@ -253,7 +253,7 @@ async def test_a_cancelled_waiter_leaves_the_others_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.virtual_time
-async def test_what_is_staged_during_a_commit_shares_the_next_one(tmp_path: Path) -> None:
+async def test_writes_staged_during_commit_share_next_commit(tmp_path: Path) -> None:
     class Counting(LoopCommitter):
         jobs = 0
 

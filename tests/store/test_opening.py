@@ -64,7 +64,7 @@ sys.stdin.read()
 """
 
 
-async def test_a_server_waits_while_somebody_else_recovers_the_log(tmp_path: Path) -> None:
+async def test_opening_waits_for_recovery_by_other_process(tmp_path: Path) -> None:
     """`onejob doctor`, for instance, right after a kill."""
     path = tmp_path / "db"
     async with a_store(path) as store:
@@ -109,7 +109,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     assert path.read_bytes() == content
 
 
-async def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_foreign_database_is_rejected_and_untouched(tmp_path: Path) -> None:
     _edit(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(CorruptStore, match="not a onejob store"):
         await _open(tmp_path / "db")

@@ -76,7 +76,7 @@ def test_a_deleted_secret_is_gone_from_the_files(
     assert _TEXT.encode() not in _files(path)
 
 
-async def test_what_a_secret_was_before_is_gone_as_well(tmp_path: Path) -> None:
+async def test_previous_secret_values_are_erased(tmp_path: Path) -> None:
     path = tmp_path / "db"
     async with a_store(path, limits=_LIMITS) as store:
         await _write(store, _secret(), _TEXT)
@@ -132,7 +132,7 @@ async def test_secrets_are_encrypted_on_disk_and_nowhere_else(tmp_path: Path) ->
         assert past[0].value == f'{{"data":"{_TEXT}"}}'.encode()
 
 
-async def test_a_first_key_rewrites_what_was_in_the_clear(tmp_path: Path) -> None:
+async def test_first_key_encrypts_existing_secrets(tmp_path: Path) -> None:
     path = tmp_path / "db"
     async with a_store(path) as store:
         await _write(store, _secret(), _TEXT)
@@ -234,7 +234,7 @@ async def test_a_key_of_the_same_name_that_is_another_one_damages_nothing(tmp_pa
         ([_key("k1", 1), _key("k1", 2)], "line 2: duplicate key 'k1'"),
     ],
 )
-def test_a_bad_key_file_says_what_is_wrong(tmp_path: Path, lines: list[str], said: str) -> None:
+def test_invalid_key_file_error_has_reason(tmp_path: Path, lines: list[str], said: str) -> None:
     with pytest.raises(BadKeyFile) as caught:
         _cipher(tmp_path, *lines)
     assert said in str(caught.value)

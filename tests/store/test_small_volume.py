@@ -150,7 +150,7 @@ def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path
     run_virtual(reopen())
 
 
-def test_an_empty_database_beside_a_full_log_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_empty_database_with_full_log_is_rejected_and_untouched(tmp_path: Path) -> None:
     volume = Volume(tmp_path, 100_000 * KIB)
 
     async def fill() -> None:

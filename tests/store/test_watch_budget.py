@@ -15,7 +15,7 @@ pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(all_watches_bytes=100_000, recent_changes=1)
 
 
-async def test_what_watchers_share_counts_once(tmp_path: Path) -> None:
+async def test_shared_watch_bytes_count_once(tmp_path: Path) -> None:
     async with a_store(tmp_path / "db", limits=LIMITS) as store:
         watches = [store.watch("pods", after=store.revision) for _ in range(20)]
         for number in range(5):

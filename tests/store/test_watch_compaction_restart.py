@@ -53,7 +53,7 @@ async def test_etcd_14370_a_single_node_loses_no_acknowledged_write_on_a_crash(
         assert names(store) == ["a"]
 
 
-async def test_etcd_15220_the_revision_is_never_ahead_of_what_watchers_were_given(
+async def test_etcd_15220_revision_never_precedes_delivered_events(
     tmp_path: Path,
 ) -> None:
     """A bookmark made of `store.revision` must not skip an event that is still to come."""
@@ -116,7 +116,7 @@ async def test_etcd_17247_changes_of_one_key_in_one_commit_are_each_seen_once(
             assert summary(await collect(store.watch("pods", after=1), 4)) == expected
 
 
-async def test_etcd_17529_a_starved_watcher_is_told_and_never_skips_events(tmp_path: Path) -> None:
+async def test_etcd_17529_starved_watcher_gets_error_and_skips_no_event(tmp_path: Path) -> None:
     limits = Limits(watch_changes=4, recent_changes=2)
     async with a_store(tmp_path / "db", limits=limits) as store:
         seen: list[int] = []

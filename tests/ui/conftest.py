@@ -15,7 +15,7 @@ from tests.ui.demo import fill, sign_in_address
 
 pytest.importorskip("playwright", reason="playwright is not installed: make setup")
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.ui import browsers
 
@@ -63,6 +63,7 @@ def context(browser: Browser, server: OnejobServer) -> Iterator[BrowserContext]:
         ignore_https_errors=True, viewport={"width": 1280, "height": 800}, locale="en-GB"
     )
     made.set_default_timeout(_SECONDS * 1000)
+    expect.set_options(timeout=_SECONDS * 1000)
     page = made.new_page()
     page.goto(sign_in_address(server.kubeconfig, server))
     page.get_by_role("heading", name="Overview").wait_for()

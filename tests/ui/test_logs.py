@@ -114,7 +114,7 @@ def test_logs_that_could_not_be_read_are_tried_again(
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_times_of_lines_are_those_of_whoever_looks(
+def test_log_times_use_zone_of_browser(
     browser: Browser, server: OnejobServer, namespace: OnejobNamespace
 ) -> None:
     namespace.create(a_job("clock", "date -u +%M"))

@@ -47,7 +47,7 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     context.close()
 
 
-def test_somebody_elses_link_asks_before_it_signs_in(
+def test_sign_in_link_of_other_user_asks_for_confirmation(
     browser: Browser, server: OnejobServer, namespace: OnejobNamespace, tmp_path: Path
 ) -> None:
     """Otherwise a user who follows a link could work in another name without noticing."""
@@ -85,9 +85,7 @@ def test_somebody_elses_link_asks_before_it_signs_in(
     context.close()
 
 
-def test_signing_out_without_an_answer_says_what_is_left(
-    browser: Browser, server: OnejobServer
-) -> None:
+def test_failed_sign_out_shows_remaining_session(browser: Browser, server: OnejobServer) -> None:
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.goto(sign_in_address(server.kubeconfig, server))
@@ -98,9 +96,7 @@ def test_signing_out_without_an_answer_says_what_is_left(
     context.close()
 
 
-def test_without_a_session_the_page_says_how_to_sign_in(
-    browser: Browser, server: OnejobServer
-) -> None:
+def test_page_without_session_explains_sign_in(browser: Browser, server: OnejobServer) -> None:
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     page.goto(f"{server.url}/ui/")
@@ -111,9 +107,7 @@ def test_without_a_session_the_page_says_how_to_sign_in(
 # --- overview -------------------------------------------------------------------------------
 
 
-def test_the_overview_says_what_is_wrong_in_words(
-    open_dashboard: Open, demo: OnejobNamespace
-) -> None:
+def test_overview_describes_problems(open_dashboard: Open, demo: OnejobNamespace) -> None:
     page = open_dashboard(f"/?namespace={demo.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
     expect(wrong).to_contain_text("waits after")
@@ -127,9 +121,7 @@ def test_the_overview_says_what_is_wrong_in_words(
     expect(page.get_by_role("link", name=re.compile("Failed in a day"))).to_contain_text("2")
 
 
-def test_the_overview_says_how_much_more_is_wrong(
-    open_dashboard: Open, namespace: OnejobNamespace
-) -> None:
+def test_overview_counts_further_problems(open_dashboard: Open, namespace: OnejobNamespace) -> None:
     for number in range(8):
         namespace.create(a_job(f"bad-{number}", "exit 1", backoffLimit=0))
     for number in range(8):
@@ -140,9 +132,7 @@ def test_the_overview_says_how_much_more_is_wrong(
     expect(wrong.get_by_role("link", name="2 more that failed")).to_be_visible()
 
 
-def test_the_overview_has_what_cronjobs_were_warned_of(
-    open_dashboard: Open, namespace: OnejobNamespace
-) -> None:
+def test_overview_shows_cronjob_warnings(open_dashboard: Open, namespace: OnejobNamespace) -> None:
     """A quota keeps its Jobs from being created."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     namespace.create({**quota, "spec": {"hard": {"count/jobs.batch": "0"}}})
@@ -302,7 +292,7 @@ def test_a_calendar_does_not_say_that_there_is_nothing_on_days_that_it_does_not_
     )
 
 
-def test_a_cronjob_without_a_zone_has_its_times_in_that_of_whoever_looks(
+def test_cronjob_without_zone_uses_zone_of_browser(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
     namespace.create(a_cronjob("ticks", "@every 1h", "true"))
@@ -348,7 +338,7 @@ def test_any_kind_has_a_live_table_and_yaml(
     expect(table.get_by_role("link", name="first")).to_have_count(0)
 
 
-def test_the_queue_says_who_waits_for_what(
+def test_queue_page_shows_waiting_jobs_and_reasons(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
     page = open_dashboard(f"/queue?namespace={namespace.name}")
@@ -372,9 +362,7 @@ def test_the_queue_says_who_waits_for_what(
     limits(namespace, "")
 
 
-def test_mirrors_are_shown_with_what_is_wrong(
-    open_dashboard: Open, namespace: OnejobNamespace
-) -> None:
+def test_mirror_page_shows_problems(open_dashboard: Open, namespace: OnejobNamespace) -> None:
     page = open_dashboard(f"/mirrors?namespace={namespace.name}")
     expect(page.get_by_text("onejob mirror add prod")).to_be_visible()
     namespace.create(
@@ -415,7 +403,7 @@ def test_a_schedule_in_the_form_makes_a_cronjob(
     expect(page.get_by_text("cronjob/hourly is waiting")).to_be_visible()
 
 
-def test_what_the_server_refuses_is_said_at_its_line(
+def test_rejected_manifest_shows_error_at_line(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
     page = open_dashboard("/create")
@@ -426,7 +414,7 @@ def test_what_the_server_refuses_is_said_at_its_line(
     expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
 
 
-def test_whoever_may_only_look_is_told_so(
+def test_read_only_user_sees_notice(
     browser: Browser, server: OnejobServer, namespace: OnejobNamespace, tmp_path: Path
 ) -> None:
     """A session has the permissions of its user, no more."""
@@ -495,5 +483,5 @@ def _add_viewer(home: Path, namespace: OnejobNamespace, target: Path) -> None:
         ("/resources/example.com/v1/things", "This kind is not served"),
     ],
 )
-def test_what_is_not_there_is_said(open_dashboard: Open, address: str, words: str) -> None:
+def test_missing_object_shows_message(open_dashboard: Open, address: str, words: str) -> None:
     expect(open_dashboard(address).get_by_text(words)).to_be_visible()

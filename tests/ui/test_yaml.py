@@ -37,7 +37,7 @@ def test_yaml_is_edited_with_errors_at_their_line(
     assert namespace.get("job", "edited")["spec"]["parallelism"] == 3
 
 
-def test_what_changed_since_it_was_applied_is_shown_with_who_did(
+def test_yaml_page_shows_changes_since_apply_with_manager(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
     job = a_job("applied", "sleep 60", suspend=True, parallelism=1, backoffLimit=2)

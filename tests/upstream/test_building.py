@@ -26,7 +26,7 @@ def test_each_pair_of_releases_has_a_cache_of_its_own() -> None:
     assert building.pinned("etcd") in name
 
 
-def test_without_go_nothing_is_built_and_that_is_said(tmp_path: Path) -> None:
+def test_building_without_go_fails_with_message(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.upstream"],
         env={**os.environ, "PATH": "", "XDG_CACHE_HOME": str(tmp_path)},

@@ -54,8 +54,9 @@ class ConvertedKinds:
         problems: Sequence[str],
         size: int,
     ) -> Outcome:
+        """Convert the object to its stored kind, create it, and return it as it is served."""
         names = self._translation(kind)
-        warnings = await self._checked(kind, body, options, problems, size)
+        warnings = await self._validate_body(kind, body, options, problems, size)
 
         def translate() -> Document:
             errors = [] if options.trusted else names.errors(body)
@@ -63,7 +64,7 @@ class ConvertedKinds:
                 raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
             return names.inward(body)
 
-        stored = await names.finish(await self._beside_the_loop(size, translate))
+        stored = await names.finish(await self._run_off_loop(size, translate))
         outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
         return _with_warnings(await names.outcome(outcome), warnings)
 
@@ -77,12 +78,12 @@ class ConvertedKinds:
     ) -> Outcome:
         kind = target.kind
         names = self._translation(kind)
-        warnings = await self._checked(kind, body, options, problems, size)
+        warnings = await self._validate_body(kind, body, options, problems, size)
         outcome = await self._service.update(
             names.stored,
             target.namespace,
             target.name,
-            await names.finish(await self._beside_the_loop(size, lambda: names.inward(body))),
+            await names.finish(await self._run_off_loop(size, lambda: names.inward(body))),
             options,
             subresource=target.subresource,
             size=size,
@@ -169,9 +170,11 @@ class ConvertedKinds:
                 ]
 
     async def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
+        """Return the outcome of a write with its document converted to the served kind."""
         return await self._translation(kind).outcome(outcome)
 
     async def listing(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        """Return a list outcome with its documents converted to the served kind."""
         return await self._translation(kind).listing(outcome)
 
     def _translation(self, kind: Kind) -> "_Translation":
@@ -182,7 +185,7 @@ class ConvertedKinds:
             return _WebhookTranslation(stored, kind, self._service)
         return _VersionTranslation(stored, kind, self._service)
 
-    async def _checked(
+    async def _validate_body(
         self,
         kind: Kind,
         body: Document,
@@ -190,11 +193,12 @@ class ConvertedKinds:
         problems: Sequence[str],
         size: int,
     ) -> Sequence[str]:
+        """Return the warnings about a body, after validating it against its served schema."""
         check_type(kind, body)
         normalise = self._service.writes.normalise
-        return await self._beside_the_loop(size, lambda: normalise(kind, body, options, problems))
+        return await self._run_off_loop(size, lambda: normalise(kind, body, options, problems))
 
-    async def _beside_the_loop(self, size: int, work: Callable[[], T]) -> T:
+    async def _run_off_loop(self, size: int, work: Callable[[], T]) -> T:
         """Run `work` in the worker thread if the request is large."""
         return work() if size <= INLINE_BYTES else await self._service.worker.run(work)
 
@@ -206,12 +210,15 @@ class _Translation:
         self.stored = stored
 
     def errors(self, body: Document) -> list[FieldError]:
+        """Return the errors that must be reported for the body as sent."""
         return validate_new_event(body)
 
     def inward(self, body: Document) -> Document:
+        """Convert a request body from the served to the stored form."""
         return to_core(body)
 
     def patch_inward(self, patch: Any) -> Any:
+        """Convert a patch from the served to the stored form."""
         return patch_to_core(patch)
 
     async def finish(self, body: Document) -> Document:
@@ -225,6 +232,7 @@ class _Translation:
         ]
 
     async def outward(self, document: bytes) -> bytes:
+        """Convert one stored document to the served form."""
         (shown,) = await self.all_outward((document,))
         return shown
 

@@ -39,7 +39,7 @@ class DocumentFacts:
     def labels(self, document: bytes) -> Mapping[str, str]:
         if len(document) < _LARGE_BYTES:
             return _read_labels(document).metadata.labels
-        known = self._of(document)
+        known = self._facts_of(document)
         labels = known.get("labels")
         if labels is None:
             labels = known["labels"] = _read_labels(document).metadata.labels
@@ -49,13 +49,14 @@ class DocumentFacts:
         """Return the values that field selectors of a kind may refer to."""
         if len(document) < _LARGE_BYTES:
             return strategy.selectable_fields(_decode(document))
-        known = self._of(document)
+        known = self._facts_of(document)
         fields = known.get(strategy)
         if fields is None:
             fields = known[strategy] = strategy.selectable_fields(_decode(document))
         return fields
 
-    def _of(self, document: bytes) -> dict[object, Mapping[str, str]]:
+    def _facts_of(self, document: bytes) -> dict[object, Mapping[str, str]]:
+        """Return the facts of a document, computing them on first use."""
         found = self._known.get(id(document))
         if found is not None:
             return found[1]

@@ -148,7 +148,7 @@ class Reading(Struct, frozen=True):
         except Compacted as too_old:
             raise expired(too_old.revision, too_old.oldest) from too_old
         async with aclosing(
-            _live(
+            _live_events(
                 changes,
                 kind,
                 matches,
@@ -278,7 +278,7 @@ def _field_test(selector: FieldSelector, strategy: Strategy, facts: DocumentFact
     return matches
 
 
-async def _live(
+async def _live_events(
     changes: Watch,
     kind: Kind,
     matches: Matcher | None,
@@ -288,6 +288,7 @@ async def _live(
     store: Store,
     shared: SharedBatches,
 ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+    """Yield batches of watch events as they are committed."""
     loop = asyncio.get_running_loop()
     deadline = math.inf if deadline is None else deadline
     next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else math.inf

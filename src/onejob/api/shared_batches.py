@@ -37,7 +37,7 @@ class SharedBatch(list[WatchEvent]):
             found = self._made[form] = make()
         return found
 
-    async def made_later(
+    async def cached_async(
         self, form: Hashable, make: Callable[[], Coroutine[Any, Any, Sequence[T]]]
     ) -> Sequence[T]:
         """Return the result of an asynchronous `make`, cached by `form`.

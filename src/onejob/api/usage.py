@@ -66,13 +66,13 @@ class UsageReader:
         """
         measured = _SOURCES[kind.kind]
         document = await self._service.get(measured, namespace, name)
-        for shown in await self._shown(kind, [document]):
+        for shown in await self._with_usage(kind, [document]):
             return msgspec.json.encode(shown)
         raise not_found(kind.resource, name)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> bytes:
         outcome = await self._service.list(_SOURCES[kind.kind], namespace, options)
-        items = await self._shown(kind, outcome.documents)
+        items = await self._with_usage(kind, outcome.documents)
         metadata: Document = {"resourceVersion": str(outcome.revision)}
         if outcome.continue_token:
             metadata["continue"] = outcome.continue_token
@@ -85,7 +85,7 @@ class UsageReader:
             }
         )
 
-    async def _shown(self, kind: Kind, documents: Sequence[bytes]) -> Sequence[Document]:
+    async def _with_usage(self, kind: Kind, documents: Sequence[bytes]) -> Sequence[Document]:
         if self._source is None or not documents:
             return []
         if kind.kind == "NodeMetrics":

@@ -105,12 +105,12 @@ class _Follower:
         async with aclosing(self._client.watch(Selection(JOBS), after=after)) as batches:
             async for batch in batches:
                 for event in batch:
-                    self._see(event)
+                    self._process_event(event)
 
     def complete(self, name: str) -> "asyncio.Future[None]":
         return self._fresh.setdefault(name, asyncio.get_running_loop().create_future())
 
-    def _see(self, event: WatchEvent) -> None:
+    def _process_event(self, event: WatchEvent) -> None:
         name = event.key.name
         if name.startswith(_OLD):
             self._left -= event.type == "DELETED"
@@ -231,7 +231,7 @@ def _bare_deletions(folder: Path, jobs: int, at_once: int) -> Measurement:
     cpu, start = cpu_seconds(), time.perf_counter()
     for first in range(0, jobs, at_once):
         numbers = range(first, min(first + at_once, jobs))
-        rows = [(jobs + n, f"{_OLD}{n}", _marked(connection, f"{_OLD}{n}")) for n in numbers]
+        rows = [(jobs + n, f"{_OLD}{n}", _backdated(connection, f"{_OLD}{n}")) for n in numbers]
         insert(connection, rows)
         places = ",".join("?" * len(rows))
         connection.execute(f"DELETE FROM log WHERE name IN ({places})", [row[1] for row in rows])
@@ -248,7 +248,7 @@ def _bare_deletions(folder: Path, jobs: int, at_once: int) -> Measurement:
     )
 
 
-def _marked(connection: Any, name: str) -> bytes:
+def _backdated(connection: Any, name: str) -> bytes:
     (value,) = connection.execute("SELECT value FROM log WHERE name = ?", (name,)).fetchone()
     document = msgspec.json.decode(value)
     document["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"

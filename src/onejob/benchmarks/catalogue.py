@@ -87,7 +87,7 @@ def _real_processes(parallelism: int) -> MeasuredPeer:
     return MeasuredPeer("onejob, real /bin/true", Probe("processes:one_job", size, quick))
 
 
-def _spawning(function: str) -> Probe:
+def _spawn_probe(function: str) -> Probe:
     return Probe(
         function,
         {"processes": 2_000, "at_once": 8},
@@ -95,7 +95,7 @@ def _spawning(function: str) -> Probe:
     )
 
 
-def _followed(*, watchers: int, slow: int) -> Probe:
+def _watched_job_probe(*, watchers: int, slow: int) -> Probe:
     return Probe(
         "fan_out:one_job",
         {"completions": 20_000, "parallelism": 100, "watchers": watchers, "slow": slow},
@@ -253,17 +253,18 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "processes",
         "How long do 2,000 real /bin/true take, 8 at once?",
-        _spawning("processes:by_onejob"),
+        _spawn_probe("processes:by_onejob"),
         {"seconds": _at_most(2, "xargs")},
         (
-            MeasuredPeer("onejob serve", _spawning("served_processes:by_server")),
+            MeasuredPeer("onejob serve", _spawn_probe("served_processes:by_server")),
             MeasuredPeer(
-                "onejob serve, unprivileged", _spawning("served_processes:by_unprivileged_server")
+                "onejob serve, unprivileged",
+                _spawn_probe("served_processes:by_unprivileged_server"),
             ),
-            MeasuredPeer("xargs", _spawning("processes:by_xargs")),
-            MeasuredPeer("GNU parallel", _spawning("processes:by_gnu_parallel")),
-            MeasuredPeer("HyperQueue", _spawning("processes:by_hyperqueue")),
-            MeasuredPeer("limit: spawn loop", _spawning("processes:by_a_spawn_loop")),
+            MeasuredPeer("xargs", _spawn_probe("processes:by_xargs")),
+            MeasuredPeer("GNU parallel", _spawn_probe("processes:by_gnu_parallel")),
+            MeasuredPeer("HyperQueue", _spawn_probe("processes:by_hyperqueue")),
+            MeasuredPeer("limit: spawn loop", _spawn_probe("processes:by_a_spawn_loop")),
         ),
         node="process",
     ),
@@ -355,10 +356,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "fan-out",
         "What do 50 watchers of 20,000 Pods cost, and does a slow one delay the others?",
-        _followed(watchers=50, slow=0),
+        _watched_job_probe(watchers=50, slow=0),
         beside=(
-            MeasuredPeer("and one who hardly reads", _followed(watchers=50, slow=1)),
-            MeasuredPeer("nobody watches", _followed(watchers=0, slow=0)),
+            MeasuredPeer("and one who hardly reads", _watched_job_probe(watchers=50, slow=1)),
+            MeasuredPeer("nobody watches", _watched_job_probe(watchers=0, slow=0)),
         ),
     ),
     Scenario(

@@ -34,7 +34,7 @@ async def _one_job(completions: int, parallelism: int, watchers: int, slow: int)
         complete = f"{_JOBS}?watch=1&resourceVersion={await _revision(client)}"
         cpu, start = cpu_seconds_of(server.pid), time.perf_counter()
         following = [asyncio.create_task(_follow(server, everything)) for _ in range(watchers)]
-        dawdling = [asyncio.create_task(_dawdle(server, everything)) for _ in range(slow)]
+        dawdling = [asyncio.create_task(_read_slowly(server, everything)) for _ in range(slow)]
         job = a_job(_JOB, completions=completions, parallelism=parallelism)
         await _create(client, _JOBS, job.document)
         await follower.until(complete, b'"type":"Complete"')
@@ -63,7 +63,8 @@ async def _follow(server: Server, target: str) -> float:
     return at
 
 
-async def _dawdle(server: Server, target: str) -> None:
+async def _read_slowly(server: Server, target: str) -> None:
+    """Watch without reading, as a slow client."""
     connection = await _connected(server)
     try:
         await connection.hardly_read(target)

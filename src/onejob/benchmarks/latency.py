@@ -29,7 +29,7 @@ def one_pod_jobs(*, jobs: int) -> Measurement:
 def beside_a_giant(*, giant: int, parallelism: int) -> Measurement:
     """Measure the same while the Pods of a giant Job keep the control plane busy."""
     loop = TimedLoop()
-    return run_like_a_server(_beside_a_giant(giant, parallelism, loop), on=loop)
+    return run_like_a_server(_with_large_job(giant, parallelism, loop), on=loop)
 
 
 def exit_to_complete(*, jobs: int) -> Measurement:
@@ -42,10 +42,10 @@ async def _one_after_the_other(jobs: int) -> Measurement:
         cpu = cpu_seconds()
         latencies = [await _one_job(measured, seen, f"small-{number}") for number in range(jobs)]
         cost = Cost(jobs, cpu_seconds() - cpu, peak_rss_mb())
-    return Measurement(_spread(latencies), cost)
+    return Measurement(_percentiles(latencies), cost)
 
 
-async def _beside_a_giant(giant: int, parallelism: int, loop: TimedLoop) -> Measurement:
+async def _with_large_job(giant: int, parallelism: int, loop: TimedLoop) -> Measurement:
     async with a_plane() as measured, completions(measured) as seen:
         # Exclude start-up, which no client waited for.
         loop.longest_callback = 0.0
@@ -59,7 +59,7 @@ async def _beside_a_giant(giant: int, parallelism: int, loop: TimedLoop) -> Meas
         latencies: list[float] = []
         while not giants_end.done():
             latencies.append(await _one_job(measured, seen, f"small-{len(latencies)}"))
-        figures = _spread(latencies)
+        figures = _percentiles(latencies)
         figures["Jobs beside it"] = len(latencies)
         await ticking
         figures["longest callback, CPU ms"] = loop.longest_callback * 1e3
@@ -93,7 +93,7 @@ async def _exit_to_complete(jobs: int) -> Measurement:
                 )
                 latencies.append(await seen.of(name) - await end)
             cost = Cost(jobs, cpu_seconds() - cpu, peak_rss_mb())
-    return Measurement(_spread(latencies), cost)
+    return Measurement(_percentiles(latencies), cost)
 
 
 def _end_of_writer(pipe: str) -> float:
@@ -103,6 +103,6 @@ def _end_of_writer(pipe: str) -> float:
     return time.perf_counter()
 
 
-def _spread(latencies: list[float]) -> dict[str, float]:
+def _percentiles(latencies: list[float]) -> dict[str, float]:
     milliseconds = [latency * 1e3 for latency in latencies]
     return {"p50, ms": percentile(milliseconds, 50), "p99, ms": percentile(milliseconds, 99)}

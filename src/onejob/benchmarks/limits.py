@@ -157,11 +157,11 @@ class _BareLoop:
         if self._rows:
             self._flush_soon()
         for _, name, value in rows:
-            self._controller_sees(name, _read(value))
+            self._controller_step(name, _read(value))
         for _, name, value in rows:
-            self._node_sees(name, _read(value))
+            self._node_step(name, _read(value))
 
-    def _controller_sees(self, name: str, pod: _View) -> None:
+    def _controller_step(self, name: str, pod: _View) -> None:
         if pod.status.phase != "Succeeded":
             return
         if pod.metadata.finalizers:
@@ -175,7 +175,7 @@ class _BareLoop:
             if not self._to_free:
                 self.done.set_result(None)
 
-    def _node_sees(self, name: str, pod: _View) -> None:
+    def _node_step(self, name: str, pod: _View) -> None:
         phase = self._next_phases.get(pod.status.phase)
         if phase is not None:
             document = _decode(self._values[name])

@@ -64,6 +64,7 @@ class LoadConnection:
     async def ask(
         self, method: str, target: str, body: bytes = b"", accept: str = "application/json"
     ) -> LoadResponse:
+        """Send a request and return the response."""
         code, length = await self._head(method, target, body, accept)
         if length is not None:
             return LoadResponse(code, await self._reader.readexactly(length))

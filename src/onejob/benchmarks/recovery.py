@@ -37,7 +37,7 @@ _LIVE_SECONDS = 86_400.0
 
 def restart(*, pods: int) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
-        _be_killed(_live, Path(folder), pods)
+        _be_killed(_run_until_killed, Path(folder), pods)
         return run_like_a_server(_start_again(Path(folder), pods))
 
 
@@ -61,7 +61,7 @@ def _be_killed(live: Callable[..., None], *what: object) -> None:
     process.join()
 
 
-def _live(folder: Path, pods: int, ready: Connection) -> None:
+def _run_until_killed(folder: Path, pods: int, ready: Connection) -> None:
     async def live() -> None:
         async with a_plane(folder=folder) as measured:
             await measured.client.write(

@@ -58,11 +58,11 @@ def run_probe(
         process.kill()
         process.wait()
     if process.returncode:
-        raise ProbeFailed(_last_words(errors.decode("utf-8", "replace")) or f"{probe} failed")
+        raise ProbeFailed(_last_line(errors.decode("utf-8", "replace")) or f"{probe} failed")
     return msgspec.json.decode(output, type=Measurement)
 
 
-def _last_words(errors: str) -> str:
+def _last_line(errors: str) -> str:
     """Return the last non-empty line; exception groups end in a frame."""
     lines = [line.strip(" |+-") for line in errors.splitlines()]
     return next((line for line in reversed(lines) if line), "")

@@ -35,10 +35,10 @@ def complete_object(
     """Complete `job/NAME`; after a word that is a kind, names of that kind."""
     before = [word for word in context.params.get(parameter.name or "") or () if word]
     if before and "/" not in before[0]:
-        return _items(_names(context, before[0]), incomplete)
+        return _items(_complete_name(context, before[0]), incomplete)
     kind, slash, _ = incomplete.partition("/")
     kinds = (kind,) if slash else _COMMON
-    found = (f"{one}/{name}" for one in kinds for name in _names(context, one))
+    found = (f"{one}/{name}" for one in kinds for name in _complete_name(context, one))
     return _items(found, incomplete)
 
 
@@ -63,7 +63,7 @@ def _items(words: Iterable[str], incomplete: str) -> "list[CompletionItem]":
     ]
 
 
-def _names(context: click.Context, kind: str) -> list[str]:
+def _complete_name(context: click.Context, kind: str) -> list[str]:
     from onejob.wire.errors import ApiError
 
     try:

@@ -18,24 +18,25 @@ class KnownKinds:
         self._discover = discover
 
     @cached_property
-    def _discovered(self) -> Sequence[Kind]:
+    def _discovered_kinds(self) -> Sequence[Kind]:
+        """Return the server's kinds that are not built in."""
         found = self._discover()
         return [kind for kind in found if (kind.api_version, kind.kind) not in BY_KIND]
 
     @cached_property
     def _discovered_words(self) -> Mapping[str, Kind]:
-        return _by_word(self._discovered)
+        return _by_word(self._discovered_kinds)
 
     def find(self, api_version: str, kind: str) -> Kind | None:
         found = BY_KIND.get((api_version, kind))
         if found is not None:
             return found
-        names = (other for other in self._discovered if other.kind == kind)
+        names = (other for other in self._discovered_kinds if other.kind == kind)
         return next((other for other in names if other.api_version == api_version), None)
 
     def versions_of(self, kind: str) -> list[str]:
         """Return the apiVersions that serve a kind, sorted."""
-        known = (*KINDS, *self._discovered)
+        known = (*KINDS, *self._discovered_kinds)
         return sorted(other.api_version for other in known if other.kind == kind)
 
     def named(self, word: str) -> Kind:
@@ -49,7 +50,7 @@ class KnownKinds:
             from difflib import get_close_matches
 
             close = get_close_matches(lower, (*_BUILT_IN_WORDS, *self._discovered_words), 1)
-            known = (kind for kind in (*_READABLE, *self._discovered) if not kind.stored_only)
+            known = (kind for kind in (*_READABLE, *self._discovered_kinds) if not kind.stored_only)
             listed = ", ".join(dict.fromkeys(kind.plural for kind in known))
             hint = f"did you mean {close[0]}?" if close else f"supported kinds include {listed}"
             raise CommandError(f"unknown kind {word!r}", hint)
@@ -64,12 +65,13 @@ def _by_word(kinds: Sequence[Kind]) -> dict[str, Kind]:
     words: dict[str, Kind] = {}
     for kind in kinds:
         if "list" in kind.verbs:
-            for word in (*_words(kind), kind.kind.lower()):
+            for word in (*_accepted_names(kind), kind.kind.lower()):
                 words.setdefault(word, kind)
     return words
 
 
-def _words(kind: Kind) -> tuple[str, ...]:
+def _accepted_names(kind: Kind) -> tuple[str, ...]:
+    """Return all names by which users may refer to the kind."""
     names = tuple(filter(None, (kind.plural, kind.singular, *kind.short_names)))
     if not kind.group:
         return names

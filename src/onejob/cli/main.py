@@ -174,7 +174,7 @@ def _prepare_streams() -> None:
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     if not sys.platform.startswith("linux"):
-        return _complain(
+        return _print_error(
             CommandError("onejob supports only Linux", "use a Linux machine or container")
         )
     try:
@@ -186,7 +186,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         # Flushed here, where a closed pipe can still be distinguished from a crash at exit.
         sys.stdout.flush()
     except BadInput as error:
-        return _complain(error)
+        return _print_error(error)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -197,15 +197,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else _command_named(arguments)
         message = _one_line(error.format_message()).removesuffix(".")
-        return _complain(CommandError(message, f"see {command} --help"))
+        return _print_error(CommandError(message, f"see {command} --help"))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except SystemExit as end:
         # Raised after a completion (code 0), and by click for a pipe whose reader left: `... |
         # head`.
-        return 0 if end.code == 0 else _unread()
+        return 0 if end.code == 0 else _report_closed_pipe()
     except Exception as error:
-        return _unexpected(error)
+        return _report_unexpected(error)
     return result if isinstance(result, int) else 0
 
 
@@ -215,31 +215,32 @@ def _command_named(arguments: Sequence[str] | None) -> str:
     return f"onejob {words[0]}" if words and words[0] in COMMANDS else "onejob"
 
 
-def _unexpected(error: Exception) -> int:
+def _report_unexpected(error: Exception) -> int:
+    """Print an error that no command handled; return the exit code."""
     from onejob.wire.errors import ApiError
 
     if isinstance(error, ApiError):
-        return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
+        return _print_error(CommandError(error.message, exit_code=EXIT_FAILED))
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        return _unread()
+        return _report_closed_pipe()
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         try:
-            return _complain(CommandError(f"{place}{error.strerror}"))
+            return _print_error(CommandError(f"{place}{error.strerror}"))
         except OSError:
             # A closed terminal fails with the same error as a broken disk.
-            return _unread()
+            return _report_closed_pipe()
     if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":
         # Only command-line words can contain invalid UTF-8: all other input is decoded when it is
         # read.
-        return _complain(
+        return _print_error(
             CommandError(
                 f"{error.object!r} is not valid UTF-8", "objects can contain only UTF-8 text"
             )
         )
     if os.environ.get("ONEJOB_DEBUG"):
         raise error
-    return _complain(
+    return _print_error(
         CommandError(
             f"internal error: {_one_line(f'{type(error).__name__}: {error}')}",
             "set ONEJOB_DEBUG=1 to see the traceback, and please report it",
@@ -248,14 +249,16 @@ def _unexpected(error: Exception) -> int:
     )
 
 
-def _unread() -> int:
-    from onejob.cli.display.terminal import leave_unread
+def _report_closed_pipe() -> int:
+    """Discard further output to a closed stdout; return the exit code."""
+    from onejob.cli.display.terminal import silence_output
 
-    leave_unread()
+    silence_output()
     return EXIT_FAILED
 
 
-def _complain(error: BadInput) -> int:
+def _print_error(error: BadInput) -> int:
+    """Print an error to stderr; return its exit code."""
     from onejob.cli.display.terminal import visible
 
     for line in error.lines:

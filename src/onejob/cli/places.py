@@ -42,7 +42,7 @@ class DataDir(msgspec.Struct, frozen=True):
 
         Raises CommandError.
         """
-        _keep_state_in(self.path, make_trusted_folder)
+        _prepare_state_folder(self.path, make_trusted_folder)
 
     def require_trusted(self) -> None:
         """Raise CommandError if the data dir exists and may have been written by another user."""
@@ -78,10 +78,10 @@ def data_dir(chosen: str | None) -> DataDir:
 
 def make_private(folder: Path) -> None:
     """Create a private folder inside a prepared data dir. Raises CommandError."""
-    _keep_state_in(folder, make_own_folder)
+    _prepare_state_folder(folder, make_own_folder)
 
 
-def _keep_state_in(folder: Path, make: Callable[[Path], None]) -> None:
+def _prepare_state_folder(folder: Path, make: Callable[[Path], None]) -> None:
     next_step = "select another directory with --data-dir"
     try:
         make(folder)

@@ -43,7 +43,7 @@ def parse_resource_args(
             raise CommandError("no object specified", f"for example {example}/NAME")
         raise CommandError("no object specified", "for example jobs, or job/NAME")
     if any("/" in word for word in words):
-        return [_slashed(word, default, known) for word in words]
+        return [_parse_slashed(word, default, known) for word in words]
     if default and (len(words) == 1 or words[0] not in _TYPES):
         return [ResourceArg(known.named(default), name) for name in words]
     kinds = _kinds(words[0], known)
@@ -67,7 +67,8 @@ def _kinds(text: str, known: KnownKinds) -> list[Kind]:
     return [known.named(word) for word in text.split(",") if word]
 
 
-def _slashed(word: str, default: str, known: KnownKinds) -> ResourceArg:
+def _parse_slashed(word: str, default: str, known: KnownKinds) -> ResourceArg:
+    """Parse `KIND/NAME`, or a bare name of the default kind."""
     kind, slash, name = word.partition("/")
     if not slash and default:
         return ResourceArg(known.named(default), word)

@@ -27,7 +27,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     Leftovers of killed processes are removed first.
     """
     remove_left_folders(parent, prefix)
-    folder, lock = _made(parent, prefix)
+    folder, lock = _make_locked(parent, prefix)
     try:
         yield folder
     finally:
@@ -40,14 +40,15 @@ def remove_left_folders(parent: Path, prefix: str) -> None:
     with suppress(OSError):
         for folder in parent.iterdir():
             if folder.name.startswith(prefix):
-                _remove_if_left(folder)
+                _remove_if_abandoned(folder)
 
 
-def _made(parent: Path, prefix: str) -> tuple[Path, int]:
+def _make_locked(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Create a scratch folder and lock it; return it with its descriptor."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            lock = _opened(folder)
+            lock = _open_folder(folder)
         except FileNotFoundError:
             continue
         with suppress(OSError):
@@ -59,9 +60,9 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int]:
         os.close(lock)
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_abandoned(folder: Path) -> None:
     with suppress(OSError):
-        lock = _opened(folder)
+        lock = _open_folder(folder)
         try:
             if os.fstat(lock).st_uid == os.geteuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,7 +71,7 @@ def _remove_if_left(folder: Path) -> None:
             os.close(lock)
 
 
-def _opened(folder: Path) -> int:
+def _open_folder(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 

@@ -194,10 +194,12 @@ class AuthorizedClient:
         place = (what, resource, subresource)
         requests = self._allowed.get(place)
         if requests is None:
-            requests = self._allowed[place] = self._decide(what, resource, subresource)
+            requests = self._allowed[place] = self._permitted_requests(what, resource, subresource)
         return requests
 
-    def _decide(self, what: "type[Op] | str", resource: str, subresource: str) -> _Requests:
+    def _permitted_requests(
+        self, what: "type[Op] | str", resource: str, subresource: str
+    ) -> _Requests:
         if isinstance(what, str):
             verb = what
         else:

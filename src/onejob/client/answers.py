@@ -50,6 +50,7 @@ class Untrusted(Unreachable):
 
 
 def unreachable(error: Exception, server: str = "the API server") -> Unreachable:
+    """Return the error for a failed connection."""
     return Unreachable(f"no response from {server}: {str(error) or type(error).__name__}")
 
 
@@ -89,6 +90,7 @@ _read_status = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def written(document: bytes) -> Written:
+    """Return the result of a write from its response document."""
     answer = decoded(read_object, document)
     return Written(revision_of(answer.metadata.resource_version), document)
 

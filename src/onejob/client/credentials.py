@@ -153,11 +153,11 @@ class ExecPlugin:
         self._running = asyncio.Lock()
 
     async def current(self) -> Credential:
-        credential = self._still_good()
+        credential = self._valid_credential()
         if credential is not None:
             return credential
         async with self._running:
-            return self._still_good() or await self._run()
+            return self._valid_credential() or await self._run()
 
     async def renewed(self, refused: Credential) -> Credential | None:
         async with self._running:
@@ -166,14 +166,14 @@ class ExecPlugin:
                 return self._credential
             return await self._run()
 
-    def _still_good(self) -> Credential | None:
+    def _valid_credential(self) -> Credential | None:
         expires_at = self._expires_at
         if expires_at is not None and self._clock.now() >= expires_at - _RENEW_BEFORE:
             return None
         return self._credential
 
     async def _run(self) -> Credential:
-        status = _read_credential(self._plugin, await self._output())
+        status = _read_credential(self._plugin, await self._run_plugin())
         self._expires_at = status.expiration_timestamp
         self._credential = Credential(
             f"Bearer {status.token}" if status.token else "",
@@ -182,7 +182,8 @@ class ExecPlugin:
         )
         return self._credential
 
-    async def _output(self) -> bytes:
+    async def _run_plugin(self) -> bytes:
+        """Run the plugin and return its stdout."""
         plugin = self._plugin
         spec: dict[str, Any] = {"interactive": False}
         if plugin.cluster is not None:

@@ -48,6 +48,7 @@ class About(Struct, frozen=True):
 
 
 def about(api_version: str, kind: str, metadata: Meta) -> About:
+    """Return the reference of an Event to its object."""
     return About(
         api_version,
         kind,
@@ -200,11 +201,11 @@ class EventRecorder:
 
         These are updates of Events that no longer exist.
         """
-        ops = [self._op(same, entry) for same, entry in due.items()]
+        ops = [self._write_of(same, entry) for same, entry in due.items()]
         try:
             results = await self._client.write_many(ops)
         except InsufficientStorage as error:
-            self._put_back(due)
+            self._requeue(due)
             log.warning("%d events are waiting for disk space: %s", len(due), error)
             return {}
         except CALL_FAILURES as error:
@@ -219,7 +220,7 @@ class EventRecorder:
                 log.info("lost an event: %s", result)
         return expired
 
-    def _put_back(self, due: Mapping[_Identity, _Due]) -> None:
+    def _requeue(self, due: Mapping[_Identity, _Due]) -> None:
         """Put Events back for a later attempt, the oldest first, at most `_REMEMBERED`."""
         newer, self._due = self._due, dict(due)
         for same, entry in newer.items():
@@ -231,10 +232,11 @@ class EventRecorder:
         self._held_up = True
         self._wake.set()
 
-    def _op(self, same: _Identity, due: _Due) -> Op:
+    def _write_of(self, same: _Identity, due: _Due) -> Op:
+        """Return the creation of a new Event, or the patch that counts a repeated one."""
         if not due.repeated:
             return _creation(self._source(), same, due)
-        body = {"count": due.count, "lastTimestamp": _stamp(due.at), "message": due.message}
+        body = {"count": due.count, "lastTimestamp": _format_time(due.at), "message": due.message}
         return Patch(due.written.key, msgspec.json.encode(body), "merge")
 
     def _allowance(self, what: About, moment: float) -> _Allowance:
@@ -297,8 +299,8 @@ def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:
         "reason": same.reason,
         "message": due.message,
         "source": source,
-        "firstTimestamp": _stamp(due.written.first),
-        "lastTimestamp": _stamp(due.at),
+        "firstTimestamp": _format_time(due.written.first),
+        "lastTimestamp": _format_time(due.at),
         "count": due.count,
         "type": same.type,
         "reportingComponent": source["component"],
@@ -307,5 +309,5 @@ def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:
     return Create(EVENTS, namespace, msgspec.json.encode(document))
 
 
-def _stamp(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")

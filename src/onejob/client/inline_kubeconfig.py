@@ -47,8 +47,8 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
 
     Raises InvalidKubeconfig; `place` names the text in messages.
     """
-    config = _parsed(text, place)
-    context, cluster, user = _chosen(config, place, "")
+    config = _parse(text, place)
+    context, cluster, user = _select_context(config, place, "")
     for section, fields, what in (
         (cluster, _REFUSED_OF_CLUSTERS, "cluster"),
         (user, _REFUSED_OF_USERS, "user"),
@@ -58,8 +58,8 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
                 raise InvalidKubeconfig(f"{place}: the {what}'s {field} {why}")
     token, certificate, key = (
         str(user.get("token") or ""),
-        _decoded(user, "client-certificate-data", place),
-        _decoded(user, "client-key-data", place),
+        _decode_data(user, "client-certificate-data", place),
+        _decode_data(user, "client-key-data", place),
     )
     if not token and not (certificate and key):
         raise InvalidKubeconfig(
@@ -72,7 +72,7 @@ def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
         credentials=FixedCredential(
             Credential(f"Bearer {token}" if token else "", certificate, key)
         ),
-        authority=_decoded(cluster, "certificate-authority-data", place),
+        authority=_decode_data(cluster, "certificate-authority-data", place),
         tls_server_name=str(cluster.get("tls-server-name") or ""),
         compress=not cluster.get("disable-compression"),
         namespace=str(context.get("namespace") or "default"),
@@ -88,7 +88,7 @@ def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
         text = path.read_bytes()
     except OSError as error:
         raise InvalidKubeconfig(f"{path}: {error.strerror}") from error
-    chosen, cluster, user = _chosen(_parsed(text, str(path)), str(path), context)
+    chosen, cluster, user = _select_context(_parse(text, str(path)), str(path), context)
     cluster, user = dict(cluster), dict(user)
     _put_in(cluster, "certificate-authority", path)
     _put_in(user, "client-certificate", path)
@@ -109,7 +109,8 @@ def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
     return inlined
 
 
-def _parsed(text: bytes, place: str) -> Mapping[str, Any]:
+def _parse(text: bytes, place: str) -> Mapping[str, Any]:
+    """Parse the text. Raises InvalidKubeconfig."""
     if len(text) > _MAX_BYTES:
         raise InvalidKubeconfig(f"{place}: too large for a kubeconfig")
     try:
@@ -121,9 +122,10 @@ def _parsed(text: bytes, place: str) -> Mapping[str, Any]:
     return config
 
 
-def _chosen(
+def _select_context(
     config: Mapping[str, Any], place: str, context: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    """Return the context, cluster and user that the kubeconfig selects."""
     name = context or str(config.get("current-context") or "")
     if not name:
         raise InvalidKubeconfig(f"{place}: current-context is not set")
@@ -162,7 +164,7 @@ def _https_server(cluster: Mapping[str, Any], place: str) -> str:
     return server
 
 
-def _decoded(section: Mapping[str, Any], field: str, place: str) -> bytes:
+def _decode_data(section: Mapping[str, Any], field: str, place: str) -> bytes:
     try:
         return base64.b64decode(str(section.get(field) or ""), validate=True)
     except (binascii.Error, ValueError) as error:

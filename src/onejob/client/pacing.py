@@ -42,6 +42,7 @@ class RateLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     async def turn(self, batch: int) -> None:
+        """Wait for permission to send a batch of requests."""
         loop = asyncio.get_running_loop()
         self._refill(loop.time())
         if not self._waiting and self._tokens >= 1:
@@ -69,9 +70,9 @@ class RateLimit:
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
             missing = max(0.0, 1 - self._tokens)
-            self._timer = loop.call_later(missing / self._qps, self._ring, loop)
+            self._timer = loop.call_later(missing / self._qps, self._on_timer, loop)
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         self._serve(loop)
 
@@ -105,6 +106,7 @@ class Trouble:
         self._failed_at = 0.0
 
     def delay(self) -> float:
+        """Return the seconds to wait before the next attempt; 0 without failures."""
         if not self.failures:
             return 0.0
         longest = float(min(_FIRST_DELAY * 2 ** (self.failures - 1), _MAX_DELAY_SECONDS))
@@ -120,6 +122,7 @@ class Trouble:
             self._failed_at = now
 
     def succeeded(self) -> None:
+        """Reset the count of failures."""
         self.failures = 0
 
 

@@ -68,17 +68,17 @@ def write_request(op: Op) -> HttpRequest:
             target = _path(resource, namespace) + _AS_FIELD_MANAGER
             return HttpRequest("POST", target, document, _JSON)
         case Replace(key, document, subresource):
-            target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
+            target = _path(*_object_id(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PUT", target, document, _JSON)
         case Patch(key, body, _, subresource):
-            target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
+            target = _path(*_object_id(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PATCH", target, body, content_type_of(op))
         case Delete():
-            return HttpRequest("DELETE", _path(*_place(op.key)), body_of(op), _JSON)
+            return HttpRequest("DELETE", _path(*_object_id(op.key)), body_of(op), _JSON)
         case Bind():
-            return HttpRequest("POST", _path(*_place(op.key), "binding"), body_of(op), _JSON)
+            return HttpRequest("POST", _path(*_object_id(op.key), "binding"), body_of(op), _JSON)
         case Evict():
-            return HttpRequest("POST", _path(*_place(op.key), "eviction"), body_of(op), _JSON)
+            return HttpRequest("POST", _path(*_object_id(op.key), "eviction"), body_of(op), _JSON)
 
 
 def body_of(op: Op) -> bytes:
@@ -139,7 +139,7 @@ def _eviction(op: Evict) -> bytes:
     return msgspec.json.encode(eviction)
 
 
-def _place(key: Key) -> tuple[str, str, str]:
+def _object_id(key: Key) -> tuple[str, str, str]:
     return key.resource, key.namespace, key.name
 
 

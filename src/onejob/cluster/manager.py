@@ -282,7 +282,7 @@ class _Controllers:
                     group.create_task(_endless(part))
                 for informers in self._informers:
                     for task in informers.tasks:
-                        group.create_task(_endless(_follow(task)))
+                        group.create_task(_endless(_await_shielded(task)))
         finally:
             for part in self._take_parts():
                 part.close()
@@ -315,6 +315,7 @@ class _Gate:
         self._closed = False
 
     def seconds(self) -> float:
+        """Return the seconds for which writes are permitted. Raises NotLeading."""
         if self._closed:
             raise NotLeading("this replica is shutting down")
         return self._permit.seconds()
@@ -332,7 +333,7 @@ async def _endless(part: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError(f"{part} ended")
 
 
-async def _follow(task: asyncio.Task[None]) -> None:
+async def _await_shielded(task: asyncio.Task[None]) -> None:
     await asyncio.shield(task)
 
 

@@ -74,6 +74,7 @@ ELECTION_NEEDS: Sequence[Need] = (
 def questions(
     namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
 ) -> Sequence[AccessReview]:
+    """Return the permissions that the controllers need, as access reviews."""
     own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
     needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
     wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]

@@ -31,7 +31,7 @@ async def check(
     """
     try:
         version = await _version(client)
-        missing = await _missing(client, needs)
+        missing = await _missing_permissions(client, needs)
         if missing:
             raise PreflightError(
                 f"missing permissions: {', '.join(map(str, missing))}",
@@ -70,7 +70,9 @@ async def _version(client: HttpClient) -> str:
     return version
 
 
-async def _missing(client: HttpClient, needs: Sequence[AccessReview]) -> list[AccessReview]:
+async def _missing_permissions(
+    client: HttpClient, needs: Sequence[AccessReview]
+) -> list[AccessReview]:
     answers = await asyncio.gather(*(_is_allowed(client, need) for need in needs))
     return [need for need, allowed in zip(needs, answers, strict=True) if not allowed]
 

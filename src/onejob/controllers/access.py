@@ -101,10 +101,10 @@ class AccessPolicy:
     def __init__(self, client: Client) -> None:
         self.policy = default_policy()
         self.informers: Mapping[str, Informer[Any]] = {
-            ROLES: _follow(client, ROLES, read_role),
-            CLUSTER_ROLES: _follow(client, CLUSTER_ROLES, read_role),
-            ROLE_BINDINGS: _follow(client, ROLE_BINDINGS, read_binding),
-            CLUSTER_ROLE_BINDINGS: _follow(client, CLUSTER_ROLE_BINDINGS, read_binding),
+            ROLES: _new_informer(client, ROLES, read_role),
+            CLUSTER_ROLES: _new_informer(client, CLUSTER_ROLES, read_role),
+            ROLE_BINDINGS: _new_informer(client, ROLE_BINDINGS, read_binding),
+            CLUSTER_ROLE_BINDINGS: _new_informer(client, CLUSTER_ROLE_BINDINGS, read_binding),
         }
         for resource in (ROLES, CLUSTER_ROLES):
             self.informers[resource].on_change(self._roles_changed)
@@ -179,7 +179,7 @@ class ClusterRoleAggregation:
         )
 
 
-def _follow(client: Client, resource: str, read: Callable[[bytes], V]) -> Informer[V]:
+def _new_informer(client: Client, resource: str, read: Callable[[bytes], V]) -> Informer[V]:
     return Informer(
         client,
         Selection(resource),

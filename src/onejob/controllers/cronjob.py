@@ -124,7 +124,7 @@ class CronJobController:
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
         for delta in deltas:
             if delta.new is None:
-                self._forget(delta.key)
+                self._drop_state(delta.key)
             elif delta.old is None:
                 self._queue.add(delta.key)
             else:
@@ -170,7 +170,8 @@ class CronJobController:
     def _state_of(self, key: Key) -> _CronJobState:
         return self._states.setdefault(key, _CronJobState())
 
-    def _forget(self, key: Key) -> None:
+    def _drop_state(self, key: Key) -> None:
+        """Drop all state of a deleted CronJob."""
         self._states.pop(key, None)
         self._queue.drop(key)
         for gauge in self._gauges:
@@ -220,7 +221,7 @@ class CronJobController:
         if state.unrecorded in recorded:
             state.unrecorded = None
         state.cronjob_revision = max(state.cronjob_revision, written)
-        self._measure(synced)
+        self._update_gauges(synced)
         if synced.error is not None:
             raise Retry(synced.error)
         if key not in self._states:
@@ -261,7 +262,7 @@ class CronJobController:
         subject = about("batch/v1", "CronJob", cronjob.metadata)
         self._recorder.record(subject, event.type, event.reason, event.message)
 
-    def _measure(self, synced: Synced) -> None:
+    def _update_gauges(self, synced: Synced) -> None:
         metadata = synced.cronjob.metadata
         status = synced.status or synced.cronjob.status
         figures = (len(status.active), status.last_schedule_time, status.last_successful_time)

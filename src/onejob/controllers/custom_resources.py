@@ -83,7 +83,7 @@ class DefinitionController:
             await self._reconsider_others(name)
             return None
         if "deletionTimestamp" in doc["metadata"]:
-            return await self._empty(doc)
+            return await self._delete_instances(doc)
         others = [other for other in await self._all() if other["metadata"]["name"] != name]
         in_use = names_in_use(doc["spec"]["group"], others, (*KINDS, *MEASURED_KINDS))
         status = planned_status(doc, in_use, self._clock.now())
@@ -125,7 +125,8 @@ class DefinitionController:
 
     # --- deletion -------------------------------------------------------------------------
 
-    async def _empty(self, doc: dict[str, Any]) -> float | None:
+    async def _delete_instances(self, doc: dict[str, Any]) -> float | None:
+        """Delete the custom resources of a definition that is being deleted."""
         name = doc["metadata"]["name"]
         if _CLEANUP not in doc["metadata"].get("finalizers", ()):
             return None

@@ -58,14 +58,15 @@ class DisruptionController:
         self._again = DeadlineTimer(context.clock)
         context.informers.metadata(BUDGETS).on_change(self._budgets_changed)
         self._pods.on_change(self._pods_changed)
-        self._pods.on_relist(self._relisted)
+        self._pods.on_relist(self._on_relist)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._feed())
+            group.create_task(self._enqueue_due())
             group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="disruption"))
 
-    async def _feed(self) -> None:
+    async def _enqueue_due(self) -> None:
+        """Enqueue budgets whose deadline has passed."""
         while True:
             for key in await self._again.take(_BATCH):
                 self._queue.add(key)
@@ -89,7 +90,8 @@ class DisruptionController:
                 if _update(followed, delta.key, delta.new):
                     self._queue.add(key)
 
-    def _relisted(self, present: Mapping[Key, Pod]) -> None:
+    def _on_relist(self, present: Mapping[Key, Pod]) -> None:
+        """Drop Pods that a relist no longer contains."""
         for budgets in self._followed.values():
             for key, followed in budgets.items():
                 gone = [pod for pod in followed.pods if pod not in present]
@@ -103,10 +105,10 @@ class DisruptionController:
         try:
             stored = await self._client.get(key)
         except NotFound:
-            self._forget(key)
+            self._drop_budget(key)
             return
         budget = read_budget(stored)
-        followed = self._follow(key, budget.spec)
+        followed = self._track_budget(key, budget.spec)
         now = self._clock.now()
         again = None
         pods = list(followed.pods.values())
@@ -133,7 +135,7 @@ class DisruptionController:
         document["status"] = status_document(status)
         await self._client.write(Replace(key, msgspec.json.encode(document), "status"))
 
-    def _follow(self, key: Key, spec: BudgetSpec) -> _Followed:
+    def _track_budget(self, key: Key, spec: BudgetSpec) -> _Followed:
         budgets = self._followed.setdefault(key.namespace, {})
         followed = budgets.get(key)
         if followed is None or followed.spec.selector != spec.selector:
@@ -144,7 +146,7 @@ class DisruptionController:
         followed.spec = spec
         return followed
 
-    def _forget(self, key: Key) -> None:
+    def _drop_budget(self, key: Key) -> None:
         self._again.drop(key)
         budgets = self._followed.get(key.namespace, {})
         budgets.pop(key, None)
@@ -215,8 +217,9 @@ def _update(followed: _Followed, key: Key, pod: Pod | None) -> bool:
     if pod is None or pod.terminal or not followed.covers(pod.metadata.labels):
         return before is not None
     followed.pods[key] = pod
-    return before is None or _facts(before) != _facts(pod)
+    return before is None or _relevant_state(before) != _relevant_state(pod)
 
 
-def _facts(pod: Pod) -> tuple[bool, bool, str]:
+def _relevant_state(pod: Pod) -> tuple[bool, bool, str]:
+    """Return the parts of a Pod's state that affect budgets."""
     return pod.ready, pod.metadata.deletion_timestamp is not None, pod.metadata.uid

@@ -126,6 +126,7 @@ class Deadlines(Generic[K]):
         return taken
 
     def _rebuild(self) -> None:
+        """Remove superseded entries from the heap."""
         live = {(due, key) for key, due in self._due.items()}
         self._heap = [entry for entry in self._heap if (entry[0], entry[2]) in live]
         heapq.heapify(self._heap)

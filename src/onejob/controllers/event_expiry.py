@@ -65,7 +65,7 @@ class EventExpiry:
         self._ttl = ttl
         self._due = DeadlineTimer(clock)
         self.informer: Informer[RecordedEvent] = Informer(
-            client, Selection(EVENTS), _read_event, lambda event: event.key, keep=_none
+            client, Selection(EVENTS), _read_event, lambda event: event.key, keep=_never_matches
         )
         self.informer.on_change(self._changed)
 
@@ -114,5 +114,5 @@ class EventExpiry:
                 self._due.set(delta.key, seen_at + self._ttl)
 
 
-def _none(event: RecordedEvent) -> bool:
+def _never_matches(event: RecordedEvent) -> bool:
     return False

@@ -67,7 +67,7 @@ class GarbageCollector:
         self._coordinates: dict[str, tuple[str, str]] = {}
         self._graph = OwnerGraph(self._coordinates)
         self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
-        self._follow(kinds.kinds)
+        self._add_informers(kinds.kinds)
         kinds.subscribe(self._kinds_changed)
 
     def __len__(self) -> int:
@@ -85,7 +85,8 @@ class GarbageCollector:
         """
         await work(self._queue, self.sync, workers=self._workers, name="garbage")
 
-    def _follow(self, kinds: Iterable[Kind]) -> None:
+    def _add_informers(self, kinds: Iterable[Kind]) -> None:
+        """Start informers for kinds that are not watched yet."""
         for kind in kinds:
             if _is_collected(kind) and kind.resource not in self._coordinates:
                 self._coordinates[kind.resource] = (kind.api_version, kind.kind)
@@ -100,7 +101,7 @@ class GarbageCollector:
                 # The state of these objects can no longer be determined: their dependents stay.
                 self._graph.forget_resource(kind.resource)
                 del self._coordinates[kind.resource]
-        self._follow(change.added)
+        self._add_informers(change.added)
 
     def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
         for delta in deltas:
@@ -142,12 +143,12 @@ class GarbageCollector:
                 if not self._graph.is_settled(node.uid):
                     await self._examine(node)
             case Orphan():
-                await self._orphan(node)
+                await self._orphan_dependents(node)
 
     # --- a closer look --------------------------------------------------------------------
 
     async def _examine(self, node: Node) -> None:
-        metadata = await self._live(node.key)
+        metadata = await self._read_live(node.key)
         if metadata is None or metadata.uid != node.uid:
             self._enqueue(self._graph.forget(node.uid))
             return
@@ -157,7 +158,7 @@ class GarbageCollector:
             return
         standings: dict[str, Standing] = {}
         for number, owner in enumerate(metadata.owner_references, 1):
-            standings[owner.uid] = await self._standing(node.key, owner)
+            standings[owner.uid] = await self._owner_standing(node.key, owner)
             if number % _OWNERS_PER_TURN == 0:
                 # The in-process client looks an owner up without yielding.
                 await asyncio.sleep(0)
@@ -190,7 +191,7 @@ class GarbageCollector:
             if not dependent.foreground:
                 self._queue.add(Examine(dependent.uid))
 
-    async def _orphan(self, owner: Node) -> None:
+    async def _orphan_dependents(self, owner: Node) -> None:
         await asyncio.sleep(_SETTLE_SECONDS)
         dependents = list(self._graph.dependents(owner.uid))
         patches = [Patch(node.key, without_owners(node.uid, [owner.uid])) for node in dependents]
@@ -200,7 +201,7 @@ class GarbageCollector:
                 result, (NotFound, Conflict, Invalid)
             ):
                 raise Retry(f"cannot orphan {node.key}: {result}")
-        metadata = await self._live(owner.key)
+        metadata = await self._read_live(owner.key)
         if metadata is not None and metadata.uid == owner.uid:
             patch = without_finalizer(metadata, ORPHAN_FINALIZER)
             await self._write_unless_gone(Patch(owner.key, patch, "merge"))
@@ -219,7 +220,7 @@ class GarbageCollector:
                     Delete(node.key, verdict.propagation, uid=node.uid, resource_version=version)
                 )
             except Conflict:
-                newest = await self._live(node.key)
+                newest = await self._read_live(node.key)
                 if newest is None or newest.uid != node.uid:
                     return
                 if newest.owner_references != metadata.owner_references or not tries_left:
@@ -228,7 +229,8 @@ class GarbageCollector:
             else:
                 return
 
-    async def _standing(self, dependent: Key, reference: OwnerReference) -> Standing:
+    async def _owner_standing(self, dependent: Key, reference: OwnerReference) -> Standing:
+        """Return whether an owner exists, waits for its dependents, or is gone."""
         kind = self._kinds.by_kind.get((reference.api_version, reference.kind))
         if kind is None or "get" not in kind.verbs:
             return "unknown"
@@ -236,10 +238,11 @@ class GarbageCollector:
             # This lookup could never succeed; upstream keeps objects with an owner like this.
             return "unknown"
         namespace = dependent.namespace if kind.namespaced else ""
-        owner = await self._live(Key(kind.storage, namespace, reference.name))
+        owner = await self._read_live(Key(kind.storage, namespace, reference.name))
         return standing_of(reference, owner)
 
-    async def _live(self, key: Key) -> Meta | None:
+    async def _read_live(self, key: Key) -> Meta | None:
+        """Return the object's current metadata from the API server; None if it does not exist."""
         try:
             return _read_metadata(await self._client.get(key)).metadata
         except NotFound:

@@ -73,22 +73,22 @@ class Identities:
         self._auditor = auditor
         self._clients: dict[str, AuthorizedClient] = {}
         #: The API server's own requests: roles, definitions, the expiry of Events.
-        self.server = self._acting(server_user(), AllRights())
+        self.server = self._client_for(server_user(), AllRights())
         self.access = AccessPolicy(self.server)
         #: Fills the caches that all controllers share.
-        self.informers = self._acting(manager_user(), ControllerRights(self.access.policy))
+        self.informers = self._client_for(manager_user(), ControllerRights(self.access.policy))
 
     def controller(self, name: str) -> AuthorizedClient:
         """Return the client of a controller, given by its name in `selection`."""
         user = controller_user(ACCOUNTS[name])
         if user.name not in self._clients:
-            self._clients[user.name] = self._acting(user, ControllerRights(self.access.policy))
+            self._clients[user.name] = self._client_for(user, ControllerRights(self.access.policy))
         return self._clients[user.name]
 
     def node(self, name: str) -> AuthorizedClient:
-        return self._acting(node_user(name), NodeRights(self.access.policy))
+        return self._client_for(node_user(name), NodeRights(self.access.policy))
 
-    def _acting(self, user: User, rights: Rights) -> AuthorizedClient:
+    def _client_for(self, user: User, rights: Rights) -> AuthorizedClient:
         if self._auditor is None:
             return AuthorizedClient(self._client, user, rights, self._kinds, self._metrics)
         from onejob.client.audited import AuditedClient

@@ -63,7 +63,7 @@ class StartGate(Protocol):
 
     def holds(self, job: Job) -> bool: ...
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
 
 
@@ -110,7 +110,7 @@ class JobController:
         )
         self._gate = gate
         if gate is not None:
-            gate.on_let_go(self._queue.add)
+            gate.on_admitted(self._queue.add)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

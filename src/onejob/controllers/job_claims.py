@@ -34,7 +34,7 @@ async def claim_pods(
         return False
     try:
         await _release(client, job, claims, state)
-        await _adopt(client, job, claims, state, settings)
+        await _adopt_pods(client, job, claims, state, settings)
     except Exception:
         state.unclaimed |= unclaimed
         raise
@@ -62,12 +62,12 @@ async def _release(client: Client, job: Job, claims: Claims, state: JobState) ->
         state.drop(pod.metadata.uid)
 
 
-async def _adopt(
+async def _adopt_pods(
     client: Client, job: Job, claims: Claims, state: JobState, settings: Settings
 ) -> None:
     if not claims.adoptions:
         return
-    if not may_adopt(job, await _live(client, job)):
+    if not may_adopt(job, await _read_live(client, job)):
         raise Retry(f"{job.key} was deleted or replaced and adopts no Pods")
     tracked = tracks_with_finalizers(job, settings)
     results = await client.write_many(
@@ -86,7 +86,8 @@ async def _adopt(
         raise refusals[0]
 
 
-async def _live(client: Client, job: Job) -> Job | None:
+async def _read_live(client: Client, job: Job) -> Job | None:
+    """Return the Job's current state from the API server; None if it does not exist."""
     try:
         return read_job(await client.get(job.key))
     except NotFound:

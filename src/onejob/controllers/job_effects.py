@@ -66,10 +66,10 @@ async def remove_finalizers(
     client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
-    return await _free(client, pods, patches, state)
+    return await _remove_finalizers(client, pods, patches, state)
 
 
-async def _free(
+async def _remove_finalizers(
     client: WriteSeries,
     pods: Sequence[PodRef | PodDeletion],
     patches: Sequence[Patch],
@@ -119,7 +119,7 @@ async def _delete(
             )
             for pod in to_free
         ]
-        freed = await _free(client, to_free, patches, state)
+        freed = await _remove_finalizers(client, to_free, patches, state)
         if freed.error is not None:
             tally.fail(freed.error)
             wanted = [

@@ -32,7 +32,7 @@ class OrphanPods:
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
-        await work(self.queue, self._free, workers=workers, name="job_orphan_pod")
+        await work(self.queue, self._release_pod, workers=workers, name="job_orphan_pod")
 
     @property
     def idle(self) -> bool:
@@ -53,7 +53,8 @@ class OrphanPods:
             if is_tracked(pod):
                 self.queue.add(pod.key)
 
-    async def _free(self, key: Key) -> float | None:
+    async def _release_pod(self, key: Key) -> float | None:
+        """Remove the finalizer of a Pod whose Job is gone."""
         pod = self._pods.cache.get(key)
         if pod is None or not may_release_finalizer(pod, self._jobs.cache.get, self._settings):
             return None

@@ -122,12 +122,14 @@ class JobStates:
         return uid in self._by_uid
 
     def of(self, uid: str) -> JobState:
+        """Return the state of a Job, creating it on first use."""
         state = self._by_uid.get(uid)
         if state is None:
             state = self._by_uid[uid] = JobState()
         return state
 
     def forget(self, uid: str) -> None:
+        """Drop the state of a deleted Job."""
         self._by_uid.pop(uid, None)
 
     def job_added(self, job: Job, *, keep_accounted: bool) -> None:

@@ -97,6 +97,7 @@ class PodGarbageCollector:
                 log.warning("sweep aborted: %s", error)
 
     async def sweep(self) -> None:
+        """Delete the Pods that are due, once."""
         await self._remove(self._ended.beyond(self._limit))
         deleting = [pod for key in self._deleting if (pod := self._pods.cache.get(key))]
         dead = await self._out_of_service({pod.spec.node_name for pod in deleting})
@@ -114,7 +115,7 @@ class PodGarbageCollector:
             if pod is None:
                 self._ended.drop(key)
                 self._deleting.discard(key)
-                self._unbind(key, delta.old)
+                self._remove_from_node(key, delta.old)
                 continue
             known = self._ended.get(key)
             memory = ended(key, pod, known)
@@ -149,7 +150,7 @@ class PodGarbageCollector:
             if not keys:
                 del self._bound[node]
 
-    def _unbind(self, key: Key, pod: Pod | None) -> None:
+    def _remove_from_node(self, key: Key, pod: Pod | None) -> None:
         node = pod.spec.node_name if pod is not None else ""
         if node in self._bound:
             self._bound[node].discard(key)
@@ -194,7 +195,7 @@ class PodGarbageCollector:
         for removal, result in zip(marked, await self._client.write_many(patches), strict=True):
             if isinstance(result, ApiError) and not isinstance(result, NotFound):
                 unmarked.add(removal.key)
-                self._failed(removal, result)
+                self._log_failure(removal, result)
         # A Pod that could not be marked as failed is left for the next sweep: its end must be
         # visible to watchers.
         doomed = [removal for removal in removals if removal.key not in unmarked]
@@ -202,12 +203,12 @@ class PodGarbageCollector:
         removed: Counter[tuple[str, RemovalReason]] = Counter()
         for removal, result in zip(doomed, await self._client.write_many(deletes), strict=True):
             if isinstance(result, ApiError) and not isinstance(result, NotFound):
-                self._failed(removal, result)
+                self._log_failure(removal, result)
             else:
                 removed[removal.key.namespace, removal.reason] += 1
         for (namespace, reason), count in removed.items():
             self._metrics.pods_removed.add(count, namespace=namespace, reason=reason)
 
-    def _failed(self, removal: Removal, error: ApiError) -> None:
+    def _log_failure(self, removal: Removal, error: ApiError) -> None:
         log.warning("cannot delete %s (%s): %s", removal.key, removal.reason, error)
         self._metrics.pod_removal_errors.inc(namespace=removal.key.namespace, reason=removal.reason)

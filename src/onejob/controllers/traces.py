@@ -57,9 +57,9 @@ class CompletionTracer:
             if pod is not None:
                 status = pod.status
                 for one in (*status.init_container_statuses, *status.container_statuses):
-                    self._look_at(pod, one)
+                    self._trace_container(pod, one)
 
-    def _look_at(self, pod: Pod, container: ContainerStatus) -> None:
+    def _trace_container(self, pod: Pod, container: ContainerStatus) -> None:
         ended, metadata = container.state.terminated, pod.metadata
         if ended is None or ended.started_at is None or ended.finished_at is None:
             return

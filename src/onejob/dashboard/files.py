@@ -67,6 +67,7 @@ class Files:
 
     @property
     def built(self) -> bool:
+        """Return whether the page has been built into the package."""
         return INDEX in self._files
 
     def answer(self, name: str, accept_encoding: bytes) -> Response | None:

@@ -30,6 +30,7 @@ class DashboardOnDemand:
     async def answer(
         self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
+        """Wait until the dashboard can be used, and answer the request."""
         await self._ready()
         return await self._pages().answer(request, path, credentials)
 

@@ -120,7 +120,7 @@ class DashboardPages:
             case ("session",) if request.method == "DELETE":
                 return self._sign_out(request)
             case ("session",):
-                return self._who(request)
+                return self._current_user(request)
             case ("codes",):
                 return self._new_code(request, credentials)
             case ("jobs", namespace, name):
@@ -182,7 +182,7 @@ class DashboardPages:
         cookie = set_cookie(cookie_name(request.headers), "", 0)
         return json_response({}, 200, ((b"set-cookie", cookie),))
 
-    def _who(self, request: UserRequest) -> Response:
+    def _current_user(self, request: UserRequest) -> Response:
         _require_method(request, "GET")
         return json_response(
             {
@@ -248,7 +248,7 @@ class DashboardPages:
         self._require(request, "list", Key(JOBS, namespace, ""))
 
         def may_get(key: Key) -> bool:
-            wanted = _wanted("get", key)
+            wanted = _attributes_of("get", key)
             allowed = self._authorizer.authorize(request.user, wanted).allowed
             if allowed:
                 request.audit_as(wanted)
@@ -289,12 +289,13 @@ class DashboardPages:
 
     def _require(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> None:
         """Authorise and audit the request as the equivalent API request. Raises Forbidden."""
-        wanted = _wanted(verb, key, subresource)
+        wanted = _attributes_of(verb, key, subresource)
         request.audit_as(wanted)
         require(self._authorizer, request.user, wanted)
 
 
-def _wanted(verb: str, key: Key, subresource: str = "") -> Attributes:
+def _attributes_of(verb: str, key: Key, subresource: str = "") -> Attributes:
+    """Return the attributes of a request for an object."""
     kind = BY_RESOURCE[key.resource]
     return Attributes(
         verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name

@@ -82,6 +82,7 @@ class Queues:
         self._good_until = self._clock.monotonic() + _FRESH_SECONDS + len(jobs) / _JOBS_PER_SECOND
 
     async def mirrors(self, namespace: str) -> Document:
+        """Return the state of all mirrored Jobs of a namespace."""
         marker = MANAGER.encode()
         found = await job_documents(self._client, namespace, lambda one: marker in one)
         jobs = [msgspec.json.decode(document) for document in found]

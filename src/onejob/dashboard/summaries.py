@@ -142,7 +142,7 @@ class Summaries:
         """Return the explanation of a Pod. Raises NotFound."""
         pod: Document = msgspec.json.decode(await self._client.get(key))
         now = self._clock.now()
-        return _words(explain_pod(pod, now, node=await self._node([pod])), now)
+        return _explanation_document(explain_pod(pod, now, node=await self._node([pod])), now)
 
     async def cronjob(self, key: Key) -> Document:
         """Return the explanation and the fire times of a CronJob. Raises NotFound."""
@@ -164,7 +164,7 @@ class Summaries:
         seen = [msgspec.json.decode(event) for event in events.documents]
         explanation = explain_cronjob(cronjob, own, now, local_zone=self.local_zone, events=seen)
         return {
-            **_words(explanation, now),
+            **_explanation_document(explanation, now),
             **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),
         }
 
@@ -229,7 +229,7 @@ class Summaries:
         events = [] if view.finished else await self._events_about(key.namespace, uid)
         explanation = explain_job(job, pods, now, events=events, node=await self._node(pods))
         return {
-            **_words(explanation, now),
+            **_explanation_document(explanation, now),
             "pods": [row_of(pod) for pod in (*active[:_MAX_ROWS], *failed, *succeeded)],
             "activePods": len(active),
             "endedPodsLookedAt": len(ended),
@@ -315,7 +315,7 @@ class Summaries:
         return read_node(msgspec.json.decode(nodes[0])) if len(nodes) == 1 else None
 
 
-def _words(explanation: Explanation, now: datetime) -> Document:
+def _explanation_document(explanation: Explanation, now: datetime) -> Document:
     return {
         "now": now,
         "state": explanation.state,

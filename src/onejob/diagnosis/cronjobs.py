@@ -109,10 +109,10 @@ def _evidence(
     if status.last_schedule_time is None:
         lines.append("it has not started any Job yet")
     else:
-        lines.append(f"the last Job was scheduled for {_past(status.last_schedule_time, now)}")
+        lines.append(f"the last Job was scheduled for {_past_time(status.last_schedule_time, now)}")
     if status.last_successful_time is not None:
         lines.append(f"the last successful Job ended {ago_text(status.last_successful_time, now)}")
-    if schedule is not None and (missed := _missed(cronjob, schedule, plan, now)):
+    if schedule is not None and (missed := _count_missed(cronjob, schedule, plan, now)):
         many = counted(min(missed, MISSED_EVENT_THRESHOLD), "time")
         more = "more than " if missed > MISSED_EVENT_THRESHOLD else ""
         verb = "has" if missed == 1 else "have"
@@ -121,7 +121,7 @@ def _evidence(
     return [*lines, *_ended_jobs(jobs, now)]
 
 
-def _missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> int:
+def _count_missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> int:
     count = 0
     slot = schedule.next(slots_from(cronjob, plan.current.status))
     while slot is not None and slot <= now and count <= MISSED_EVENT_THRESHOLD:
@@ -163,18 +163,20 @@ def _next(
             cronjob, spec=msgspec.structs.replace(cronjob.spec, suspend=False)
         )
         name = cronjob.metadata.name
-        coming = _coming(resumed, schedule, _plan(resumed, jobs, now, local_zone), now)
+        coming = _upcoming_lines(resumed, schedule, _plan(resumed, jobs, now, local_zone), now)
         return [
             f"nothing until resumed with onejob resume cronjob/{name}",
             *(f"then {c}" for c in coming),
         ]
-    return _coming(cronjob, schedule, plan, now)
+    return _upcoming_lines(cronjob, schedule, plan, now)
 
 
-def _coming(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> list[str]:
+def _upcoming_lines(
+    cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime
+) -> list[str]:
     lines = []
     if plan.start is not None:
-        due = _past(plan.start.slot, now)
+        due = _past_time(plan.start.slot, now)
         lines.append(f"job/{plan.start.name} is started now for the time {due}")
         lines += [
             f"job/{reference.name} is deleted to start it" for reference in plan.start.replaces
@@ -193,5 +195,5 @@ def _coming(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime
     return [*lines, text]
 
 
-def _past(moment: datetime, now: datetime) -> str:
+def _past_time(moment: datetime, now: datetime) -> str:
     return f"{moment.strftime('%Y-%m-%d %H:%M:%S')} UTC ({ago_text(moment, now)})"

@@ -187,7 +187,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case "suspended":
                 causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
             case "finished":
-                causes.append(_finished(job))
+                causes.append(_finished_text(job))
             case _:
                 causes.append(_note_text(note, now))
     if job.metadata.deleting:
@@ -225,7 +225,7 @@ def _managed_elsewhere(job: Job) -> str:
     return text
 
 
-def _finished(job: Job) -> str:
+def _finished_text(job: Job) -> str:
     condition = job.finished_condition
     assert condition is not None, "only called for finished Jobs"
     text = f"{condition.reason}: {condition.message}"

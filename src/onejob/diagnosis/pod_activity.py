@@ -32,6 +32,7 @@ class PodActivity(msgspec.Struct, frozen=True):
 
     @property
     def blocked(self) -> list[PodWait]:
+        """Return the waits that do not end by themselves."""
         return [wait for _, wait in self.waits if wait.lasting]
 
     @property

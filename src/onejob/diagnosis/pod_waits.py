@@ -54,6 +54,7 @@ class PodWait(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> bool:
+        """Return whether the wait may last until a user intervenes."""
         return self.patience_seconds is not None
 
     @property
@@ -125,13 +126,13 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     spec = pod.spec
     if spec.scheduling_gates:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
-        return _certain(
+        return _lasting_wait(
             "SchedulingGated",
             f"spec.schedulingGates contains {names}",
             "remove it: in a run, no other component does",
         )
     if spec.scheduler_name != "default-scheduler":
-        return _certain(
+        return _lasting_wait(
             "Unscheduled",
             f'its schedulerName is "{spec.scheduler_name}"',
             "remove spec.schedulerName: onejob runs no other scheduler",
@@ -144,7 +145,7 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     try:
         demand = demand_of(spec)
     except InvalidQuantity as error:
-        return _certain("Unschedulable", str(error), "correct the amount")
+        return _lasting_wait("Unschedulable", str(error), "correct the amount")
     created_at = pod.metadata.creation_timestamp
     assert created_at is not None, "the API stamps every object"
     why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
@@ -155,11 +156,11 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     short = short_resources(why)
     if not short:
         step = "a run has one node, without custom labels and taints: remove the constraint"
-        return _certain("Unschedulable", why, step)
+        return _lasting_wait("Unschedulable", why, step)
     asked, has = write_amounts(demand), write_amounts(node.allocatable)
     amounts = ", ".join(f"{name} {asked[name]} of {has.get(name, '0')}" for name in short)
     sample = ",".join(f"{name}={asked[name]}" for name in short)
-    return _certain(
+    return _lasting_wait(
         "Unschedulable",
         f"{why.removesuffix('.')}: it requests {amounts}",
         f"reduce the request, or increase the capacity with --capacity {sample}",
@@ -227,7 +228,7 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
     if _COMES_BY_ITSELF in message:
         return None
     if reason in _CERTAIN_REASONS:
-        return _certain(reason, message, _next_step(reason, message, image))
+        return _lasting_wait(reason, message, _next_step(reason, message, image))
     if reason in PRESSURES:
         return PodWait(reason, message)
     if reason in _RETRIED_REASONS:
@@ -259,7 +260,7 @@ def _next_step(reason: str, message: str, image: str) -> str:
     return ""
 
 
-def _certain(reason: str, message: str, next_step: str) -> PodWait:
+def _lasting_wait(reason: str, message: str, next_step: str) -> PodWait:
     return PodWait(reason, message, next_step, _CERTAIN_SECONDS)
 
 

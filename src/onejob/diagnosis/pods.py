@@ -83,13 +83,13 @@ def _causes(pod: Document, activity: PodActivity) -> list[str]:
     return [wait.text for _, wait in activity.waits]
 
 
-def _reports(pod: Document) -> list[Document]:
+def _container_statuses(pod: Document) -> list[Document]:
     status = pod.get("status", {})
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
 
 
 def _failed_texts(pod: Document) -> list[str]:
-    reports = {report["name"]: report for report in _reports(pod)}
+    reports = {report["name"]: report for report in _container_statuses(pod)}
     return [
         f"container {name} {_end_text(reports[name]['state']['terminated'])}"
         for name in _failed_names(pod)
@@ -108,7 +108,7 @@ def _end_text(end: Document) -> str:
 
 def _container_texts(pod: Document, now: datetime) -> list[str]:
     lines = []
-    for report in _reports(pod):
+    for report in _container_statuses(pod):
         parts = [_container_state(report.get("state", {}), now)]
         if count := report.get("restartCount", 0):
             parts.append(f"restarted {count} time{'s' if count > 1 else ''}")
@@ -182,7 +182,7 @@ def _failed_container(pod: Document) -> tuple[str, str] | None:
     """Return the Pod and container whose log shows why the Pod ended or restarts; or None."""
     restarted = (
         report["name"]
-        for report in _reports(pod)
+        for report in _container_statuses(pod)
         if report.get("lastState", {}).get("terminated", {}).get("exitCode")
     )
     name = next(chain(_failed_names(pod), restarted), None)

@@ -46,6 +46,7 @@ def queue_document(entries: Sequence[Entry], scopes: Sequence[Scope]) -> dict[st
 
 
 def reason(entry: Entry) -> str:
+    """Return why the Job waits, or `runs`."""
     if entry.state == "running":
         return "runs"
     if entry.waits_for:

@@ -140,12 +140,13 @@ class Informer(Generic[V]):
     async def run(self) -> None:
         """List and watch until cancelled."""
         try:
-            await self._follow()
+            await self._list_and_watch()
         finally:
             # The handlers may no longer exist when deferred changes would be delivered.
             self._deferred.clear()
 
-    async def _follow(self) -> None:
+    async def _list_and_watch(self) -> None:
+        """Keep the cache up to date until cancelled."""
         state: State = NeedsList()
         while True:
             delay = delay_before(state)

@@ -141,6 +141,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
+        """Mark a key as processed; requeue it if it was added in the meantime."""
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)
@@ -190,15 +191,17 @@ async def work(
     is called only if tracing is on.
     """
     if (tracer := tracing.current()) is not None:
-        reconcile = _traced(reconcile, tracer, name, uid_of)
+        reconcile = _with_tracing(reconcile, tracer, name, uid_of)
     async with asyncio.TaskGroup() as group:
         for number in range(workers):
             group.create_task(_worker(queue, reconcile, name), name=f"{name}-{number}")
 
 
-def _traced(
+def _with_tracing(
     reconcile: Reconcile[K], tracer: tracing.Tracer, name: str, uid_of: Callable[[K], str]
 ) -> Reconcile[K]:
+    """Return a reconcile function that records a span for each call."""
+
     async def traced(key: K) -> float | None:
         span = tracer.part_of(uid_of(key))
         failure = ""

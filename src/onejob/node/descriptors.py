@@ -47,7 +47,7 @@ class Source:
         write end."""
         self._all_written = True
         if self._waiting is not None:
-            _wake(self._waiting)
+            _resolve(self._waiting)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -57,7 +57,7 @@ class Source:
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
-        await _until(self._waiting, loop.add_reader, loop.remove_reader, self._fd)
+        await _wait_for_event(self._waiting, loop.add_reader, loop.remove_reader, self._fd)
 
 
 class Sink:
@@ -77,7 +77,7 @@ class Sink:
                 rest = rest[os.write(self._fd, rest[:_CHUNK_BYTES]) :]
             except BlockingIOError:
                 ready = loop.create_future()
-                await _until(ready, loop.add_writer, loop.remove_writer, self._fd)
+                await _wait_for_event(ready, loop.add_writer, loop.remove_writer, self._fd)
             except OSError as error:
                 if error.errno not in (errno.EPIPE, errno.EIO):
                     raise
@@ -99,19 +99,19 @@ def resize_terminal(fd: int, width: int, height: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-async def _until(
+async def _wait_for_event(
     ready: "asyncio.Future[None]",
     watch: Callable[..., Any],
     unwatch: Callable[[int], object],
     fd: int,
 ) -> None:
-    watch(fd, _wake, ready)
+    watch(fd, _resolve, ready)
     try:
         await ready
     finally:
         unwatch(fd)
 
 
-def _wake(waiting: "asyncio.Future[None]") -> None:
+def _resolve(waiting: "asyncio.Future[None]") -> None:
     if not waiting.done():
         waiting.set_result(None)

@@ -45,7 +45,7 @@ class Images(Struct, frozen=True):
         """Return the command line to execute, before `$(VAR)` expansion. Raises NoStandIn."""
         if container.command:
             return (*container.command, *container.args)
-        stand_in = self._stand_in(container.image)
+        stand_in = self._substitute_for(container.image)
         if stand_in is None:
             raise NoStandIn(
                 f'container "{container.name}" has no command, and the image map of the '
@@ -54,7 +54,7 @@ class Images(Struct, frozen=True):
             )
         return (*stand_in.entrypoint, *(container.args or stand_in.arguments))
 
-    def _stand_in(self, image: str) -> StandIn | None:
+    def _substitute_for(self, image: str) -> StandIn | None:
         name, _, _ = image.partition("@")
         untagged, colon, tag = name.rpartition(":")
         if not colon or "/" in tag:

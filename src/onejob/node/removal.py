@@ -54,12 +54,12 @@ def remove_beneath(folder: int, name: str) -> None:
         name = pending.pop()
         if _remove_single(folder, name):
             continue
-        with _listed(folder, name) as tree:
+        with _open_folder(folder, name) as tree:
             for entry in os.listdir(tree):
                 if not _remove_single(tree, entry):
                     while _exists(folder, moved := f"{_MOVED}{number}"):
                         number += 1
-                    _let_us_in(tree, entry)
+                    _restore_access(tree, entry)
                     os.rename(entry, moved, src_dir_fd=tree, dst_dir_fd=folder)
                     pending.append(moved)
         os.rmdir(name, dir_fd=folder)
@@ -73,7 +73,7 @@ def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
             if mounted.ours:
                 # Other mount namespaces may keep the mount as long as they exist, but not its
                 # files.
-                _empty(mounted.path)
+                _empty_folder(mounted.path)
             linux.detach(mounted.path)
     parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -82,7 +82,7 @@ def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
         os.close(parent)
 
 
-def _empty(path: str) -> None:
+def _empty_folder(path: str) -> None:
     folder = os.open(path, _LIST)
     try:
         for name in os.listdir(folder):
@@ -108,8 +108,8 @@ def _remove_single(folder: int, name: str) -> bool:
 
 
 @contextmanager
-def _listed(folder: int, name: str) -> Iterator[int]:
-    _let_us_in(folder, name)
+def _open_folder(folder: int, name: str) -> Iterator[int]:
+    _restore_access(folder, name)
     fd = os.open(name, _LIST, dir_fd=folder)
     try:
         yield fd
@@ -117,7 +117,7 @@ def _listed(folder: int, name: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _let_us_in(folder: int, name: str) -> None:
+def _restore_access(folder: int, name: str) -> None:
     """Restore the owner's access: a folder without it can neither be listed nor moved."""
     if os.geteuid() == 0:
         return

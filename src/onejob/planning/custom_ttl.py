@@ -67,12 +67,12 @@ def read_rule(text: str) -> FinishRule:
     except msgspec.DecodeError as error:
         raise BadRule(f"annotation {CUSTOM_TTL_ANNOTATION}: {error}") from None
     if not all(written.values) or not written.values:
-        raise _bad("values must name at least one value")
+        raise _bad_rule("values must name at least one value")
     any_text = _ANY in written.values
     if any_text and len(written.values) > 1:
-        raise _bad(f'"{_ANY}" in values means any text, so it must be the only one')
+        raise _bad_rule(f'"{_ANY}" in values means any text, so it must be the only one')
     if isinstance(written.ttl, int) and written.ttl < 0:
-        raise _bad("ttl must be 0 seconds or more")
+        raise _bad_rule("ttl must be 0 seconds or more")
     finished = _path("finished", written.finished)
     finished_at = _path("finishedAt", written.finished_at) if written.finished_at else ()
     return FinishRule(
@@ -85,7 +85,7 @@ def read_rule(text: str) -> FinishRule:
     )
 
 
-def _bad(problem: str) -> BadRule:
+def _bad_rule(problem: str) -> BadRule:
     return BadRule(f"annotation {CUSTOM_TTL_ANNOTATION}: {problem}")
 
 
@@ -93,7 +93,7 @@ def _condition(value: str) -> tuple[str, str]:
     """Parse TYPE=STATUS, or TYPE for a condition that must be True, into type and status."""
     kind, equals, status = value.partition("=")
     if equals and (not kind or status not in _STATUSES):
-        raise _bad(
+        raise _bad_rule(
             f'values: "{value[:100]}" must be a condition and its status, such as "Succeeded=False"'
         )
     return kind, status or "True"
@@ -104,7 +104,7 @@ def _path(name: str, text: str) -> Path:
         return ("metadata", keyed[1], keyed[2])
     fields = tuple(text.removeprefix(".").split("."))
     if not all(map(_FIELD.fullmatch, fields)):
-        raise _bad(
+        raise _bad_rule(
             f'{name} must be field names with dots between them, such as "spec.ttlSeconds", or '
             f'"metadata.labels[KEY]", not "{text[:100]}"'
         )

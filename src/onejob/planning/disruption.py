@@ -193,7 +193,7 @@ def evicted(
             "pending evictions not confirmed by PDB controller",
         )
     if status.disruptions_allowed <= 0:
-        return Refused(429, too_many, _why_none(budget))
+        return Refused(429, too_many, _no_disruption_reason(budget))
     allowed = status.disruptions_allowed - 1
     conditions = status.conditions
     if not allowed:
@@ -210,7 +210,7 @@ def _may_lose_unhealthy(budget: Budget) -> bool:
     return budget.status.current_healthy >= budget.status.desired_healthy > 0
 
 
-def _why_none(budget: Budget) -> str:
+def _no_disruption_reason(budget: Budget) -> str:
     status, name = budget.status, budget.metadata.name
     said = next(
         (c for c in status.conditions if c.type == _CONDITION and c.status == "False"), None

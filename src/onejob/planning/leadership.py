@@ -65,6 +65,7 @@ class Sighting:
 
 
 def sighted(before: Sighting | None, lease: Lease | None, now: float) -> Sighting:
+    """Return the lease with the local time since which it is unchanged."""
     if before is not None and _version(before.lease) == _version(lease):
         return before
     return Sighting(lease, now)

@@ -101,7 +101,7 @@ class OwnerGraph:
             self._counts[key.resource] += 1
         tasks: list[Task] = []
         if old is None or old.owners != new.owners:
-            tasks.extend(self._refile(old, new))
+            tasks.extend(self._update_edges(old, new))
         if new.foreground and not (old is not None and old.foreground):
             tasks.append(Examine(uid))
             tasks.extend(Examine(dependent.uid) for dependent in self.dependents(uid))
@@ -116,8 +116,8 @@ class OwnerGraph:
         if node is not None:
             self._counts[node.key.resource] -= 1
             for owner in node.owners:
-                self._unfile(owner.uid, uid)
-                tasks.extend(self._if_waiting(owner.uid))
+                self._remove_edge(owner.uid, uid)
+                tasks.extend(self._examine_if_waiting(owner.uid))
         return tasks
 
     def forget_resource(self, resource: str) -> None:
@@ -158,7 +158,8 @@ class OwnerGraph:
             if reference is not None and reference.block_owner_deletion:
                 yield dependent
 
-    def _refile(self, old: Node | None, new: Node) -> Iterator[Task]:
+    def _update_edges(self, old: Node | None, new: Node) -> Iterator[Task]:
+        """Register the node under its owners; yield tasks for owners that it left."""
         before = {owner.uid: owner for owner in old.owners} if old is not None else {}
         after = {owner.uid: owner for owner in new.owners}
         for uid, owner in after.items():
@@ -168,11 +169,11 @@ class OwnerGraph:
                     yield ForeignOwner(new.uid, owner)
         for uid, owner in before.items():
             if uid not in after:
-                self._unfile(uid, new.uid)
+                self._remove_edge(uid, new.uid)
             if owner.block_owner_deletion and not (
                 uid in after and after[uid].block_owner_deletion
             ):
-                yield from self._if_waiting(uid)
+                yield from self._examine_if_waiting(uid)
         for owner in new.owners:
             if not self._is_solid(new, owner):
                 yield Examine(new.uid)
@@ -192,12 +193,12 @@ class OwnerGraph:
         owner = self._nodes.get(owner_uid)
         return owner is not None and owner.key.namespace not in ("", node.key.namespace)
 
-    def _if_waiting(self, owner_uid: str) -> Iterator[Task]:
+    def _examine_if_waiting(self, owner_uid: str) -> Iterator[Task]:
         owner = self._nodes.get(owner_uid)
         if owner is not None and owner.foreground:
             yield Examine(owner_uid)
 
-    def _unfile(self, owner_uid: str, uid: str) -> None:
+    def _remove_edge(self, owner_uid: str, uid: str) -> None:
         dependents = self._dependents.get(owner_uid)
         if dependents is not None:
             dependents.pop(uid, None)

@@ -35,6 +35,7 @@ class CommitGroup:
         self.waiters: list[asyncio.Future[None]] = []
 
     def settle(self, error: StoreError | None) -> None:
+        """Complete all waiters with the result of the commit."""
         for waiter in self.waiters:
             if waiter.done():
                 continue
@@ -164,11 +165,11 @@ class CommitQueue:
         """
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._wait_turns(_GATHERING_TURNS)
+            self._flush_after_turns(_GATHERING_TURNS)
 
-    def _wait_turns(self, turns: int) -> None:
+    def _flush_after_turns(self, turns: int) -> None:
         if turns:
-            self._loop.call_soon(self._wait_turns, turns - 1)
+            self._loop.call_soon(self._flush_after_turns, turns - 1)
         else:
             self._flush()
 

@@ -57,6 +57,7 @@ class Damage:
             self.set_apart(key, revision, contents)
 
     def set_apart(self, key: Key, revision: int, contents: Contents) -> None:
+        """Remove a damaged object from the contents and log its key."""
         contents.remove(key)
         self.found[key] = revision
         log.error(

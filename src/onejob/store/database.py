@@ -64,7 +64,7 @@ class Database(Struct, frozen=True):
             self.writer.close()
             self.lock.closed()
         else:
-            _abandon(self.writer)
+            _close_without_checkpoint(self.writer)
         self.lock.release()
 
 
@@ -93,7 +93,7 @@ def open_database(
             if vfs is None:
                 prepare_index(path)
             writer = apsw.Connection(str(path), vfs=vfs)
-            undo.callback(_abandon, writer)
+            undo.callback(_close_without_checkpoint, writer)
             writer.set_busy_timeout(BUSY_MILLISECONDS)
             refuse_foreign(writer, str(path))
             refuse_lost_revisions(path, mark, newest_revision(writer))
@@ -240,7 +240,7 @@ def _configure(connection: apsw.Connection) -> None:
     connection.pragma("cache_size", -8_192)
 
 
-def _abandon(connection: apsw.Connection) -> None:
+def _close_without_checkpoint(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.close(True)
 

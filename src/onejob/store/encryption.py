@@ -51,6 +51,7 @@ class Cipher:
         self._first = first
 
     def encrypt(self, key: Key, value: bytes) -> bytes:
+        """Return the value to store; only Secrets are encrypted, and only if there is a key."""
         if not self._first or key.resource != ENCRYPTED_RESOURCE:
             return value
         nonce = os.urandom(_NONCE_BYTES)

@@ -75,7 +75,7 @@ class Fanout:
     def publish(self, changes: Sequence[Change], size: int) -> None:
         """Deliver the changes of one commit, which became durable."""
         self.revision = changes[-1].revision
-        self._remember(changes, size)
+        self._add_to_recent(changes, size)
         by_resource: dict[str, list[Change]] = {}
         for change in changes:
             resource = change.key.resource
@@ -145,6 +145,7 @@ class Fanout:
         return changes
 
     def leave(self, watch: "LogWatch") -> None:
+        """Remove a watch."""
         self._behind.pop(watch, None)
         watchers = self._live.get(watch.resource, {})
         place = watchers.get(watch.namespace, {})
@@ -201,16 +202,16 @@ class Fanout:
         scheduled = bool(self._to_wake)
         self._to_wake.update(dict.fromkeys(watches))
         if not scheduled:
-            self._wake_some()
+            self._wake_batch()
 
-    def _wake_some(self) -> None:
+    def _wake_batch(self) -> None:
         for watch in tuple(islice(self._to_wake, _WAKES_PER_TURN)):
             del self._to_wake[watch]
             watch.wake_up()
         if self._to_wake:
-            asyncio.get_running_loop().call_soon(self._wake_some)
+            asyncio.get_running_loop().call_soon(self._wake_batch)
 
-    def _remember(self, changes: Sequence[Change], size: int) -> None:
+    def _add_to_recent(self, changes: Sequence[Change], size: int) -> None:
         recent = self._recent
         recent.extend(changes)
         self._recent_bytes += size
@@ -276,6 +277,7 @@ class LogWatch:
         raise StopAsyncIteration
 
     def wants(self, change: Change) -> bool:
+        """Return whether the watch selects the change."""
         key = change.key
         return key.resource == self.resource and self.namespace in ("", key.namespace)
 
@@ -301,6 +303,7 @@ class LogWatch:
             self.wake_up()
 
     def end(self, error: StoreError | None) -> None:
+        """End the watch, with an error or without."""
         if self._ended:
             return
         self._ended = True
@@ -316,6 +319,7 @@ class LogWatch:
         return self._batches[0][2] if self._batches else None
 
     def nudge(self) -> None:
+        """Wake the consumer even without a change."""
         self._nudged = True
         self.wake_up()
 

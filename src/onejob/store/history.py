@@ -113,6 +113,7 @@ class CommitTimes:
             del self._times[:half]
 
     def at(self, revision: int) -> datetime | None:
+        """Return the time of the commit that contains the revision; None if it is too old."""
         if revision <= self._first:
             return None
         place = bisect_left(self._revisions, revision)

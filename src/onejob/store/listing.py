@@ -40,9 +40,9 @@ class Listing:
         """Return a page as of the retained revision `at`; `revision` is the newest."""
         snapshot = None if at == revision else self._snapshot(resource, at, revision)
         if snapshot is None or not snapshot.differences:
-            page = self._page_now(resource, namespace, limit, after, at)
+            page = self._current_page(resource, namespace, limit, after, at)
         else:
-            page = self._page_then(snapshot, namespace, limit, after)
+            page = self._snapshot_page(snapshot, namespace, limit, after)
         if page.next_after is None:
             self.snapshots.drop(resource, at)
         elif self.snapshots.find(resource, at) is None:
@@ -59,7 +59,7 @@ class Listing:
                 snapshot.note(namespace, name, replaced)
         return snapshot
 
-    def _page_now(
+    def _current_page(
         self, resource: str, namespace: str, limit: int, after: Key | None, at: int
     ) -> Page:
         items: list[Stored] = []
@@ -70,28 +70,30 @@ class Listing:
             remaining += others
             if shown:
                 held = [bucket.objects[name] for name in shown]
-                items += self._warmed(held, (Key(resource, place, name) for name in shown))
+                items += self._load_cold(held, (Key(resource, place, name) for name in shown))
                 looked_at += len(shown)
                 last = Key(resource, place, shown[-1])
         return Page(items, at, last if remaining else None, remaining)
 
-    def _page_then(self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None) -> Page:
+    def _snapshot_page(
+        self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None
+    ) -> Page:
         walk = snapshot.walk(self._contents, namespace, after)
         found = list(islice(walk, limit + 1) if limit else walk)
         more = 0 < limit < len(found)
         found = found[: limit or None]
-        items = self._warmed(
-            [self._held(key, revision) for key, revision in found],
+        items = self._load_cold(
+            [self._find_version(key, revision) for key, revision in found],
             (key for key, _ in found),
         )
         # The remaining count is unknown without walking the rest of the list.
         return Page(items, snapshot.at, found[-1][0] if more else None, None if more else 0)
 
-    def _held(self, key: Key, revision: int) -> Held:
+    def _find_version(self, key: Key, revision: int) -> Held:
         held = self._contents.find(key)
         return held if isinstance(held, Stored) and held.revision == revision else revision
 
-    def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
+    def _load_cold(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
         """Return the versions, reading cold ones with one statement. Damaged ones are left out."""
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):

@@ -110,7 +110,7 @@ class LockFile:
             os.ftruncate(self._file, 0)
             disable_copy_on_write(self._file)
         try:
-            mark = _packed(Mark(revision, _NOT_KNOWN))
+            mark = _encode_mark(Mark(revision, _NOT_KNOWN))
             os.pwrite(self._file, mark + _packed_file(self._path), 0)
             os.fsync(self._file)
             self._map = mmap.mmap(self._file, _MARK_BYTES)
@@ -129,7 +129,7 @@ class LockFile:
         if self._index is None:
             self._index = LogIndex(self._path)
         before, self._salt = self._salt, self._index.salt()
-        self._map[:] = _packed(Mark(self._revision, self._salt))
+        self._map[:] = _encode_mark(Mark(self._revision, self._salt))
         if not _may_follow(self._salt, before):
             # After a power failure the WAL must not be found together with the previous mark. If it
             # is, because this sync failed, the next start rejects the WAL and nothing is lost.
@@ -145,7 +145,7 @@ class LockFile:
             except OSError:
                 # The WAL may then still exist, and the mark is correct as it is.
                 return
-            self._map[:] = _packed(Mark(self._revision))
+            self._map[:] = _encode_mark(Mark(self._revision))
 
 
 class LogIndex:
@@ -208,7 +208,7 @@ def write_mark(path: Path, mark: Mark) -> None:
     """Overwrite the mark, for a repair that accepts the database as it is."""
     file = os.open(lock_path(path), CREATED, 0o600)
     try:
-        os.pwrite(file, _packed(mark), 0)
+        os.pwrite(file, _encode_mark(mark), 0)
         os.fsync(file)
     finally:
         os.close(file)
@@ -317,7 +317,7 @@ def lost_revisions(path: Path, mark: Mark, reached: int) -> str:
     )
 
 
-def _packed(mark: Mark) -> bytes:
+def _encode_mark(mark: Mark) -> bytes:
     data = _MARK.pack(_MAGIC, mark.revision, mark.salt)
     return data + _CRC.pack(crc32(data))
 

@@ -185,6 +185,7 @@ class LogStore:
         return self._times.at(revision)
 
     def warm(self, keys: Sequence[Key]) -> None:
+        """Load cold objects into memory in one query."""
         self._versions.load(keys, without=self._queue.staged)
 
     def count(self, resource: str, namespace: str = "") -> int:
@@ -289,6 +290,7 @@ class LogStore:
         return revision
 
     async def durable(self, revision: int) -> None:
+        """Wait until the revision is on disk. Raises StoreError if its write was rolled back."""
         self._queue.require_kept(revision)
         if revision <= self._revision:
             return

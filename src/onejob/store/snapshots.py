@@ -109,6 +109,7 @@ class Snapshots:
                 self.drop(resource, at)
 
     def note(self, change: Change) -> None:
+        """Update the snapshots for a change."""
         key = change.key
         for snapshot in tuple(self._followed.values()):
             if snapshot.resource == key.resource:

@@ -79,7 +79,7 @@ class Writer:
             values = self._values(changes)
         except MemoryError as error:
             raise CommitFailed("write failed: out of memory") from error
-        self._run(_insertion(_padded(len(changes))), values)
+        self._run(_insert_statement(_next_power_of_two(len(changes))), values)
         self._lock.committed(changes[-1].revision)
         written = size + 4 * PAGE_BYTES
         self._since_checkpoint += written
@@ -102,7 +102,7 @@ class Writer:
                 value,
                 checksum(change.revision, change.key.resource, value),
             )
-        values += repeat(None, (_padded(len(changes)) - len(changes)) * _COLUMNS)
+        values += repeat(None, (_next_power_of_two(len(changes)) - len(changes)) * _COLUMNS)
         return values
 
     def _read_free_space(self) -> None:
@@ -218,7 +218,7 @@ class Writer:
             raise StoreFailed(f"write may have failed: {error}") from error
 
 
-def _padded(rows: int) -> int:
+def _next_power_of_two(rows: int) -> int:
     """Return the next power of two."""
     return 1 << (rows - 1).bit_length()
 
@@ -226,7 +226,7 @@ def _padded(rows: int) -> int:
 _insertions: dict[int, str] = {}
 
 
-def _insertion(rows: int) -> str:
+def _insert_statement(rows: int) -> str:
     """Return the INSERT statement for `rows`, a power of two; surplus rows are NULL.
 
     Powers of two keep the number of different prepared statements small.
@@ -282,7 +282,7 @@ class ThreadCommitter:
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
             job, done = item
-            error = _attempt(job)
+            error = _run_job(job)
             if self._loop.is_closed():
                 return
             self._loop.call_soon_threadsafe(done, error)
@@ -300,7 +300,7 @@ class LoopCommitter:
 
     def submit(self, job: Job, done: Done) -> None:
         def work() -> None:
-            done(_attempt(job))
+            done(_run_job(job))
 
         if self._latency_seconds:
             self._loop.call_later(self._latency_seconds, work)
@@ -311,7 +311,8 @@ class LoopCommitter:
         """Do nothing: no job is in progress between callbacks."""
 
 
-def _attempt(job: Job) -> StoreError | None:
+def _run_job(job: Job) -> StoreError | None:
+    """Run a job; return its error, if any."""
     try:
         job()
     except StoreError as error:

@@ -110,7 +110,7 @@ class WebhookCaller:
         for subset in (endpoints or {}).get("subsets") or ():
             number = _numbered(subset.get("ports") or (), port)
             for address in subset.get("addresses") or ():
-                yield _joined(address["ip"], number)
+                yield _host_and_port(address["ip"], number)
 
     def _pod_address(self, service: dict[str, Any], port: dict[str, Any]) -> str:
         """Return the address of a running Pod of a Service; "" if there is none.
@@ -127,7 +127,7 @@ class WebhookCaller:
             if status.get("phase") == "Running" and selector.items() <= labels.items():
                 number = _target_port(pod, port)
                 if number:
-                    return _joined(status.get("podIP") or "127.0.0.1", number)
+                    return _host_and_port(status.get("podIP") or "127.0.0.1", number)
         return ""
 
     def _read(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -186,7 +186,7 @@ def _slice_addresses(document: dict[str, Any], port: dict[str, Any]) -> Iterator
     for endpoint in document.get("endpoints") or ():
         if (endpoint.get("conditions") or {}).get("ready") is not False:
             for address in endpoint.get("addresses") or ():
-                yield _joined(address, number)
+                yield _host_and_port(address, number)
 
 
 def _numbered(ports: Any, port: dict[str, Any]) -> int:
@@ -209,7 +209,7 @@ def _target_port(pod: dict[str, Any], port: dict[str, Any]) -> int:
     return 0
 
 
-def _joined(host: str, port: int) -> str:
+def _host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

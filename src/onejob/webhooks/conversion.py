@@ -77,7 +77,7 @@ class WebhookConverter:
             answer = await self._caller.call(
                 read_client(client), msgspec.json.encode(body), _SECONDS
             )
-            converted = _converted(answer, uid, len(sent))
+            converted = _converted_objects(answer, uid, len(sent))
             return [
                 _checked(before, after, wanted)
                 for before, after in zip(sent, converted, strict=True)
@@ -90,7 +90,7 @@ class _Invalid(Exception):
     """The response is not a conversion of the objects that were sent."""
 
 
-def _converted(body: bytes, uid: str, count: int) -> list[Document]:
+def _converted_objects(body: bytes, uid: str, count: int) -> list[Document]:
     try:
         review = _read(body)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:

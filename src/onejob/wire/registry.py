@@ -102,9 +102,9 @@ class KindRegistry:
         self.kinds, self.served = kinds, served
         self.groups = tuple(dict.fromkeys(kind.group for kind in served))
         self.group_versions = frozenset((kind.group, kind.version) for kind in served)
-        _become(self.by_resource, by_resource)
-        _become(self.by_path, by_path)
-        _become(self.by_kind, by_kind)
+        _replace_content(self.by_resource, by_resource)
+        _replace_content(self.by_path, by_path)
+        _replace_content(self.by_kind, by_kind)
         self.generation += 1
 
 
@@ -112,7 +112,8 @@ def _path(kind: Kind) -> tuple[str, str, str]:
     return kind.group, kind.version, kind.plural
 
 
-def _become(table: dict[K, V], content: dict[K, V]) -> None:
+def _replace_content(table: dict[K, V], content: dict[K, V]) -> None:
+    """Make a table equal to `content`, in place."""
     for key in [key for key in table if key not in content]:
         del table[key]
     table.update(content)

@@ -77,7 +77,7 @@ def test_long_questions_are_not_kept() -> None:
     assert policy.asked == 3
 
 
-def test_what_another_thread_found_out_before_a_change_does_not_outlast_it() -> None:
+def test_authorization_cache_drops_concurrent_result_after_policy_change() -> None:
     """Large roles are evaluated in another thread while the loop follows changes."""
 
     class ChangedMeanwhile(Policy):

@@ -69,7 +69,7 @@ def test_pods_get_a_token_if_they_can_use_it(
     with_admission(tmp_path, test)
 
 
-def test_the_default_account_of_a_namespace_decides_for_pods_that_say_nothing(
+def test_automount_follows_default_account_if_pod_does_not_set_it(
     tmp_path: Path,
 ) -> None:
     async def test(service: Service) -> None:
@@ -115,7 +115,7 @@ def test_pods_of_one_template_share_their_spec(tmp_path: Path) -> None:
     with_admission(tmp_path, test)
 
 
-def test_without_tokens_nothing_is_added_and_nobody_is_refused(tmp_path: Path) -> None:
+def test_service_account_admission_is_off_without_tokens(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         made = await create(service, pod_with(serviceAccountName="nope"), POD)
         assert not has_token(made)

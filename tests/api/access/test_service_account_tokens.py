@@ -81,7 +81,7 @@ def test_a_token_has_the_claims_of_kubernetes(tmp_path: Path) -> None:
     with_accounts(tmp_path, test)
 
 
-def test_a_token_ends_when_it_says(tmp_path: Path) -> None:
+def test_token_is_rejected_after_its_expiry(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         token = accounts.token(expirationSeconds=600)
         await asyncio.sleep(659)
@@ -135,7 +135,7 @@ def test_a_token_is_for_its_audience_only(tmp_path: Path) -> None:
     with_accounts(tmp_path, test)
 
 
-def test_whatever_is_changed_in_a_token_makes_it_worthless(tmp_path: Path) -> None:
+def test_token_is_rejected_after_any_modification(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         token = accounts.token()
         assert accounts.who(token)
@@ -195,7 +195,7 @@ def test_after_a_rotation_older_tokens_hold_until_their_key_is_dropped(tmp_path:
     with_accounts(tmp_path, test)
 
 
-def test_no_token_lives_longer_than_its_key_is_kept(tmp_path: Path) -> None:
+def test_token_lifetime_is_limited_by_key_retention(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         claims = claims_of(accounts.token(expirationSeconds=1 << 32))
         assert claims["exp"] - claims["iat"] == MAX_TOKEN_LIFETIME.total_seconds()
@@ -238,7 +238,7 @@ def test_a_token_is_bound_to_pods_of_its_own_account_only(tmp_path: Path) -> Non
     with_accounts(tmp_path, test)
 
 
-def test_a_review_says_who_a_token_is_and_for_which_audiences(tmp_path: Path) -> None:
+def test_token_review_returns_user_and_audiences(tmp_path: Path) -> None:
     async def test(accounts: Accounts) -> None:
         def reviewed(token: str, *audiences: str) -> Any:
             spec: dict[str, Any] = {"token": token}
@@ -266,7 +266,7 @@ def test_a_review_says_who_a_token_is_and_for_which_audiences(tmp_path: Path) ->
     with_accounts(tmp_path, test)
 
 
-def test_keys_that_cannot_be_read_say_so_and_leave_the_known_ones(tmp_path: Path) -> None:
+def test_unreadable_key_file_is_logged_and_keeps_loaded_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     ensure_keys(path, NOON)
     before = path.read_bytes()

@@ -12,7 +12,7 @@ _QUOTA = BY_RESOURCE["resourcequotas"]
 _RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-def test_refusals_are_counted_by_who_refused(tmp_path: Path) -> None:
+def test_rejections_are_counted_by_plugin(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         strict = {"metadata": {"name": "strict", "labels": _RESTRICTED}}
         await create(service, strict, _NAMESPACE, "")

@@ -71,7 +71,7 @@ def test_the_systems_classes_need_not_be_created(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_what_contradicts_the_class_is_refused(tmp_path: Path) -> None:
+def test_priority_differing_from_its_class_is_rejected(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         await create(service, a_class("high", 100), CLASS, "")
         refused: dict[str, Doc] = {

@@ -110,7 +110,7 @@ def test_it_counts_from_when_it_is_staged(tmp_path: Path, speak: Op, take_back: 
     with_client(tmp_path, test)
 
 
-def test_pods_that_say_something_are_looked_at(tmp_path: Path) -> None:
+def test_pods_with_admission_fields_are_checked(tmp_path: Path) -> None:
     async def test(client: LocalClient) -> None:
         outcome(client)
         with pytest.raises(ApiError, match="no PriorityClass"):

@@ -38,7 +38,7 @@ def items(count: int) -> dict[str, Any]:
     "value",
     [{}, {"list": [{}, {"a": "x"}]}, {"map": {"k": {}}}, {"nested": {}}, {"nested": {"in": {}}}],
 )
-def test_added_bytes_bounds_what_defaults_add(value: dict[str, Any]) -> None:
+def test_added_bytes_bounds_size_of_defaults(value: dict[str, Any]) -> None:
     item = thing({"a": {**text(), "default": "dear"}, "b": {"type": "integer", "default": 7}})
     schema = thing(
         {

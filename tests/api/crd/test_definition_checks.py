@@ -77,7 +77,7 @@ def test_schemas_that_cannot_be_are_refused(spec: dict[str, Any], expected: str)
     assert errors_of(a_definition(a_version(thing(spec)))) == [expected]
 
 
-def test_what_all_versions_say_is_named_once_and_apart_from_them() -> None:
+def test_errors_common_to_all_versions_are_reported_once() -> None:
     """Upstream reports errors of all versions there."""
     version = {
         **a_version(thing({"x": {"type": "sting"}})),
@@ -106,7 +106,7 @@ def test_what_all_versions_say_is_named_once_and_apart_from_them() -> None:
     assert "spec.versions[0].selectableFields[0].jsonPath" in found
 
 
-def test_what_a_schema_says_in_vain_is_warned_of() -> None:
+def test_ineffective_schema_fields_are_warned_about() -> None:
     schema = thing({
         "a": text(format="bogus"), "b": {"type": "integer", "format": "int33"},
         "c": text(format="date-time"), "d": {"type": "integer", "format": "int32"}, "e": text(format="isbn"),

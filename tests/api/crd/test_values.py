@@ -63,7 +63,7 @@ def errors_of(schema: dict[str, Any], value: Any, old: Any = UNRELATED) -> list[
          '<nil>: Invalid value: "": "x" must not validate the schema (not)'),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_upstreams_words(
+def test_validation_errors_match_upstream_messages(
     schema: dict[str, Any], value: Any, expected: str
 ) -> None:
     assert errors_of(thing({"x": schema}), {"x": value}) == [expected]
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_in_upstreams_words(
          ["x.apiVersion: Required value", "x.kind: Required value: must not be empty"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_several_ways_is_said_in_all_of_them(
+def test_all_errors_of_a_value_are_reported(
     schema: dict[str, Any], value: Any, expected: list[str]
 ) -> None:
     assert errors_of(thing({"x": schema}), {"x": value}) == expected
@@ -113,7 +113,7 @@ def test_what_is_wrong_in_several_ways_is_said_in_all_of_them(
         ({"x-kubernetes-preserve-unknown-fields": True}, [1, {"a": 2}]),
     ],
 )  # fmt: skip
-def test_what_is_right_passes(schema: dict[str, Any], value: Any) -> None:
+def test_valid_values_are_accepted(schema: dict[str, Any], value: Any) -> None:
     assert errors_of(thing({"x": schema}), {"x": value}) == []
 
 
@@ -122,7 +122,7 @@ def test_a_pattern_cannot_take_exponential_time() -> None:
     assert len(errors_of(schema, "a" * 5000 + "b")) == 1
 
 
-def test_what_an_update_does_not_change_is_not_judged_again() -> None:
+def test_unchanged_invalid_values_are_accepted_in_updates() -> None:
     schema = thing({"a": text(maxLength=1), "b": text(maxLength=1), "list": KEYED})
     old = {"a": "long", "list": [{"name": "x", "size": 9}]}
     assert errors_of(schema, {**old, "b": "b"}, old) == []

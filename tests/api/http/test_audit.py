@@ -74,7 +74,7 @@ async def _make_secret(requests: Requests) -> None:
     await requests.get(f"{_SECRETS}/s")
 
 
-async def test_an_event_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
+async def test_audit_event_contains_user_verb_and_response_code(tmp_path: Path) -> None:
     received, complete, *_ = await _recorded(tmp_path, _make_secret, {"level": "Metadata"})
     assert received["stage"] == "RequestReceived"
     assert complete["stage"] == "ResponseComplete"
@@ -99,7 +99,7 @@ async def test_an_event_says_who_did_what_and_how_it_ended(tmp_path: Path) -> No
     ("level", "request_object", "response_object"),
     [("Metadata", False, False), ("Request", True, False), ("RequestResponse", True, True)],
 )
-async def test_levels_say_how_much(
+async def test_audit_level_selects_recorded_content(
     tmp_path: Path, level: str, request_object: bool, response_object: bool
 ) -> None:
     stages = ["RequestReceived"]
@@ -159,7 +159,7 @@ def _reference(event: dict[str, Any]) -> tuple[str, ...]:
         ("mirrors", [("list", "jobs", "", "", ""), ("list", "secrets", "", "", "")]),
     ],
 )
-async def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
+async def test_dashboard_reads_are_audited_as_api_reads_of_the_user(
     tmp_path: Path, path: str, reads: list[tuple[str, ...]]
 ) -> None:
     """A policy about logs or Secrets also holds for reads by the dashboard on a user's behalf."""
@@ -183,7 +183,7 @@ async def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
     assert not any("responseObject" in event for event in events)
 
 
-async def test_who_may_not_read_a_log_in_the_dashboard_is_recorded_as_who_tried(
+async def test_denied_dashboard_log_request_is_audited_with_its_user(
     tmp_path: Path,
 ) -> None:
     async def test(requests: Requests) -> None:
@@ -258,7 +258,7 @@ def test_of_a_body_that_is_too_large_nothing_is_kept(tmp_path: Path) -> None:
     assert "requestObject" not in event
 
 
-async def test_rules_leave_out_what_nobody_wants(tmp_path: Path) -> None:
+async def test_audit_rules_exclude_requests(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         await requests.get("/healthz")
         await _make_secret(requests)

@@ -68,13 +68,13 @@ def test_a_certificate_names_user_and_groups() -> None:
     assert user == User("alice", groups=("team-a", "team-b", "system:authenticated"))
 
 
-def test_no_certificate_is_nobody() -> None:
+def test_missing_certificate_authenticates_no_user() -> None:
     assert peer_subject(None) == ()
     assert peer_end(None) == 0
     assert CERTIFICATES.authenticate(Credentials()) is None
 
 
-def test_a_certificate_that_has_expired_is_nobody() -> None:
+def test_expired_certificate_authenticates_no_user() -> None:
     """TLS validated it only when the connection began."""
     end = peer_end({"notAfter": "Jan  1 12:00:00 2030 GMT"})
     alice = Credentials("", (("commonName", "alice"),), end)
@@ -100,7 +100,7 @@ def test_a_certificate_that_has_expired_is_nobody() -> None:
         ),
     ],
 )
-def test_only_somebody_is_authenticated(
+def test_only_identified_users_join_system_authenticated(
     user: str, asked: tuple[str, ...], groups: tuple[str, ...]
 ) -> None:
     """As upstream does for impersonation, and hence for the names in certificates."""

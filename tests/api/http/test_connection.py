@@ -160,7 +160,7 @@ def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) 
     connected(app, talk)
 
 
-def test_who_leaves_after_asking_for_more_is_missed(connected: Connected) -> None:
+def test_disconnect_after_pipelined_request_is_detected(connected: Connected) -> None:
     learned = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -202,7 +202,7 @@ def test_a_head_is_answered_without_a_body(connected: Connected) -> None:
     connected(echo, talk)
 
 
-def test_who_waits_to_send_a_body_is_told_to_go_on_when_it_is_wanted(connected: Connected) -> None:
+def test_expect_continue_is_answered_when_body_is_read(connected: Connected) -> None:
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
         assert await read_head(line.reader) == (100, [])
@@ -212,7 +212,7 @@ def test_who_waits_to_send_a_body_is_told_to_go_on_when_it_is_wanted(connected: 
     connected(echo, talk)
 
 
-def test_an_old_client_is_not_told_to_go_on(connected: Connected) -> None:
+def test_expect_continue_is_ignored_for_http_1_0(connected: Connected) -> None:
     """An HTTP/1.0 client would take the interim response for the final one."""
 
     async def talk(line: Line) -> None:
@@ -223,7 +223,7 @@ def test_an_old_client_is_not_told_to_go_on(connected: Connected) -> None:
     connected(echo, talk)
 
 
-def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Connected) -> None:
+def test_expect_continue_gets_final_response_if_body_is_not_read(connected: Connected) -> None:
     async def refuse(request: Request) -> Response:
         return Response(413, b"no")
 
@@ -235,7 +235,7 @@ def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Co
     connected(refuse, talk)
 
 
-def test_what_follows_a_body_that_was_not_asked_for_is_not_taken_for_it(
+def test_request_after_refused_expect_continue_is_not_taken_for_its_body(
     connected: Connected,
 ) -> None:
     """A refused client may send its next request instead of the body.
@@ -281,7 +281,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_what_is_no_body_but_does_not_end_is_refused(connected: Connected, what: str) -> None:
+def test_unterminated_body_framing_is_rejected(connected: Connected, what: str) -> None:
     start, more = ENDLESS[what]
 
     async def talk(line: Line) -> None:
@@ -293,7 +293,9 @@ def test_what_is_no_body_but_does_not_end_is_refused(connected: Connected, what:
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_what_does_not_end_after_the_answer_is_hung_up_on(connected: Connected, what: str) -> None:
+def test_connection_is_closed_if_body_continues_after_response(
+    connected: Connected, what: str
+) -> None:
     """Without a second response, which would be taken for that to the next request."""
     start, more = ENDLESS[what]
 
@@ -329,7 +331,7 @@ def test_a_header_cannot_end_early(connected: Connected, caplog: pytest.LogCaptu
         (("GET / HTTP/1.1", "connection: upgrade", "upgrade: h2c"), False),
     ],
 )
-def test_a_connection_is_kept_for_those_who_want_it(
+def test_connection_is_kept_alive_if_requested(
     connected: Connected, lines: tuple[str, ...], stays: bool
 ) -> None:
     async def talk(line: Line) -> None:
@@ -366,7 +368,7 @@ def test_a_large_body_waits_until_it_is_wanted(connected: Connected) -> None:
     connected(app, talk)
 
 
-def test_what_is_sent_after_the_answer_is_passed_over(connected: Connected) -> None:
+def test_body_received_after_response_is_discarded(connected: Connected) -> None:
     async def talk(line: Line) -> None:
         line.write("POST /a HTTP/1.1", "content-length: 300000")
         assert (await read_reply(line.reader)).body == b"/a"
@@ -581,7 +583,7 @@ def test_a_body_that_cannot_be_read_is_a_bad_request(connected: Connected) -> No
     connected(echo, talk)
 
 
-def test_a_client_that_stops_in_a_body_nobody_waits_for_is_idle_as_well(
+def test_client_stalled_in_unread_body_counts_as_idle(
     connected: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onejob.api.http.connection._KEEP_ALIVE_SECONDS", 0.1)
@@ -713,7 +715,7 @@ def test_a_text_that_is_none_ends_a_session_quietly(
     [frame(PING, b"x"), frame(TEXT, b"\xff"), b"\xff" * 100],
     ids=["a ping", "no text", "garbage"],
 )
-def test_who_speaks_before_the_answer_is_hung_up_on(
+def test_data_before_upgrade_response_closes_connection(
     connected: Connected, early: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()

@@ -70,7 +70,7 @@ def test_a_definition_is_served_as_soon_as_it_is_established(tmp_path: Path) -> 
     with_requests(tmp_path, test)
 
 
-def test_objects_are_pruned_defaulted_and_judged(tmp_path: Path) -> None:
+def test_custom_objects_are_pruned_defaulted_and_validated(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition(a_version(SPEC, subresources={"status": {}})))
         body = widget(spec={"color": "red", "stranger": 1}, status={"x": 1})
@@ -169,7 +169,7 @@ def test_bodies_that_are_no_such_resource_are_refused_as_upstream_does(tmp_path:
     with_requests(tmp_path, test)
 
 
-def test_what_does_not_say_how_many_replicas_it_has_can_be_told(tmp_path: Path) -> None:
+def test_scale_can_be_set_without_existing_replicas(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         scale = {"specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count"}
         spec = thing({"count": {"type": "integer", "maximum": 9}})
@@ -187,7 +187,7 @@ def test_what_does_not_say_how_many_replicas_it_has_can_be_told(tmp_path: Path) 
     with_requests(tmp_path, test)
 
 
-def test_replicas_are_scaled_where_the_definition_says(tmp_path: Path) -> None:
+def test_scale_writes_replicas_at_path_of_definition(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         scale = {
             "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
@@ -327,7 +327,7 @@ def test_a_version_whose_webhook_is_missing_is_refused_clearly(tmp_path: Path) -
     with_requests(tmp_path, test)
 
 
-def test_apply_owns_what_the_schema_describes(tmp_path: Path) -> None:
+def test_apply_owns_fields_of_schema(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition(a_version(SPEC)))
         for owner, weight in (("one", 1), ("two", 2)):
@@ -383,7 +383,7 @@ def test_a_definition_goes_with_its_objects(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
-async def test_a_restarted_server_serves_what_it_served(tmp_path: Path) -> None:
+async def test_custom_resources_are_served_after_restart(tmp_path: Path) -> None:
     async with a_server(tmp_path) as ask:
         await define(ask, a_definition(a_version(SPEC)))
         await ask.ok("POST", PATH, widget(spec={"size": 4}))
@@ -490,7 +490,7 @@ def test_an_old_value_that_is_optional_can_be_missing(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
-def test_lists_are_of_the_kind_that_the_definition_says(tmp_path: Path) -> None:
+def test_list_kind_is_taken_from_definition(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition(names={"listKind": "WidgetCollection"}))
         assert (await ask.get(PATH))["kind"] == "WidgetCollection"
@@ -529,7 +529,7 @@ def test_openapi_describes_the_fields_that_all_objects_have_as_upstream_does(
     with_requests(tmp_path, test)
 
 
-def test_openapi_v2_shows_what_keeps_unknown_fields_as_a_bare_object(tmp_path: Path) -> None:
+def test_openapi_v2_reduces_preserved_unknown_fields_to_object(tmp_path: Path) -> None:
     """kubectl reports all fields that are not listed as mistakes."""
     keeps = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -545,7 +545,7 @@ def test_openapi_v2_shows_what_keeps_unknown_fields_as_a_bare_object(tmp_path: P
     with_requests(tmp_path, test)
 
 
-def test_openapi_v2_leaves_out_what_kubectl_cannot_read(tmp_path: Path) -> None:
+def test_openapi_v2_omits_schemas_unsupported_by_kubectl(tmp_path: Path) -> None:
     spec = thing(
         {
             "open": thing({"a": text()}, **{"x-kubernetes-preserve-unknown-fields": True}),
@@ -670,7 +670,7 @@ def test_owners_and_dependents_are_collected_and_orphaned(tmp_path: Path) -> Non
     with_requests(tmp_path, test)
 
 
-def test_a_watch_begins_with_what_there_is_and_a_bookmark(tmp_path: Path) -> None:
+def test_watch_list_sends_existing_objects_then_bookmark(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition())
         await ask.ok("POST", PATH, widget("a"))

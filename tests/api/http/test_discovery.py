@@ -47,7 +47,7 @@ def test_foreign_bodies_of_subresources_are_named() -> None:
     )
 
 
-def test_the_aggregated_form_says_the_same() -> None:
+def test_aggregated_discovery_matches_legacy_discovery() -> None:
     document = aggregated(KINDS, "v2", core=False)
     assert document["apiVersion"] == "apidiscovery.k8s.io/v2"
     batch = next(item for item in document["items"] if item["metadata"]["name"] == "batch")

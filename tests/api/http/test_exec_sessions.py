@@ -108,7 +108,7 @@ def test_base64_protocols_speak_in_text(tmp_path: Path, protocol: str, end: list
     with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
 
 
-def test_a_failing_command_tells_its_exit_code(tmp_path: Path) -> None:
+def test_exec_returns_exit_code_of_failed_command(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         target = f"{EXEC}?command=fail&command=3&stdout=true&stderr=true"
         async with session(wire, target) as socket:
@@ -233,7 +233,7 @@ def test_bad_sessions_are_refused_before_they_begin(
         ("stdout=true", "you must specify at least 1 command"),
     ],
 )
-def test_without_an_upgrade_the_answer_says_first_what_else_is_wrong(
+def test_exec_without_upgrade_reports_other_errors_first(
     tmp_path: Path, method: str, query: str, message: str
 ) -> None:
     async def test(wire: Wire) -> None:
@@ -251,7 +251,7 @@ async def session_entry(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "https://test"])
-def test_session_opens_with_a_token_whatever_its_origin(tmp_path: Path, origin: str) -> None:
+def test_session_with_token_opens_from_any_origin(tmp_path: Path, origin: str) -> None:
     """Go's x/net/websocket sends an Origin of the caller's choice.
 
     Browsers add no tokens; requests with a certificate alone are in tests/hostile.
@@ -331,7 +331,7 @@ def far_ahead(command: _LateReader, *rest: bytes | None) -> _FarAhead:
     return socket
 
 
-def test_a_caller_who_vanished_far_ahead_is_missed_at_last() -> None:
+def test_unresponsive_client_with_full_buffer_is_disconnected() -> None:
     command = _LateReader(seconds=3600)
     socket = far_ahead(command, b"\0unread", b"\0unread", None)
     assert (socket.sent, socket.closed) == ([], False)

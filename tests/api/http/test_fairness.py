@@ -26,7 +26,7 @@ async def _seated(
     await test(FairQueue(loop.time, seats=seats, queue=queue))
 
 
-async def test_who_is_alone_is_never_held_up() -> None:
+async def test_single_user_is_never_queued() -> None:
     async def test(seats: FairQueue) -> None:
         for _ in range(100):
             await seats.enter("a")
@@ -38,7 +38,7 @@ async def test_who_is_alone_is_never_held_up() -> None:
     await _seated(test)
 
 
-async def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
+async def test_user_is_not_queued_after_others_have_finished() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         seats.leave("b")
@@ -100,7 +100,7 @@ async def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_
     await _seated(test)
 
 
-async def test_a_queue_that_is_full_says_when_to_come_back() -> None:
+async def test_full_queue_returns_retry_after() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")
@@ -133,7 +133,7 @@ async def test_when_the_others_are_gone_the_queue_opens() -> None:
     await _seated(test)
 
 
-async def test_whoever_gives_up_leaves_no_seat_taken() -> None:
+async def test_cancelled_request_releases_its_seat() -> None:
     async def test(seats: FairQueue) -> None:
         await seats.enter("b")
         await seats.enter("a")

@@ -105,7 +105,7 @@ def test_odd_bindings_and_evictions_are_refused(tmp_path: Path) -> None:
     with_api(tmp_path, test)
 
 
-def test_an_eviction_of_somebody_else_leaves_no_mark(tmp_path: Path) -> None:
+def test_eviction_with_wrong_uid_does_not_modify_pod(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         before = await api.ok("POST", PODS, pod("p"))
         body = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "other"}}}
@@ -148,7 +148,7 @@ def test_made_up_tokens_and_revisions_are_bad_requests(tmp_path: Path, query: st
 
 
 @pytest.mark.parametrize("target", [f"{CONFIGS}?watch=true&", f"{CONFIGS}?", f"{CONFIGS}/a?"])
-def test_a_revision_from_another_life_is_refused(tmp_path: Path, target: str) -> None:
+def test_revision_of_another_database_is_rejected(tmp_path: Path, target: str) -> None:
     """A client of a discarded store would wait forever otherwise."""
 
     async def test(api: Api) -> None:
@@ -246,7 +246,7 @@ def test_no_answer_has_more_headers_than_clients_read(tmp_path: Path) -> None:
     with_api(tmp_path, test)
 
 
-def test_a_large_body_of_yaml_holds_nobody_up(tmp_path: Path) -> None:
+def test_large_yaml_body_does_not_block_other_requests(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         slow = b"a: {" + b"b: [c, d], " * 60_000 + b"}"
         turns = 0

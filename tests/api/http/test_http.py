@@ -101,7 +101,7 @@ def test_a_certificate_that_expires_ends_with_the_next_request_of_its_connection
     with_server(ScriptedService(), tmp_path, test, login_clock=clock)
 
 
-def test_an_operator_may_be_somebody_else(tmp_path: Path) -> None:
+def test_administrator_may_impersonate_users(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         headers = {"impersonate_user": "bob", "impersonate_group": "team-a"}
         info = (await wire.call("POST", WHO, {}, **headers)).json()["status"]["userInfo"]
@@ -161,7 +161,7 @@ def test_resources_and_methods_that_do_not_exist_have_empty_details(tmp_path: Pa
     with_server(ScriptedService(), tmp_path, test)
 
 
-def test_what_nobody_foresaw_is_logged_and_hidden(
+def test_unexpected_exception_is_logged_and_not_exposed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = ScriptedService()
@@ -177,7 +177,7 @@ def test_what_nobody_foresaw_is_logged_and_hidden(
     assert "the secret inside" in caplog.text
 
 
-def test_a_server_that_asks_for_patience_says_how_long(tmp_path: Path) -> None:
+def test_overloaded_server_sends_retry_after(tmp_path: Path) -> None:
     service = ScriptedService()
     service.failure = Timeout("later", retry_after_seconds=3)
 
@@ -223,9 +223,7 @@ def test_a_body_that_is_too_large_is_refused_with_a_reason(tmp_path: Path, size:
 
 
 @pytest.mark.parametrize("length", ["3145729", "0" * 5000 + "3145729", "18446744073709551615"])
-def test_who_asks_before_sending_too_large_a_body_is_refused_at_once(
-    tmp_path: Path, length: str
-) -> None:
+def test_expect_continue_with_too_large_body_is_rejected(tmp_path: Path, length: str) -> None:
     async def test(wire: Wire) -> None:
         reader, writer = await wire.connect()
         lines = [f"POST {JOBS} HTTP/1.1", "host: test", f"authorization: Bearer {TOKEN}"]
@@ -358,7 +356,7 @@ def test_objects_are_served_as_json_yaml_table_and_metadata(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("include", "expected"), [("Object", "Job"), ("Metadata", "PartialObjectMetadata")]
 )
-def test_rows_include_what_is_asked_for(tmp_path: Path, include: str, expected: str) -> None:
+def test_table_rows_honour_include_object(tmp_path: Path, include: str, expected: str) -> None:
     service = ScriptedService({"a": job("a")})
 
     async def test(wire: Wire) -> None:
@@ -472,7 +470,7 @@ def test_a_watch_sends_a_line_per_event_and_a_piece_per_batch(tmp_path: Path) ->
     assert service.seen[0].timeout_seconds == 9
 
 
-def test_only_the_first_table_of_a_watch_says_its_columns(tmp_path: Path) -> None:
+def test_only_first_table_of_watch_has_column_definitions(tmp_path: Path) -> None:
     service = ScriptedService()
     service.events = [[added("a")], [added("b")]]
 
@@ -694,7 +692,7 @@ def test_the_version_is_one_that_clients_can_parse(tmp_path: Path) -> None:
     with_server(ScriptedService(), tmp_path, test)
 
 
-def test_health_says_which_check_failed(tmp_path: Path) -> None:
+def test_health_check_names_failed_check(tmp_path: Path) -> None:
     checks = {"store": lambda: "the disk is full"}
 
     async def test(wire: Wire) -> None:

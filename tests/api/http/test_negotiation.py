@@ -53,7 +53,7 @@ def test_anything_else_is_not_acceptable(accept: str) -> None:
         negotiate(accept)
 
 
-def test_what_has_no_tables_is_served_in_the_next_form() -> None:
+def test_kind_without_table_is_served_in_next_accepted_form() -> None:
     with pytest.raises(NotAcceptable):
         negotiate(TABLE, tables=False)
     assert negotiate(f"{TABLE},application/json", tables=False) == Representation()
@@ -85,5 +85,5 @@ def test_yaml_is_not_streamed() -> None:
         ),
     ],
 )
-def test_aggregated_discovery_is_served_to_who_prefers_it(accept: str, version: str) -> None:
+def test_aggregated_discovery_is_served_if_preferred(accept: str, version: str) -> None:
     assert aggregated_discovery_version(accept) == version

@@ -150,7 +150,7 @@ def test_a_tunnel_carries_many_connections(tmp_path: Path, numbered: bool) -> No
     forwarding(tmp_path, test)
 
 
-def test_what_is_sent_before_the_second_stream_is_opened_is_not_lost(tmp_path: Path) -> None:
+def test_data_before_second_stream_is_not_lost(tmp_path: Path) -> None:
     async def test(wire: Wire, ports: Ports) -> None:
         async with session(wire, FORWARD, TUNNEL_PROTOCOL) as socket:
             tunnel, writer = Tunnel(socket), SpdyWriter()
@@ -164,7 +164,7 @@ def test_what_is_sent_before_the_second_stream_is_opened_is_not_lost(tmp_path: P
     forwarding(tmp_path, test)
 
 
-def test_a_port_that_nobody_listens_on_is_an_error_of_its_connection_only(tmp_path: Path) -> None:
+def test_closed_port_fails_only_its_connection(tmp_path: Path) -> None:
     async def test(wire: Wire, ports: Ports) -> None:
         async with session(wire, FORWARD, TUNNEL_PROTOCOL) as socket:
             tunnel = Tunnel(socket)
@@ -213,7 +213,7 @@ def test_a_stream_that_makes_no_sense_is_reset(tmp_path: Path, headers: dict[str
     forwarding(tmp_path, test)
 
 
-def test_a_tunnel_answers_pings_and_ends_at_what_is_no_spdy(tmp_path: Path) -> None:
+def test_tunnel_answers_pings_and_ends_at_invalid_spdy(tmp_path: Path) -> None:
     async def test(wire: Wire, ports: Ports) -> None:
         async with session(wire, FORWARD, TUNNEL_PROTOCOL) as socket:
             await socket.send_bytes(SpdyWriter.ping(7))
@@ -238,7 +238,7 @@ def test_a_tunnel_answers_pings_and_ends_at_what_is_no_spdy(tmp_path: Path) -> N
         (FORWARD.replace("/p/", "/q/"), TUNNEL_PROTOCOL, "Running", 404),
     ],
 )
-def test_what_cannot_be_forwarded_is_refused_at_once(
+def test_invalid_port_forward_is_rejected(
     tmp_path: Path, target: str, protocol: str, phase: str, code: int
 ) -> None:
     async def test(wire: Wire, ports: Ports) -> None:

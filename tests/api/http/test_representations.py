@@ -78,7 +78,7 @@ def test_an_empty_list_has_items() -> None:
     }
 
 
-def test_items_of_a_metadata_list_say_what_they_are() -> None:
+def test_metadata_list_items_have_kind() -> None:
     outcome = ListOutcome((job("a"),), 3)
     whole = json.loads(b"".join(list_pieces(outcome, JOB, "PartialObjectMetadataList")))
     assert (whole["kind"], whole["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")

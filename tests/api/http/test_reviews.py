@@ -38,13 +38,13 @@ def test_an_operator_may_do_everything() -> None:
     assert answer["status"] == {"allowed": True}
 
 
-def test_a_refusal_says_why() -> None:
+def test_access_review_returns_reason_for_denial() -> None:
     spec = {"resourceAttributes": {"verb": "delete", "resource": "jobs"}}
     answer = review(SELF_ACCESS, "", {"spec": spec}, ADMIN, OnlyReading())
     assert answer["status"] == {"allowed": False, "reason": "only reading Jobs"}
 
 
-def test_an_access_review_asks_for_somebody_else() -> None:
+def test_subject_access_review_evaluates_another_user() -> None:
     spec = {"user": "eve", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
     answer = review(ACCESS, "", {"spec": spec}, ADMIN, AllowAuthenticated())
     assert answer["status"] == {"allowed": False}
@@ -66,7 +66,7 @@ def test_rules_are_listed() -> None:
         review(RULES, "", {"spec": {}}, ADMIN, OnlyReading())
 
 
-def test_one_learns_who_one_is() -> None:
+def test_self_subject_review_returns_user() -> None:
     user = User("me", "u1", ("g",), {"scopes": ("a",)})
     assert review(WHO, "", {}, user, OnlyReading())["status"]["userInfo"] == {
         "username": "me",
@@ -126,7 +126,7 @@ def test_a_local_review_stays_in_its_namespace() -> None:
         ),
     ],
 )
-def test_who_may_not_is_told_what(wanted: Attributes, message: str) -> None:
+def test_forbidden_error_names_missing_permission(wanted: Attributes, message: str) -> None:
     with pytest.raises(Forbidden) as raised:
         require(AllowAuthenticated(), User("eve"), wanted)
     assert raised.value.message == message

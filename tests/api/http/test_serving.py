@@ -121,7 +121,7 @@ def test_stopping_does_not_wait_for_a_request_that_hangs(tmp_path: Path) -> None
     with_server(service, tmp_path, test)
 
 
-def test_after_the_end_nobody_is_served(tmp_path: Path) -> None:
+def test_requests_after_shutdown_are_refused(tmp_path: Path) -> None:
     async def test(wire: Wire) -> None:
         port = wire.server.port
         await wire.server.stop()
@@ -621,7 +621,7 @@ def test_a_slow_reader_gets_the_end_of_the_last_answer(
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("reads", [len(LARGE) - 700_000, len(LARGE) + 1])
-def test_who_does_not_leave_after_the_last_answer_makes_room(
+def test_idle_connection_is_closed_at_connection_limit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     reads: int,
@@ -640,7 +640,7 @@ def test_who_does_not_leave_after_the_last_answer_makes_room(
     with_server(ScriptedService({"a": LARGE}), tmp_path, test, loop=loop, max_connections=1)
 
 
-def test_who_stops_reading_the_last_answer_is_cut_off(
+def test_stalled_reader_of_last_response_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _in_short_time(monkeypatch, unread=0.5)

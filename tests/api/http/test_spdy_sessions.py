@@ -113,7 +113,7 @@ def test_a_command_gets_its_input_and_its_end(tmp_path: Path, early: bool) -> No
     upgraded(tmp_path, target, f"{V4}, v3.channel.k8s.io", test, sessions=Programs())
 
 
-def test_a_failing_command_tells_its_exit_code(tmp_path: Path) -> None:
+def test_exec_returns_exit_code_of_failed_command(tmp_path: Path) -> None:
     async def test(client: Client) -> None:
         client.open(1, streamtype="error")
         client.open(3, streamtype="stderr")
@@ -188,7 +188,7 @@ def test_ports_are_forwarded(tmp_path: Path) -> None:
         ("/nope", V4, TOKEN, 404),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_a_reason(
+def test_invalid_session_is_rejected_with_reason(
     tmp_path: Path, target: str, version: str, token: str, code: int
 ) -> None:
     async def test(wire: Wire) -> None:

@@ -43,7 +43,7 @@ async def stored(requests: Requests, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_job_says_who_writes_its_status_and_when(tmp_path: Path) -> None:
+def test_job_status_has_managed_fields_entry_with_time(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         await requests.ok("POST", f"{JOBS}?fieldManager=me", job("j"))
         found = await requests.until(f"{JOBS}/j", is_complete)
@@ -81,7 +81,7 @@ def test_pods_and_nodes_are_the_kubelets(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
-def test_what_was_read_can_be_sent_back_and_nothing_changes(tmp_path: Path) -> None:
+def test_update_with_unmodified_object_changes_nothing(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
         await requests.ok("POST", f"{JOBS}?fieldManager=me", job("j"))
         found = await requests.until(f"{JOBS}/j", is_complete)
@@ -154,7 +154,7 @@ def test_write_is_answered_with_the_object_that_get_returns_afterwards(tmp_path:
     with_requests(tmp_path, test)
 
 
-def test_somebody_else_who_writes_a_status_shows_and_so_does_the_taking_back(
+def test_managed_fields_show_status_writes_of_other_clients(
     tmp_path: Path,
 ) -> None:
     """With two controllers for one Job, the last writer of a field owns it."""

@@ -148,7 +148,7 @@ def test_every_stored_kind_is_created_changed_and_deleted(tmp_path: Path, kind: 
     with_requests(tmp_path, test)
 
 
-def test_who_creates_what_has_no_effect_is_warned(tmp_path: Path) -> None:
+def test_creating_a_kind_without_effect_returns_warning(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         document = an_object(BY_RESOURCE["networkpolicies.networking.k8s.io"])
         await ask.ok("POST", path_of("networkpolicies.networking.k8s.io"), document)
@@ -264,7 +264,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("resource", "content", "fields"), REFUSED)
-def test_what_is_malformed_is_refused_with_its_fields(
+def test_invalid_object_is_rejected_with_field_causes(
     tmp_path: Path, resource: str, content: dict[str, Any], fields: list[str]
 ) -> None:
     async def test(ask: Requests) -> None:

@@ -89,7 +89,7 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_created_says_why(
+def test_rejected_create_names_reason(
     tmp_path: Path, target: str, body: Any, code: int, message: str
 ) -> None:
     async def test(api: Api) -> None:
@@ -133,7 +133,7 @@ def test_bodies_may_be_yaml(tmp_path: Path) -> None:
 # --- lists --------------------------------------------------------------------------------
 
 
-def test_lists_page_and_count_what_remains(tmp_path: Path) -> None:
+def test_list_pages_return_remaining_item_count(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         for number in range(5):
             await api.ok("POST", CONFIGS, config(f"c{number}"))
@@ -230,9 +230,7 @@ def test_every_kind_has_a_table(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "a" * 254, "-a"])
-def test_what_is_wrong_with_a_name_is_said_once_although_it_is_in_two_labels(
-    tmp_path: Path, name: str
-) -> None:
+def test_invalid_name_in_two_labels_is_reported_once(tmp_path: Path, name: str) -> None:
     async def test(api: Api) -> None:
         status = (await api.call("POST", JOBS, a_job(name))).json()
         causes = [f"{cause['field']}: {cause['message']}" for cause in status["details"]["causes"]]
@@ -267,9 +265,7 @@ def test_a_negative_count_is_refused_for_one_reason(tmp_path: Path) -> None:
         (f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}}),
     ],
 )
-def test_what_is_never_read_again_has_no_table(
-    tmp_path: Path, path: str, body: dict[str, Any]
-) -> None:
+def test_review_kinds_have_no_table(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
     async def test(api: Api) -> None:
         await api.ok("POST", PODS, pod("p"))
         only_table = TABLE.partition(",")[0]
@@ -280,7 +276,7 @@ def test_what_is_never_read_again_has_no_table(
     with_api(tmp_path, test)
 
 
-def test_who_takes_nothing_but_protobuf_gets_it(tmp_path: Path) -> None:
+def test_protobuf_is_served_if_it_is_the_only_accepted_form(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         created = await api.call("POST", JOBS, a_job("a"), accept=PROTOBUF)
         assert (created.code, created.header("content-type")) == (201, PROTOBUF)
@@ -348,7 +344,7 @@ def test_kinds_without_objects_have_no_protobuf(tmp_path: Path) -> None:
 # --- watches ------------------------------------------------------------------------------
 
 
-def test_a_watch_from_nowhere_starts_with_what_there_is(tmp_path: Path) -> None:
+def test_watch_without_revision_starts_with_existing_objects(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         await api.ok("POST", CONFIGS, config("a"))
         for query in ("watch=true", "watch=true&resourceVersion=0"):
@@ -571,7 +567,7 @@ def test_apply_creates_with_201_and_needs_a_manager(tmp_path: Path) -> None:
 # --- delete -------------------------------------------------------------------------------
 
 
-def test_what_is_removed_at_once_answers_with_a_status(tmp_path: Path) -> None:
+def test_immediate_deletion_returns_status(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         made = await api.ok("POST", JOBS, a_job("a"))
         answer = await api.ok("DELETE", f"{JOBS}/a", {"propagationPolicy": "Background"})
@@ -618,7 +614,7 @@ def test_a_job_deleted_without_a_policy_is_orphaned_with_a_warning(tmp_path: Pat
     with_api(tmp_path, test)
 
 
-def test_deleting_a_collection_answers_with_what_was_deleted(tmp_path: Path) -> None:
+def test_delete_collection_returns_deleted_objects(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         for name in ("a", "b"):
             document = a_job(name)

@@ -73,7 +73,7 @@ def test_a_node_is_measured_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pending", "nope"])
-def test_who_is_not_measured_is_not_found(tmp_path: Path, name: str) -> None:
+def test_metrics_of_unmeasured_pod_are_not_found(tmp_path: Path, name: str) -> None:
     async def test(wire: Wire) -> None:
         reply = await wire.call("GET", f"{PODS}/{name}")
         assert (reply.code, reply.json()["reason"]) == (404, "NotFound")
@@ -89,7 +89,7 @@ def test_a_runtime_that_measures_nothing_has_empty_lists(tmp_path: Path) -> None
     with_server(SERVICE, tmp_path, test)
 
 
-def test_selectors_are_those_of_pods(tmp_path: Path) -> None:
+def test_metrics_selectors_match_pod_labels(tmp_path: Path) -> None:
     service = ScriptedService({})
 
     async def test(wire: Wire) -> None:

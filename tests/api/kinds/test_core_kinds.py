@@ -101,7 +101,7 @@ def test_an_immutable_object_stays_as_it_is(kind: Any) -> None:
     assert changed(kind, old) == []
 
 
-def test_secrets_are_opaque_unless_told_and_keep_their_type() -> None:
+def test_secret_type_defaults_to_opaque_and_is_immutable() -> None:
     stored = created(SECRET, a_doc(stringData={"k": "hello"}))
     assert stored["type"] == "Opaque"
     assert stored["data"] == {"k": "aGVsbG8="}
@@ -121,7 +121,7 @@ def test_typed_secrets_need_their_keys() -> None:
 # --- nodes, services, leases ------------------------------------------------------------------
 
 
-def test_a_node_registers_with_its_status_and_is_schedulable_unless_told() -> None:
+def test_node_registration_keeps_status_and_defaults_to_schedulable() -> None:
     stored = created(NODE, a_doc("n", "", status={"phase": "x"}))
     assert stored["status"] == {"phase": "x"}
     assert NODE.selectable_fields(stored) == {"spec.unschedulable": "false"}
@@ -190,7 +190,7 @@ def test_large_secrets_are_refused() -> None:
 
 
 @pytest.mark.parametrize("resource", ["nodes", "leases.coordination.k8s.io"])
-def test_a_spec_that_nobody_gave_is_empty_but_there(resource: str) -> None:
+def test_missing_spec_defaults_to_empty_object(resource: str) -> None:
     namespace = "default" if resource.startswith("leases") else ""
     assert created(strategy(resource), a_doc(namespace=namespace))["spec"] == {}
 
@@ -218,7 +218,7 @@ def test_metadata_of_every_kind_is_checked_on_updates_too() -> None:
     ]
 
 
-def test_a_generated_name_is_judged_by_its_prefix_too() -> None:
+def test_generate_name_prefix_is_validated() -> None:
     doc = a_doc()
     doc["metadata"]["generateName"] = "UP-"
     errors = create(CONFIG_MAP, doc)[1]
@@ -251,7 +251,7 @@ INVOLVED = {"kind": "Job", "name": "j", "namespace": "default", "uid": "u"}
         ("other", "", False),
     ],
 )
-def test_an_event_lives_where_its_object_lives(
+def test_event_namespace_must_match_involved_object(
     namespace: str, involved: str, accepted: bool
 ) -> None:
     event = a_doc(namespace=namespace, involvedObject={**INVOLVED, "namespace": involved})
@@ -265,7 +265,7 @@ def test_an_event_lives_where_its_object_lives(
     )
 
 
-def test_events_are_selected_by_what_they_are_about() -> None:
+def test_events_support_involved_object_field_selectors() -> None:
     event = a_doc(
         involvedObject=INVOLVED,
         reason="Completed",
@@ -311,7 +311,7 @@ def test_new_style_events_are_selected_by_their_own_words() -> None:
     assert new_style.field_label_error("involvedObject.name") is not None
 
 
-def test_new_style_events_must_say_who_and_when() -> None:
+def test_events_v1_requires_controller_and_time() -> None:
     event = a_doc(regarding=INVOLVED, type="Odd")
     assert create(strategy("events.events.k8s.io"), event)[1] == [
         "eventTime: Required value",

@@ -50,7 +50,7 @@ def test_an_empty_manual_selector_is_legal() -> None:
     assert create(JOB, a_job(manualSelector=True, selector={}))[1] == []
 
 
-def test_defaults_of_the_template_are_those_of_every_pod() -> None:
+def test_template_defaults_match_pod_defaults() -> None:
     container = a_container(
         image="repo:5000/app",
         ports=[{"containerPort": 80}],
@@ -294,7 +294,7 @@ def test_a_factor_for_memory_is_a_number_above_one(value: str) -> None:
     assert create(JOB, job)[1] == [BAD_FACTOR.format(value)]
 
 
-def test_the_maximum_for_memory_is_a_quantity_and_what_is_stored_stays() -> None:
+def test_memory_maximum_must_be_quantity_unless_already_stored() -> None:
     job = a_job()
     job["metadata"]["annotations"] = {FACTOR: "1.5", "onejob.dev/oom-memory-max": "8 GB"}
     ((error),) = create(JOB, job)[1]
@@ -346,7 +346,7 @@ def test_an_unknown_operator_in_the_selector_is_named() -> None:
         {"failedPodsLimit": 1},
     ],
 )
-def test_what_may_change_bumps_the_generation(changes: dict[str, Any]) -> None:
+def test_mutable_field_change_increments_generation(changes: dict[str, Any]) -> None:
     job = created(JOB, a_job())
     new, errors = update(JOB, job, **changes)
     assert errors == []
@@ -368,7 +368,7 @@ def test_what_may_change_bumps_the_generation(changes: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_may_not_change_is_told(changes: dict[str, Any], errors: list[str]) -> None:
+def test_immutable_field_change_is_rejected(changes: dict[str, Any], errors: list[str]) -> None:
     _, found = update(JOB, created(JOB, a_job()), **changes)
     assert len(found) == len(errors)
     for text, start in zip(found, errors, strict=True):
@@ -525,7 +525,7 @@ def test_without_its_gate_scheduling_is_open_only_before_the_first_start(
 # --- warnings ---------------------------------------------------------------------------------
 
 
-def test_warnings_tell_what_is_accepted_but_hardly_meant() -> None:
+def test_warnings_name_accepted_but_suspicious_fields() -> None:
     twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     extends = [{"name": "P", "value": "1"}, {"name": "P", "value": "$(P):2"}]
     template = a_template(
@@ -565,7 +565,7 @@ def test_jobs_are_selected_by_how_many_succeeded() -> None:
     assert JOB.field_label_error("spec.x") == 'field label "spec.x" not supported for Job'
 
 
-def test_a_job_leaves_its_pods_behind_unless_told_otherwise() -> None:
+def test_job_deletion_orphans_pods_by_default() -> None:
     assert JOB.default_propagation == "Orphan"
     assert strategy("cronjobs.batch").default_propagation == "Background"
     assert JOB.deletion_grace_seconds(a_job(), 30) == 0

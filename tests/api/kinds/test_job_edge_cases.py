@@ -34,7 +34,8 @@ SUSPENDED = {"type": "Suspended", "status": "True"}
         ({"parallelism": 0}, 0, None),
     ],
 )
-def test_edge_01_completions_default_to_one_only_when_parallelism_is_unset_too(
+@pytest.mark.edge_case(1)
+def test_completions_default_to_one_only_when_parallelism_is_unset_too(
     given: dict[str, Any], parallelism: int, completions: int | None
 ) -> None:
     spec = created(JOB, a_job(**given))["spec"]
@@ -60,7 +61,8 @@ GENERATED = {
         ({"app": "x"}, {"app": "x"}, {"app": "x"}),
     ],
 )
-def test_edge_02_a_job_without_labels_inherits_its_templates_with_the_generated_ones(
+@pytest.mark.edge_case(2)
+def test_a_job_without_labels_inherits_its_templates_with_the_generated_ones(
     own: dict[str, str], of_template: dict[str, str], shown: dict[str, str]
 ) -> None:
     template = {"metadata": {"labels": of_template}, **a_template()}
@@ -71,19 +73,22 @@ def test_edge_02_a_job_without_labels_inherits_its_templates_with_the_generated_
     assert stored["spec"]["template"]["metadata"]["labels"] == {**of_template, **GENERATED}
 
 
-def test_edge_03_the_job_template_of_a_cronjob_is_not_defaulted_like_a_job() -> None:
+@pytest.mark.edge_case(3)
+def test_the_job_template_of_a_cronjob_is_not_defaulted_like_a_job() -> None:
     spec = created(CRONJOB, a_cronjob())["spec"]["jobTemplate"]["spec"]
     assert spec.keys() == {"template"}
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
 
 
-def test_edge_03_the_templates_of_a_cronjob_have_metadata_even_if_it_is_empty() -> None:
+@pytest.mark.edge_case(3)
+def test_the_templates_of_a_cronjob_have_metadata_even_if_it_is_empty() -> None:
     spec = created(CRONJOB, a_cronjob())["spec"]
     assert spec["jobTemplate"]["metadata"] == {}
     assert spec["jobTemplate"]["spec"]["template"]["metadata"] == {}
 
 
-def test_edge_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_name_at_one() -> None:
+@pytest.mark.edge_case(4)
+def test_invalid_template_label_is_reported_twice_and_long_name_once() -> None:
     template = {"metadata": {"labels": {"a": "not ok"}}, **a_template()}
     _, errors = create(JOB, a_job(template=template))
     assert [error.split(":")[0] for error in errors] == ["metadata.labels", "spec.template.labels"]
@@ -95,7 +100,8 @@ def test_edge_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_na
     )
 
 
-def test_edge_04_errors_of_generated_labels_name_the_label() -> None:
+@pytest.mark.edge_case(4)
+def test_errors_of_generated_labels_name_the_label() -> None:
     labels = {"job-name": "other"}
     _, errors = create(JOB, a_job(template={"metadata": {"labels": labels}, **a_template()}))
     (error,) = errors
@@ -103,7 +109,8 @@ def test_edge_04_errors_of_generated_labels_name_the_label() -> None:
     assert error.endswith("}: must be 'j'")
 
 
-def test_edge_05_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
+@pytest.mark.edge_case(5)
+def test_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
     name = "n" * 61
     job = created(JOB, a_job(name=name, completionMode="Indexed", completions=10, parallelism=10))
     _, errors = update(JOB, job, completions=11, parallelism=11)
@@ -132,7 +139,8 @@ def test_edge_05_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
         ),
     ],
 )
-def test_edge_06_completions_of_an_indexed_job_change_only_in_tandem(
+@pytest.mark.edge_case(6)
+def test_completions_of_an_indexed_job_change_only_in_tandem(
     changes: dict[str, Any], errors: list[str]
 ) -> None:
     job = created(JOB, a_job(completionMode="Indexed", completions=3, parallelism=3))
@@ -151,7 +159,8 @@ def test_edge_06_completions_of_an_indexed_job_change_only_in_tandem(
         "failedPodsLimit",
     ],
 )
-def test_edge_07_08_zero_is_valid_and_less_is_not(field: str) -> None:
+@pytest.mark.edge_case(7, 8)
+def test_zero_is_valid_and_less_is_not(field: str) -> None:
     job = a_job()
     job["spec"][field] = 0
     assert create(JOB, job)[1] == []
@@ -161,7 +170,8 @@ def test_edge_07_08_zero_is_valid_and_less_is_not(field: str) -> None:
     ]
 
 
-def test_edge_09_a_suspended_job_with_nothing_to_do_may_complete_without_having_started() -> None:
+@pytest.mark.edge_case(9)
+def test_a_suspended_job_with_nothing_to_do_may_complete_without_having_started() -> None:
     job = created(JOB, a_job(completions=0, suspend=True))
     status = {
         "completionTime": "2026-01-01T12:00:00Z",
@@ -177,7 +187,8 @@ def test_edge_09_a_suspended_job_with_nothing_to_do_may_complete_without_having_
     ]
 
 
-def test_edge_10_interim_conditions_that_are_false_are_no_obstacle() -> None:
+@pytest.mark.edge_case(10)
+def test_interim_conditions_that_are_false_are_no_obstacle() -> None:
     job = created(JOB, a_job())
     conditions = [
         {"type": "SuccessCriteriaMet", "status": "False"},
@@ -200,7 +211,8 @@ def test_edge_10_interim_conditions_that_are_false_are_no_obstacle() -> None:
         ("5", 'too large index: "5"'),
     ],
 )
-def test_edge_31_32_index_texts_are_judged_strictly(text: str, problem: str | None) -> None:
+@pytest.mark.edge_case(31, 32)
+def test_index_texts_are_parsed_strictly(text: str, problem: str | None) -> None:
     job = created(JOB, a_job(completionMode="Indexed", completions=5, backoffLimitPerIndex=1))
     errors = update_status(JOB, job, {"failedIndexes": text})
     if problem is None:
@@ -214,7 +226,8 @@ def test_edge_31_32_index_texts_are_judged_strictly(text: str, problem: str | No
 FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "X"}]}]}
 
 
-def test_edge_38_a_failure_policy_makes_the_replacement_policy_failed() -> None:
+@pytest.mark.edge_case(38)
+def test_a_failure_policy_makes_the_replacement_policy_failed() -> None:
     job = created(JOB, a_job(podFailurePolicy=FAILURE_POLICY))
     assert job["spec"]["podReplacementPolicy"] == "Failed"
     assert job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"] == "True"
@@ -227,7 +240,8 @@ def test_edge_38_a_failure_policy_makes_the_replacement_policy_failed() -> None:
     ]
 
 
-def test_edge_38_adding_a_failure_policy_later_trips_over_the_stored_replacement_policy() -> None:
+@pytest.mark.edge_case(38)
+def test_adding_a_failure_policy_later_trips_over_the_stored_replacement_policy() -> None:
     job = created(JOB, a_job())
     _, errors = update(JOB, job, podFailurePolicy=FAILURE_POLICY)
     assert [error.split(": ")[:2] for error in errors] == [
@@ -248,7 +262,8 @@ def test_edge_38_adding_a_failure_policy_later_trips_over_the_stored_replacement
         (False, {"conditions": [SUSPENDED]}, False),
     ],
 )
-def test_edge_47_the_template_opens_by_the_state_of_the_stored_job(
+@pytest.mark.edge_case(47)
+def test_the_template_opens_by_the_state_of_the_stored_job(
     suspend: bool, status: dict[str, Any], allowed: bool
 ) -> None:
     job = created(JOB, a_job(suspend=suspend))
@@ -279,7 +294,8 @@ def test_edge_47_the_template_opens_by_the_state_of_the_stored_job(
         assert errors[0].endswith(": field is immutable")
 
 
-def test_edge_47_an_open_template_still_keeps_its_images() -> None:
+@pytest.mark.edge_case(47)
+def test_an_open_template_still_keeps_its_images() -> None:
     job = created(JOB, a_job(suspend=True))
     template = {
         **job["spec"]["template"],
@@ -289,7 +305,8 @@ def test_edge_47_an_open_template_still_keeps_its_images() -> None:
     assert [error.split(": ")[0] for error in errors] == ["spec.template.spec"]
 
 
-def test_edge_51_a_corrupt_status_does_not_block_an_unrelated_update() -> None:
+@pytest.mark.edge_case(51)
+def test_a_corrupt_status_does_not_block_an_unrelated_update() -> None:
     job = created(JOB, a_job())
     job["status"] = {
         "active": 1,

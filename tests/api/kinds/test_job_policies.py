@@ -276,7 +276,7 @@ def test_rules_of_indexed_jobs(spec: dict[str, Any], errors: list[str]) -> None:
     assert create(JOB, a_job(completionMode="Indexed", **spec))[1] == errors
 
 
-def test_what_only_indexed_jobs_can_have() -> None:
+def test_indexed_only_fields_are_rejected_in_non_indexed_jobs() -> None:
     policy = {"rules": [{"succeededCount": -9}]}
     job = a_job(backoffLimitPerIndex=1, maxFailedIndexes=1, successPolicy=policy)
     assert create(JOB, job)[1] == [
@@ -287,7 +287,7 @@ def test_what_only_indexed_jobs_can_have() -> None:
     ]
 
 
-def test_a_success_policy_is_for_no_other_mode_and_told_of_after_the_failure_policy() -> None:
+def test_success_policy_requires_indexed_mode() -> None:
     policy = {"rules": [{"succeededCount": 1}]}
     refusal = (
         'spec.successPolicy: Invalid value: {"rules":[{"succeededCount":1}]}: '
@@ -324,7 +324,7 @@ def test_enumerations_of_the_spec(field: str, value: str, supported: str) -> Non
     ]
 
 
-def test_an_odd_restart_policy_is_told_twice() -> None:
+def test_unsupported_restart_policy_is_reported_twice() -> None:
     assert create(JOB, a_job(template=a_template(restartPolicy="X")))[1] == [
         'spec.template.spec.restartPolicy: Unsupported value: "X": supported values: "Always", '
         '"OnFailure", "Never"',

@@ -63,7 +63,8 @@ def test_scaling_down_an_elastic_job_may_forget_successes(
         ),
     ],
 )
-def test_edge_45_only_suspending_and_resuming_move_the_start(
+@pytest.mark.edge_case(45)
+def test_only_suspending_and_resuming_move_the_start(
     old: dict[str, Any], new: dict[str, Any], suspend: bool, accepted: bool
 ) -> None:
     errors = write(old, new, suspend=suspend)

@@ -250,7 +250,7 @@ REVIVED = (
         ),
     ],
 )
-def test_what_has_ended_runs_again_only_if_its_policy_says_so(
+def test_ended_container_restarts_only_if_policy_allows(
     policy: str, container: dict[str, Any], exit_code: int, errors: list[str]
 ) -> None:
     pod = created(POD, a_pod(restartPolicy=policy, containers=[a_container(**container)]))

@@ -65,7 +65,7 @@ def test_command_replaces_the_entrypoint_and_args_its_arguments(
     assert command_line(a_pod(**fields), {"V": "value"}) == expected
 
 
-def test_what_names_the_image_is_no_option() -> None:
+def test_image_name_is_never_parsed_as_option() -> None:
     arguments = request_for(a_pod(image="--privileged", args=["--volume=/:/host"])).arguments
     assert arguments[-3:] == ("--", "--privileged", "--volume=/:/host")
     assert "--" not in arguments[:-3]
@@ -144,7 +144,7 @@ def test_the_host_network_is_used_unless_the_user_chose_one_for_all(
     assert [a for a in arguments if a.startswith("--net")] == expected
 
 
-def test_labels_say_whose_the_container_is_and_its_name_is_that_of_the_attempt() -> None:
+def test_container_has_owner_labels_and_attempt_name() -> None:
     arguments = request_for(a_pod(), image=ImageFacts(stop_signal="SIGINT")).arguments
     assert f"--name={container_name(REF)}" in arguments
     labels = dict(
@@ -163,7 +163,7 @@ def test_a_long_name_makes_a_hostname_that_the_kernel_takes() -> None:
     assert f"--hostname={'n' * 62}" in request_for(pod).arguments
 
 
-def test_hostname_override_is_the_hostname_whatever_its_length() -> None:
+def test_hostname_override_is_used_for_any_length() -> None:
     pod = with_spec(a_pod(name="n"), hostnameOverride="h" * 64, hostname="other")
     assert f"--hostname={'h' * 64}" in request_for(pod).arguments
 
@@ -179,7 +179,7 @@ def test_host_ipc_shares_the_hosts() -> None:
     assert "--ipc=host" not in request_for(a_pod(name="n")).arguments
 
 
-def test_the_engine_is_told_the_security_context() -> None:
+def test_engine_gets_security_context_of_container() -> None:
     context = {
         "privileged": True,
         "readOnlyRootFilesystem": True,
@@ -231,7 +231,7 @@ def test_an_image_that_runs_as_root_is_refused_where_that_must_not_be(user: str,
     assert refused.value.reason == "CreateContainerConfigError"
 
 
-def test_the_engine_is_told_the_security_context_of_the_pod() -> None:
+def test_engine_gets_security_context_of_pod() -> None:
     context = {
         "seccompProfile": {"type": "Unconfined"},
         "appArmorProfile": {"type": "Localhost", "localhostProfile": "own"},

@@ -67,9 +67,7 @@ class TestWithAnEngine:
         assert "hello from 1\n" in logs
         assert str(place) not in engine("ps", "--all", "--format", "{{.Labels}}")
 
-    def test_resume_of_a_killed_run_repeats_only_what_did_not_exit_with_0(
-        self, place: Path
-    ) -> None:
+    def test_resume_of_killed_run_repeats_only_unsuccessful_indexes(self, place: Path) -> None:
         # As pid 1 of its container it ignores SIGTERM unless it handles it.
         stops = "[ $JOB_COMPLETION_INDEX = 0 ] || trap 'exit 143' TERM"
         script = f"{stops}; echo begun; sleep 5 & wait; echo ended"

@@ -32,7 +32,7 @@ async def keep(node: Node, name: str) -> None:
     await node.client.write(Patch(Key(PODS, "default", name), body))
 
 
-async def test_a_container_runs_its_image_and_its_end_is_told(place: Path) -> None:
+async def test_container_runs_its_image_and_reports_end(place: Path) -> None:
     async with a_podman_node(place) as node:
         ended = await node.run(in_image())
         assert ended["status"]["phase"] == "Succeeded"

@@ -26,7 +26,7 @@ async def in_a_container(place: Path, play: Callable[[Open], Awaitable[None]]) -
         await play(open)
 
 
-async def test_streams_and_exit_code_are_those_of_the_command(place: Path) -> None:
+async def test_exec_returns_streams_and_exit_code(place: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "cat; echo $NAME >&2; exit 3", stdin=True)
         assert session.stdin is not None

@@ -53,7 +53,7 @@ def images_of(registry: Registry) -> Images:
         ("x@sha256:0", "", True, 0),
     ],
 )
-async def test_the_policy_says_when_to_pull(
+async def test_image_is_pulled_according_to_policy(
     image: str, policy: str, present: bool, pulls: int
 ) -> None:
     registry = Registry(*([image] if present else []))
@@ -62,14 +62,14 @@ async def test_the_policy_says_when_to_pull(
     assert registry.pulls == pulls
 
 
-async def test_many_who_wait_for_an_image_share_one_pull() -> None:
+async def test_concurrent_pulls_of_an_image_are_shared() -> None:
     registry = Registry()
     images = images_of(registry)
     await asyncio.gather(*(images.provide(f"u{n}", "x:1", "Always") for n in range(20)))
     assert registry.pulls == 1
 
 
-async def test_one_who_gives_up_does_not_end_the_pull_of_others() -> None:
+async def test_cancelled_pull_continues_for_other_waiters() -> None:
     registry = Registry()
     images = images_of(registry)
     one = asyncio.create_task(images.provide("u1", "x:1", ""))
@@ -118,7 +118,7 @@ async def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
 @pytest.mark.parametrize(
     "image", ["-v/:/host", "--privileged", "-", "a b", "a\nb", "a\x1b[2J", "", "@x", "é"]
 )
-async def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> None:
+async def test_invalid_image_name_never_reaches_engine(image: str) -> None:
     class Watchful(Registry):
         async def image(self, name: str) -> EngineResult:
             raise AssertionError(f"the engine was asked for {name!r}")

@@ -27,7 +27,7 @@ def found(status: str = "exited", **facts: Any) -> Found:
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "stopping", "restarting"])
-def test_a_container_that_lives_has_started(status: str) -> None:
+def test_living_container_counts_as_started(status: str) -> None:
     assert judge(found(status), BOOT, NOON) == Started(REF, NOON)
 
 
@@ -41,7 +41,7 @@ def test_a_container_that_lives_has_started(status: str) -> None:
         ({"code": 4, "status": "stopped"}, ""),
     ],
 )
-def test_one_that_ended_tells_how(facts: dict[str, Any], reason: str) -> None:
+def test_ended_container_record_has_exit(facts: dict[str, Any], reason: str) -> None:
     event = judge(found(**facts), BOOT, NOON)
     assert isinstance(event, Ended)
     assert (event.exit.code, event.exit.reason) == (facts["code"], reason)
@@ -60,9 +60,7 @@ BEFORE = BOOT.began_at - timedelta(minutes=5)
     ],
     ids=["ended before", "given no end by podman", "given an end by docker as it came up"],
 )
-def test_an_exit_code_from_before_a_reboot_counts_only_if_somebody_saw_the_end(
-    finished_at: datetime, lost: bool
-) -> None:
+def test_exit_code_before_reboot_counts_only_if_observed(finished_at: datetime, lost: bool) -> None:
     old = found(boot_id="before", started_at=BEFORE, finished_at=finished_at)
     assert isinstance(judge(old, BOOT, NOON), Lost) == lost
 
@@ -84,7 +82,7 @@ def inspected(name: str, labels: dict[str, str] | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_what_inspect_says_is_read_alike_from_both_engines() -> None:
+def test_inspect_output_of_both_engines_is_parsed() -> None:
     labels = {"onejob.dev/pod-uid": "u", "onejob.dev/container": "c", "onejob.dev/attempt": "4"}
     document = [inspected("a", labels), inspected("/b", labels), inspected("x", None)]
     one, two = read_containers(msgspec.json.encode(document))

@@ -163,7 +163,7 @@ async def test_containers_of_pods_that_went_away_meanwhile_are_removed(place: Pa
         await until(lambda: containers_of(place) == [])
 
 
-async def test_a_container_that_somebody_removed_is_lost_and_never_run_again(place: Path) -> None:
+async def test_removed_container_is_lost_and_never_rerun(place: Path) -> None:
     async with a_podman_node(place) as node:
         pod = sharing(place, COUNTED + "sleep 60", policy="Always")
         await node.create(with_spec(pod, terminationGracePeriodSeconds=0))

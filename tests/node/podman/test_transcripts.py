@@ -41,7 +41,7 @@ async def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Pa
     assert not source.exists()
 
 
-async def test_times_of_other_zones_are_told_in_utc(tmp_path: Path) -> None:
+async def test_timestamps_are_converted_to_utc(tmp_path: Path) -> None:
     append(tmp_path / "source", record(1, "x", zone="+05:30"))
     LogFileImport(tmp_path / "source", tmp_path / "target").finish()
     expected = "2026-01-01T04:30:01.123456789Z x\n"
@@ -72,7 +72,7 @@ async def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path
     assert await logged(target) == "first\nbefore\nafter\n"
 
 
-async def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(
+async def test_restarted_node_continues_truncated_log(
     tmp_path: Path,
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
@@ -85,7 +85,7 @@ async def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(
     assert await logged(target) == "one\ntwo\nthree\n"
 
 
-async def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
+async def test_record_torn_by_full_disk_is_skipped(tmp_path: Path) -> None:
     source = tmp_path / "source"
     append(source, "2026-01-01T10:0\n", "\n", record(2, "good"), "2026-01-01T10:00:03.1 x F no\n")
     LogFileImport(source, tmp_path / "target").finish()

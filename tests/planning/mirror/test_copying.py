@@ -7,7 +7,12 @@ import pytest
 
 from onejob.objects.job import Job, read_job
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import CopyLocation, InvalidAnnotation, read_wish, record_of
+from onejob.planning.mirror.annotations import (
+    CopyLocation,
+    InvalidAnnotation,
+    read_mirror_spec,
+    record_of,
+)
 from onejob.planning.mirror.copying import (
     ConfigRef,
     changed_copy,
@@ -146,11 +151,13 @@ def annotated(**annotations: str) -> Job:
     return read_job(msgspec.json.encode(document))
 
 
-def test_wishes() -> None:
-    wish = read_wish(annotated(target="a", copy="secrets, configmaps", **{"lost-after": "1h30m"}))
-    assert (wish.target, wish.namespace, wish.lost_after) == ("a", "ns", 5400.0)
-    assert wish.copied == {"secrets", "configmaps"}
-    assert not wish.restart
+def test_mirror_annotations_are_parsed() -> None:
+    wanted = read_mirror_spec(
+        annotated(target="a", copy="secrets, configmaps", **{"lost-after": "1h30m"})
+    )
+    assert (wanted.target, wanted.namespace, wanted.lost_after) == ("a", "ns", 5400.0)
+    assert wanted.copied == {"secrets", "configmaps"}
+    assert not wanted.restart
 
 
 @pytest.mark.parametrize(
@@ -165,11 +172,11 @@ def test_wishes() -> None:
         ({"target": "a", "when-copy-deleted": "no"}, "onejob.dev/mirror-when-copy-deleted"),
     ],
 )
-def test_wishes_that_make_no_sense_are_named(bad: dict[str, str], named: str) -> None:
+def test_invalid_mirror_annotations_are_named(bad: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidAnnotation, match=named):
-        read_wish(annotated(**bad))
+        read_mirror_spec(annotated(**bad))
 
 
-def test_a_record_that_somebody_broke_counts_as_none() -> None:
+def test_malformed_copy_record_counts_as_absent() -> None:
     assert record_of(annotated(record="{")) is None
     assert record_of(annotated(record='{"target":1}')) is None

@@ -214,7 +214,7 @@ def test_a_copy_is_not_linked_where_the_server_dropped_fields() -> None:
     assert "spec.podFailurePolicy" in step.message
 
 
-def test_giving_up_says_what_may_still_run() -> None:
+def test_abandoning_copy_names_what_may_still_run() -> None:
     step = planned(a_job(annotations={**MOVED, **IMPATIENT}), LOST)
     assert isinstance(step, Relocate)
     assert step.abandoned

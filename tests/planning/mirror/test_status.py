@@ -135,7 +135,7 @@ def test_the_end_is_held_back_until_all_pods_have_ended() -> None:
     assert after["completionTime"] == "2030-01-01T10:00:05Z"
 
 
-def test_what_was_counted_stays_counted_when_a_new_copy_begins() -> None:
+def test_counters_are_kept_when_new_copy_starts() -> None:
     old = {"startTime": "2030-01-01T10:00:00Z", "succeeded": 3, "failed": 1}
     fresh = {"startTime": "2030-01-01T11:00:00Z", "active": 2}
     status = mirrored_status({"completions": 5}, old, fresh, NOW)

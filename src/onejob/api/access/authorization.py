@@ -83,9 +83,9 @@ class RbacAuthorizer:
         #: Cache of rules by request attributes. Object names are not part of the key; they are
         #: compared on every request.
         self._concerning: dict[tuple[object, ...], tuple[Granted, ...]] = {}
-        policy.listeners.append(self._forget)
+        policy.listeners.append(self._clear_cache)
 
-    def _forget(self) -> None:
+    def _clear_cache(self) -> None:
         # Replace rather than clear: the worker thread, which evaluates large roles, may be about to
         # add to the old dict.
         self._concerning = {}
@@ -93,12 +93,13 @@ class RbacAuthorizer:
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         if MASTERS in user.groups:
             return _ALLOWED
-        for granted in self._granted(user, attributes):
+        for granted in self._matching_grants(user, attributes):
             if allows_name(granted.rule, attributes.name):
                 return Decision(True, granted.reason)
         return _NOT_ALLOWED
 
-    def _granted(self, user: User, wanted: Attributes) -> tuple[Granted, ...]:
+    def _matching_grants(self, user: User, wanted: Attributes) -> tuple[Granted, ...]:
+        """Return the grants that may allow the request, cached by user and resource."""
         place = (
             user.name,
             user.groups,
@@ -154,6 +155,7 @@ def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:
 
 
 def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
+    """Raise Forbidden unless the user is authorized; record the decision for the audit log."""
     decision = authorizer.authorize(user, attributes)
     if noted():
         note("authorization.k8s.io/decision", "allow" if decision.allowed else "forbid")

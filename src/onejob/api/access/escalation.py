@@ -97,10 +97,11 @@ class EscalationCheck:
 
 
 def _same_rights(new: Document, old: Document) -> bool:
-    return _compared(new) == _compared(old)
+    return _without_harmless_metadata(new) == _without_harmless_metadata(old)
 
 
-def _compared(document: Document) -> dict[str, Any]:
+def _without_harmless_metadata(document: Document) -> dict[str, Any]:
+    """Return the document without metadata that cannot change rights."""
     metadata = {
         name: value for name, value in document["metadata"].items() if name not in _HARMLESS
     }

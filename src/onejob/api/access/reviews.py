@@ -41,9 +41,9 @@ def review(
         case "SelfSubjectRulesReview":
             status = _rules(spec, user, authorizer)
         case "SelfSubjectAccessReview":
-            status = _access(kind, spec, user, authorizer)
+            status = _review_access(kind, spec, user, authorizer)
         case "SubjectAccessReview" | "LocalSubjectAccessReview":
-            status = _access(
+            status = _review_access(
                 kind, _in_namespace(kind, namespace, spec), _subject(kind, spec), authorizer
             )
         case "TokenReview":
@@ -99,18 +99,19 @@ def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:
         raise BadRequest("no namespace on request")
     rules = authorizer.rules(user, namespace)
     return {
-        "resourceRules": [_written(rule) for rule in rules if rule.resources],
-        "nonResourceRules": [_written(rule) for rule in rules if rule.non_resource_urls],
+        "resourceRules": [_rule_document(rule) for rule in rules if rule.resources],
+        "nonResourceRules": [_rule_document(rule) for rule in rules if rule.non_resource_urls],
         "incomplete": False,
     }
 
 
-def _written(rule: PolicyRule) -> Document:
+def _rule_document(rule: PolicyRule) -> Document:
+    """Return the rule as a JSON document."""
     document: Document = msgspec.json.decode(msgspec.json.encode(rule))
     return document
 
 
-def _access(kind: Kind, spec: Document, user: User, authorizer: Authorizer) -> Document:
+def _review_access(kind: Kind, spec: Document, user: User, authorizer: Authorizer) -> Document:
     resource = spec.get("resourceAttributes")
     path = spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):

@@ -40,7 +40,7 @@ class TlsFiles:
         Raises BadTlsFile.
         """
         shown = self.certificate if self.certificate is not None else own.certificate
-        return _following(shown, lambda: self._load(own))
+        return _reloading_context(shown, lambda: self._load(own))
 
     def _load(self, own: Certificates) -> ssl.SSLContext:
         shown = own
@@ -77,7 +77,8 @@ class TlsFiles:
         return b"".join(block + b"\n" for block in found)
 
 
-def _following(certificate: Path, load: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+def _reloading_context(certificate: Path, load: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a TLS context that is reloaded at handshakes after the certificate file changed."""
     file = WatchedFile(certificate)
     file.changed()
     first = newest = load()

@@ -114,14 +114,15 @@ class UserTokenAuthenticator:
             return None
         if not credentials.bearer_token.startswith(_PREFIX):
             return None
-        self._follow()
+        self._reload_if_changed()
         # Lookup by hash: timing reveals nothing about near matches.
         found = self._users.get(_hash(credentials.bearer_token))
         if found is None or found.expired(self._clock.now()):
             return None
         return User(found.name, groups=all_groups(found.name, found.groups))
 
-    def _follow(self) -> None:
+    def _reload_if_changed(self) -> None:
+        """Reload the users if the file has changed; drop them all if it is invalid."""
         if not self._file.changed():
             return
         self._users = {}

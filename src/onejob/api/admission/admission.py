@@ -117,7 +117,7 @@ class Admission:
         self._limit_ranges = LimitRanges(store)
         self._accounts: PodAccounts | None = None
         self.quotas = Quotas(store, resources)
-        store.follow(self._staged, self._rolled_back)
+        store.follow(self._on_staged, self._on_rollback)
 
     @property
     def accounts(self) -> "PodAccounts | None":
@@ -129,7 +129,8 @@ class Admission:
         self._accounts = accounts
         self.generation += 1
 
-    def _staged(self, written: Change) -> None:
+    def _on_staged(self, written: Change) -> None:
+        """Invalidate the caches that depend on a staged write."""
         if written.key.resource in _POLICY_RESOURCES:
             self.generation += 1
             if written.key.resource in CONFIGURATIONS:
@@ -140,7 +141,8 @@ class Admission:
         elif self.quotas.in_use:
             self.quotas.staged(written)
 
-    def _rolled_back(self) -> None:
+    def _on_rollback(self) -> None:
+        """Reload the caches after staged writes were dropped."""
         self.generation += 1
         if self.room is not None:
             self.room.cancel_after(self._store.revision)
@@ -169,9 +171,9 @@ class Admission:
         resource = kind.resource
         if resource == PODS:
             if refusal := self._priorities.admit(doc):
-                raise self._refused("Priority", kind, doc, refusal)
+                raise self._count_refusal("Priority", kind, doc, refusal)
             if self.accounts is not None and (refusal := self.accounts.admit(namespace, doc)):
-                raise self._refused("ServiceAccount", kind, doc, refusal)
+                raise self._count_refusal("ServiceAccount", kind, doc, refusal)
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:
@@ -228,7 +230,7 @@ class Admission:
             spec = doc.get("spec") or {}
             refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
             if refusal:
-                raise self._refused("Confinement", kind, doc, refusal)
+                raise self._count_refusal("Confinement", kind, doc, refusal)
             return []
         template = template_of(kind.resource, doc)
         spec = deep_copy((template or {}).get("spec") or {})
@@ -238,7 +240,7 @@ class Admission:
 
     def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
         if refusal := self._priorities.second_default(doc, is_new=is_new):
-            raise self._refused("Priority", kind, doc, refusal)
+            raise self._count_refusal("Priority", kind, doc, refusal)
 
     def require_quota(self, key: Key, doc: Document, *, created: bool) -> None:
         """Raise Forbidden if the object exceeds a quota.
@@ -255,7 +257,7 @@ class Admission:
         judge = limit_range.pod_refusal if kind.resource == PODS else limit_range.claim_refusal
         for limits in self._limit_ranges.of(namespace):
             if refusal := judge(limits, doc.get("spec") or {}):
-                raise self._refused("LimitRanger", kind, doc, refusal)
+                raise self._count_refusal("LimitRanger", kind, doc, refusal)
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
@@ -282,14 +284,17 @@ class Admission:
             _note_violations(policy, kind, doc)
         if kind.resource == PODS:
             if refusal := pod_refusal(policy, doc):
-                raise self._refused("PodSecurity", kind, doc, refusal)
+                raise self._count_refusal("PodSecurity", kind, doc, refusal)
             found = pod_warning(policy, doc)
         else:
             template = template_of(kind.resource, doc)
             found = "" if template is None else pod_warning(policy, template)
         return [found] if found else []
 
-    def _refused(self, plugin: AdmissionPlugin, kind: Kind, doc: Document, why: str) -> Forbidden:
+    def _count_refusal(
+        self, plugin: AdmissionPlugin, kind: Kind, doc: Document, why: str
+    ) -> Forbidden:
+        """Count a rejection by the plugin and return its error."""
         self.denied[plugin] += 1
         return refused(kind.resource, doc["metadata"].get("name", ""), why)
 
@@ -316,6 +321,7 @@ def annotation_errors(new: Document, old: Document | None) -> list[FieldError]:
 
 
 def refused(resource: str, name: str, why: str) -> Forbidden:
+    """Return the Forbidden error of an admission rejection."""
     plural, _, group = resource.partition(".")
     details = {"name": name} if name else {}
     if group:

@@ -26,6 +26,7 @@ class LimitRanges:
         return () if found is None else tuple(found.values())
 
     def staged(self, written: Change) -> None:
+        """Handle a staged write of a LimitRange."""
         key = written.key
         if key.resource != LIMIT_RANGES:
             return

@@ -37,7 +37,7 @@ class PodAccounts:
         spec = pod["spec"]
         name = spec.get("serviceAccountName", DEFAULT_ACCOUNT)
         if name == DEFAULT_ACCOUNT:
-            says = self._default_says(namespace)
+            says = self._default_automounts(namespace)
         else:
             stored = self._store.newest(Key(_ACCOUNTS, namespace, name))
             if stored is None:
@@ -50,7 +50,7 @@ class PodAccounts:
             pod["spec"] = with_account_volume(spec, msgspec.json.encode(spec))
         return ""
 
-    def _default_says(self, namespace: str) -> bool | None:
+    def _default_automounts(self, namespace: str) -> bool | None:
         stored = self._store.newest(Key(_ACCOUNTS, namespace, DEFAULT_ACCOUNT))
         if stored is None:
             # A controller creates it shortly after its namespace.

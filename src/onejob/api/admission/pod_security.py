@@ -94,11 +94,11 @@ def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[s
     from onejob.planning.pod_security.evaluation import (
         MAX_PODS_CHECKED,
         existing_warnings,
-        must_look_at_pods,
+        may_reject_running_pods,
     )
 
     policy, before = read_policy(_labels(new))[0], read_policy(_labels(old))[0]
-    if not must_look_at_pods(policy, before):
+    if not may_reject_running_pods(policy, before):
         return ()
     name = new["metadata"]["name"]
     total = store.count(PODS, name)

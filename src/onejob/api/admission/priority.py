@@ -40,6 +40,7 @@ class Priorities:
         self.reload()
 
     def staged(self, written: Change) -> None:
+        """Handle a staged write of a PriorityClass."""
         key = written.key
         if key.resource != PRIORITY_CLASSES:
             return
@@ -63,7 +64,7 @@ class Priorities:
         if not any(field in spec for field in _FIELDS) and self._default is None:
             return ""
         name = spec.get("priorityClassName", "")
-        granted = self._named(name) if name else self._default
+        granted = self._find_class(name) if name else self._default
         if name and granted is None:
             return f"no PriorityClass with name {name} was found"
         refusal = contradiction(granted, spec.get("priority"), spec.get("preemptionPolicy", ""))
@@ -90,7 +91,7 @@ class Priorities:
             f"PriorityClass {default.name} is already marked as default. Only one default can exist"
         )
 
-    def _named(self, name: str) -> PriorityClass | None:
+    def _find_class(self, name: str) -> PriorityClass | None:
         return self._classes.get(name) or SYSTEM_CLASSES.get(name)
 
 

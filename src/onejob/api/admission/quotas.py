@@ -118,7 +118,7 @@ class Quotas:
             return ""
         if not created and resource not in _MEASURED:
             return ""
-        current = self._current(namespace)
+        current = self._current_usage(namespace)
         spec = document.get("spec") or {}
         return refusal(
             [(quota, current.used[quota.name]) for quota in current.quotas.values()],
@@ -131,13 +131,14 @@ class Quotas:
         """Return the hard limits and the usage of each quota, by quota name."""
         if namespace not in self._quotas:
             return {}
-        current = self._current(namespace)
+        current = self._current_usage(namespace)
         return {
             quota.name: (quota.hard, dict(current.used[quota.name]))
             for quota in current.quotas.values()
         }
 
     def staged(self, written: Change) -> None:
+        """Update the usage for a staged write."""
         key = written.key
         if key.resource == RESOURCE_QUOTAS:
             self._quota_staged(key.namespace, key.name, written.value)
@@ -177,7 +178,8 @@ class Quotas:
             if self.on_change is not None:
                 self.on_change(namespace)
 
-    def _current(self, namespace: str) -> _Usage:
+    def _current_usage(self, namespace: str) -> _Usage:
+        """Return the namespace's usage, computing it on first use."""
         usage = self._usage.get(namespace)
         if usage is None:
             usage = self._usage[namespace] = _Usage(self._quotas[namespace].values())

@@ -104,7 +104,7 @@ class AuditLog:
                 except queue.Empty:
                     break
             kept = [line for line in lines if line is not None]
-            made = [line if isinstance(line, bytes) else self._made(line) for line, _ in kept]
+            made = [line if isinstance(line, bytes) else self._render(line) for line, _ in kept]
             self._append([line for line in made if line])
             with self._lock:
                 self._waiting_bytes -= sum(size for _, size in kept)
@@ -112,7 +112,8 @@ class AuditLog:
                 self._file.close()
                 return
 
-    def _made(self, make: Make) -> bytes:
+    def _render(self, make: Make) -> bytes:
+        """Return the encoded event; b"" if it cannot be encoded."""
         try:
             return make()
         except Exception:
@@ -179,9 +180,9 @@ class AuditLog:
             self._path.rename(self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}"))
             self._file.close()
             self._file = self._open()
-            self._forget_old()
+            self._delete_old_backups()
 
-    def _forget_old(self) -> None:
+    def _delete_old_backups(self) -> None:
         assert self._path is not None
         backups: list[tuple[datetime, Path]] = []
         prefix, suffix = f"{self._path.stem}-", self._path.suffix

@@ -154,10 +154,10 @@ class AuditedRequest:
             "stage": "",
             "requestURI": self._uri,
             "verb": wanted.verb,
-            "user": _shown_user(asks),
+            "user": _user_document(asks),
         }
         if acts_as is not None:
-            event["impersonatedUser"] = _shown_user(acts_as)
+            event["impersonatedUser"] = _user_document(acts_as)
         if self._address:
             event["sourceIPs"] = [self._address]
         agent = self._headers.get(b"user-agent", b"")[:_MAX_USER_AGENT_LENGTH].decode("latin-1")
@@ -188,13 +188,14 @@ class AuditedRequest:
             self._body = []
 
     def started(self, code: int) -> None:
-        for record in self._known():
+        """Record that the response to a long-running request has begun."""
+        for record in self._all_records():
             record.event["responseStatus"] = {"metadata": {}, "code": code}
             self._write(record, STARTED)
 
     def complete(self, code: int, body: bytes | None, content_type: bytes) -> None:
         """Write the final events. `body` is the response body; None for a stream."""
-        for record in self._known():
+        for record in self._all_records():
             self._complete(record, code, body, content_type)
 
     def _complete(
@@ -213,9 +214,9 @@ class AuditedRequest:
             event["responseStatus"] = _status(code, answer)
             said = _decoded(asked, asked_type) if asked else None
             if said is not None:
-                event["requestObject"] = _shown(recording, said)
+                event["requestObject"] = _without_managed_fields(recording, said)
             if recording.has_response and answer is not None:
-                event["responseObject"] = _shown(recording, answer)
+                event["responseObject"] = _without_managed_fields(recording, answer)
             return msgspec.json.encode(event) + b"\n"
 
         size = len(asked) + len(answered)
@@ -224,7 +225,7 @@ class AuditedRequest:
         else:
             self._auditor.log.write(make())
 
-    def _known(self) -> Sequence[_Record]:
+    def _all_records(self) -> Sequence[_Record]:
         if self._otherwise is not None:
             self._record(self._otherwise)
         return self._records
@@ -241,15 +242,16 @@ class AuditedRequest:
         event = {
             **record.event,
             "stage": stage,
-            "requestReceivedTimestamp": _micro(self._received_at),
-            "stageTimestamp": _micro(self._auditor.now()),
+            "requestReceivedTimestamp": _format_micro_time(self._received_at),
+            "stageTimestamp": _format_micro_time(self._auditor.now()),
         }
         if self._notes:
             event["annotations"] = dict(self._notes)
         return event
 
 
-def _shown(recording: Recording, document: Any) -> Any:
+def _without_managed_fields(recording: Recording, document: Any) -> Any:
+    """Remove managedFields from the document if the policy omits them."""
     if not recording.omit_managed_fields or not isinstance(document, dict):
         return document
     for each in (document, *(document.get("items") or ())):
@@ -258,7 +260,8 @@ def _shown(recording: Recording, document: Any) -> Any:
     return document
 
 
-def _shown_user(user: User | None) -> dict[str, Any]:
+def _user_document(user: User | None) -> dict[str, Any]:
+    """Return a user as in the `user` field of an audit event."""
     if user is None:
         return {}
     shown: dict[str, Any] = {"username": user.name}
@@ -311,5 +314,5 @@ def _decoded(body: bytes, content_type: bytes) -> Any:
         return None
 
 
-def _micro(time: datetime) -> str:
+def _format_micro_time(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

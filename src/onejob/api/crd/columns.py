@@ -37,7 +37,7 @@ def parse_path(text: str) -> "JsonPath":
         match = _STEP.match(text, position)
         if match is None:
             raise BadPath(f"unrecognized path {text!r} at {position}")
-        steps.append(_step(match))
+        steps.append(_parse_step(match))
         position = match.end()
     if not steps:
         raise BadPath("the path is empty")
@@ -51,7 +51,7 @@ class Step(msgspec.Struct, frozen=True):
     wanted: str = ""
 
 
-def _step(match: "re.Match[str]") -> Step:
+def _parse_step(match: "re.Match[str]") -> Step:
     if match["name"] is not None:
         return Step(re.sub(r"\\(.)", r"\1", match["name"]))
     if match["index"] is not None:
@@ -79,11 +79,12 @@ class JsonPath:
         if number == len(self._steps):
             yield value
             return
-        for found in _taken(value, self._steps[number]):
+        for found in _select(value, self._steps[number]):
             yield from self._find(found, number + 1)
 
 
-def _taken(value: Any, step: Step) -> Iterator[Any]:
+def _select(value: Any, step: Step) -> Iterator[Any]:
+    """Yield the values that one step of a JSON path selects."""
     if step.name is not None:
         if isinstance(value, dict) and step.name in value:
             yield value[step.name]
@@ -144,12 +145,13 @@ def _cell(kind: str, value: Any, now: datetime) -> Any:
         case "boolean":
             return value if isinstance(value, bool) else None
         case "date":
-            return _since(value, now) if isinstance(value, str) else None
+            return _age_or_invalid(value, now) if isinstance(value, str) else None
         case _:
             return printed(value)
 
 
-def _since(time: str, now: datetime) -> str:
+def _age_or_invalid(time: str, now: datetime) -> str:
+    """Return the age of a timestamp; `<invalid>` if it is malformed."""
     try:
         return since(time, now)
     except ValueError:

@@ -103,7 +103,7 @@ def _check_versions(
     with_status = [
         (version.get("subresources") or {}).get("status") is not None for version in versions
     ]
-    for place, schema, which in _said_of_versions(versions, "schema", "spec.validation"):
+    for place, schema, which in _values_by_version(versions, "schema", "spec.validation"):
         if not (schema or {}).get("openAPIV3Schema"):
             continue
         yield from check_schema(
@@ -112,20 +112,20 @@ def _check_versions(
             has_status=any(with_status) if which is None else with_status[which],
             accepted=before.get(versions[which or 0].get("name", "")) == schema,
         )
-    for place, subresources, _ in _said_of_versions(versions, "subresources", "spec.subresources"):
+    for place, subresources, _ in _values_by_version(versions, "subresources", "spec.subresources"):
         yield from _check_scale((subresources or {}).get("scale"), f"{place}.scale")
     columns_of = "additionalPrinterColumns"
-    for place, columns, _ in _said_of_versions(versions, columns_of, f"spec.{columns_of}"):
+    for place, columns, _ in _values_by_version(versions, columns_of, f"spec.{columns_of}"):
         for number, column in enumerate(columns or ()):
             yield from _check_column(column, f"{place}[{number}]")
-    for place, fields, which in _said_of_versions(
+    for place, fields, which in _values_by_version(
         versions, "selectableFields", "spec.selectableFields"
     ):
         schema = (versions[which or 0].get("schema") or {}).get("openAPIV3Schema")
         yield from check_selectable_fields(fields or (), schema or {}, place)
 
 
-def _said_of_versions(
+def _values_by_version(
     versions: Sequence[Mapping[str, Any]], field: str, shared: str
 ) -> Iterator[tuple[str, Any, int | None]]:
     """Yield (path, value, index of the version) for each version.

@@ -30,7 +30,8 @@ def _uuid(version: str, variant: str) -> "Callable[[str], bool]":
     return lambda text: pattern.fullmatch(text) is not None
 
 
-def _fits(pattern: "re.Pattern[str]") -> "Callable[[str], bool]":
+def _pattern_check(pattern: "re.Pattern[str]") -> "Callable[[str], bool]":
+    """Return a predicate that matches a text against the whole pattern."""
     return lambda text: pattern.fullmatch(text) is not None
 
 
@@ -65,7 +66,9 @@ def _is_bytes(text: str) -> bool:
     return True
 
 
-def _parses(parse: "Callable[[str], object]") -> "Callable[[str], bool]":
+def _parser_check(parse: "Callable[[str], object]") -> "Callable[[str], bool]":
+    """Return a predicate that is true if `parse` accepts the text."""
+
     def check(text: str) -> bool:
         try:
             parse(text)
@@ -76,7 +79,7 @@ def _parses(parse: "Callable[[str], object]") -> "Callable[[str], bool]":
     return check
 
 
-_is_network: Final = _parses(lambda text: ipaddress.ip_network(text, strict=False))
+_is_network: Final = _parser_check(lambda text: ipaddress.ip_network(text, strict=False))
 _ANY: Final = f"{_HEX}{{4}}"
 _VARIANT: Final = f"[89abAB]{_HEX}{{3}}"
 #: Checks by format name without dashes.
@@ -86,15 +89,15 @@ FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "date": _is_date,
     "datetime": _is_time,
     "duration": _is_duration,
-    "email": _fits(_EMAIL),
-    "hexcolor": _fits(_COLOR),
-    "hostname": _fits(_HOSTNAME),
-    "ipv4": _parses(ipaddress.IPv4Address),
-    "ipv6": _parses(ipaddress.IPv6Address),
+    "email": _pattern_check(_EMAIL),
+    "hexcolor": _pattern_check(_COLOR),
+    "hostname": _pattern_check(_HOSTNAME),
+    "ipv4": _parser_check(ipaddress.IPv4Address),
+    "ipv6": _parser_check(ipaddress.IPv6Address),
     "k8slongname": lambda text: not subdomain_errors(text),
     "k8sshortname": lambda text: not label_errors(text),
-    "mac": _fits(_MAC),
-    "uri": _fits(_URI),
+    "mac": _pattern_check(_MAC),
+    "uri": _pattern_check(_URI),
     "uuid": _uuid(_ANY, _ANY),
     "uuid3": _uuid(f"3{_HEX}{{3}}", _ANY),
     "uuid4": _uuid(f"4{_HEX}{{3}}", _VARIANT),

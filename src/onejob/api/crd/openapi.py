@@ -34,7 +34,7 @@ _EMBEDDED: Final = {
 
 def open_api_definition(kind: Kind, version: Mapping[str, Any]) -> dict[str, Any]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    definition = _shown(schema)
+    definition = _published_schema(schema)
     properties = {
         **definition.get("properties", {}),
         # Descriptions are added on publication.
@@ -50,14 +50,15 @@ def open_api_definition(kind: Kind, version: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _shown(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _published_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema as published in OpenAPI."""
     shown: dict[str, Any] = {}
     for field, value in schema.items():
         match field:
             case "properties":
-                shown[field] = {name: _shown(below) for name, below in value.items()}
+                shown[field] = {name: _published_schema(below) for name, below in value.items()}
             case "items" | "additionalProperties" if isinstance(value, Mapping):
-                shown[field] = _shown(value)
+                shown[field] = _published_schema(value)
             case _:
                 shown[field] = value
     if schema.get(INT_OR_STRING):

@@ -50,7 +50,7 @@ def check_schema_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldEr
             )
             yield forbidden(place, text)
         what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
-        yield forbidden(path, _exceeds(what, totals.cost, SCHEMA_LIMIT))
+        yield forbidden(path, _over_budget_message(what, totals.cost, SCHEMA_LIMIT))
 
 
 def check_defaults_by_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -193,7 +193,7 @@ def _check_rule(
     cost = rule.program.estimated_cost * cardinality
     totals.add(cost, f"{path}.rule")
     if cost > ESTIMATE_LIMIT:
-        text = _exceeds("estimated rule cost", cost, ESTIMATE_LIMIT)
+        text = _over_budget_message("estimated rule cost", cost, ESTIMATE_LIMIT)
         yield forbidden(f"{path}.rule", text)
     if rule.transition and uncorrelated:
         text = (
@@ -225,11 +225,13 @@ def _check_message(
     assert program is not None
     totals.add(program.estimated_cost, place)
     if program.estimated_cost > ESTIMATE_LIMIT:
-        text = _exceeds("estimated messageExpression cost", program.estimated_cost, ESTIMATE_LIMIT)
+        text = _over_budget_message(
+            "estimated messageExpression cost", program.estimated_cost, ESTIMATE_LIMIT
+        )
         yield forbidden(place, text)
 
 
-def _exceeds(what: str, cost: int, limit: int) -> str:
+def _over_budget_message(what: str, cost: int, limit: int) -> str:
     factor = cost / limit
     if factor > 100:
         shown = "more than 100x"

@@ -117,7 +117,8 @@ class RuleSet:
             made = self._made[name] = RuleSet(node)
         return made
 
-    def _compiled(self) -> list[ValidationRule | str]:
+    def _compile_rules(self) -> list[ValidationRule | str]:
+        """Compile the rules on first use; a rule that does not compile is kept as its error."""
         if self._rules is None:
             declared = declare(self.node.raw, resource_root=self._root)
             self._rules = []
@@ -138,7 +139,7 @@ class RuleSet:
         values = {"self": value} if old is UNRELATED or old is None else {
             "self": value, "oldSelf": old
         }  # fmt: skip
-        for rule in self._compiled():
+        for rule in self._compile_rules():
             if isinstance(rule, str):
                 errors.append(invalid(field, kind, rule))
                 continue
@@ -166,9 +167,9 @@ class RuleSet:
                 errors.append(invalid(field, kind, _NO_BUDGET))
                 raise OutOfBudget
             if not holds:
-                errors.append(self._failed(rule, values, value, path, budget))
+                errors.append(self._rule_error(rule, values, value, path, budget))
 
-    def _failed(
+    def _rule_error(
         self,
         rule: ValidationRule,
         values: Mapping[str, Any],
@@ -176,6 +177,7 @@ class RuleSet:
         path: Path,
         budget: Budget,
     ) -> FieldError:
+        """Return the error of a rule that evaluated to false."""
         field = render_path(path)
         below = str(rule.raw.get("fieldPath") or "")
         place = (field + below if field else below.removeprefix(".")) or "<nil>"

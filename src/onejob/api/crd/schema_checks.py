@@ -95,14 +95,14 @@ def check_schema(
             yield invalid(path, OMITTED, text)
     if schema.get("nullable"):
         yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
-    general = list(_general(schema, path, _Context(root=True)))
+    general = list(_general_errors(schema, path, _Context(root=True)))
     if _has_unsupported(schema):
         # As upstream: structural checks are skipped in this case.
         yield from general
         return
-    structural = sorted(_structural(schema, path, "root"), key=str)
+    structural = sorted(_structural_errors(schema, path, "root"), key=str)
     yield from structural
-    defaults = [] if structural else list(_defaults(schema, path))
+    defaults = [] if structural else list(_default_errors(schema, path))
     yield from defaults
     yield from general
     if not (structural or defaults or general or accepted) and Node(schema).has_rules:
@@ -135,12 +135,13 @@ def _has_unsupported(schema: Mapping[str, Any]) -> bool:
 # --- structural -----------------------------------------------------------------------------
 
 
-def _structural(schema: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
+def _structural_errors(schema: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
+    """Yield violations of the rules for structural schemas."""
     kind = schema.get("type") or ""
     if kind == "array" and not isinstance(schema.get("items"), Mapping):
         yield required(f"{path}.items", "must be specified")
     for place, below in children(schema, path):
-        yield from _structural(below, place, "item" if place == f"{path}.items" else "field")
+        yield from _structural_errors(below, place, "item" if place == f"{path}.items" else "field")
     if level == "root" and schema.get("additionalProperties") is not None:
         yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
     yield from _extensions(schema, path)
@@ -278,32 +279,36 @@ def _completeness(
 ) -> Iterator[FieldError]:
     """Yield errors for fields that a junctor restricts but the schema outside does not describe."""
     for place, below in junctors(schema, path):
-        yield from _described(below, outer, outer_path, place)
+        yield from _undeclared_errors(below, outer, outer_path, place)
 
 
-def _described(
+def _undeclared_errors(
     below: Mapping[str, Any], outer: Mapping[str, Any], outer_path: str, path: str
 ) -> Iterator[FieldError]:
+    """Yield an error for each field of a nested schema that the outer one does not define."""
     known = outer.get("properties") or {}
     for name, inner in (below.get("properties") or {}).items():
         place = f"{outer_path}.properties[{name}]"
         if name in known:
-            yield from _described(inner, known[name], place, path)
+            yield from _undeclared_errors(inner, known[name], place, path)
         elif not isinstance(outer.get("additionalProperties"), Mapping):
             yield required(place, f"because it is defined in {path}.properties[{name}]")
     if isinstance(below.get("items"), Mapping):
         if isinstance(outer.get("items"), Mapping):
-            yield from _described(below["items"], outer["items"], f"{outer_path}.items", path)
+            yield from _undeclared_errors(
+                below["items"], outer["items"], f"{outer_path}.items", path
+            )
         else:
             yield required(f"{outer_path}.items", f"because it is defined in {path}.items")
     for _, deeper in junctors(below, path):
-        yield from _described(deeper, outer, outer_path, path)
+        yield from _undeclared_errors(deeper, outer, outer_path, path)
 
 
 # --- defaults -------------------------------------------------------------------------------
 
 
-def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _default_errors(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield errors of default values that the schema itself rejects."""
     default = schema.get("default")
     if default is not None:
         node = Node(schema)
@@ -316,7 +321,7 @@ def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         Validator(node).check(default, UNRELATED, None, errors)
         yield from (within(error, place) for error in errors)
     for place, below in children(schema, path):
-        yield from _defaults(below, place)
+        yield from _default_errors(below, place)
 
 
 # --- the rest -------------------------------------------------------------------------------
@@ -330,7 +335,9 @@ class _Context:
     inside_meta: bool = False
 
 
-def _general(schema: Mapping[str, Any], path: str, context: _Context) -> Iterator[FieldError]:
+def _general_errors(
+    schema: Mapping[str, Any], path: str, context: _Context
+) -> Iterator[FieldError]:
     kind = schema.get("type") or ""
     if kind and kind not in _TYPES:
         yield not_supported(f"{path}.type", kind, _TYPES)
@@ -357,12 +364,12 @@ def _general(schema: Mapping[str, Any], path: str, context: _Context) -> Iterato
         yield invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
     yield from _map_and_list_types(schema, kind, path)
     for place, below in children(schema, path):
-        yield from _general(below, place, _below(context, schema, place, path))
+        yield from _general_errors(below, place, _child_context(context, schema, place, path))
     for place, below in junctors(schema, path):
-        yield from _general(below, place, replace(context, root=False))
+        yield from _general_errors(below, place, replace(context, root=False))
 
 
-def _below(context: _Context, schema: Mapping[str, Any], place: str, path: str) -> _Context:
+def _child_context(context: _Context, schema: Mapping[str, Any], place: str, path: str) -> _Context:
     name = place.removeprefix(f"{path}.properties[").removesuffix("]")
     if place.startswith(f"{path}.properties[") and name in _META:
         if context.root:

@@ -57,12 +57,12 @@ class CustomShape(ObjectShape):
                 value.pop(name, None)
         drop_nulls(value, self.node)
         prune(value, self.node, path, problems, root=True)
-        if self._embeds:
+        if self._has_embedded_objects:
             self._check_embedded(value, self.node, path)
         return value
 
     @cached_property
-    def _embeds(self) -> bool:
+    def _has_embedded_objects(self) -> bool:
         return self.node.any(lambda node: node.embedded)
 
     def _check_embedded(self, value: Any, node: Node, path: Path) -> None:

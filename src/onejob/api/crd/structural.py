@@ -89,9 +89,11 @@ class Node:
         return self.any(lambda node: bool(node.raw.get(RULES)))
 
     def any(self, holds: Any) -> bool:
+        """Return whether the predicate holds for this node or any descendant."""
         return holds(self) or any(below.any(holds) for below in self.below())
 
     def below(self) -> "Iterator[Node]":
+        """Yield the child nodes."""
         for _, node in self.properties():
             yield node
         if self.values is not None:

@@ -57,7 +57,7 @@ class Validator:
                 _wrong_type(node, "null", path, errors)
             return
         found = _type_of(value)
-        if not _fits(node, found, value):
+        if not _type_matches(node, found, value):
             _wrong_type(node, found, path, errors)
         for check in self._checks:
             check(value, path, errors)
@@ -102,6 +102,7 @@ class Validator:
             below.check(item, previous, (path, index), errors)
 
     def accepts(self, value: Any) -> bool:
+        """Return whether the value is valid."""
         errors: list[FieldError] = []
         self.check(value, UNRELATED, None, errors)
         return not errors
@@ -187,7 +188,8 @@ def _type_of(value: Any) -> str:
             return "object"
 
 
-def _fits(node: Node, found: str, value: Any) -> bool:
+def _type_matches(node: Node, found: str, value: Any) -> bool:
+    """Return whether a value of JSON type `found` is allowed."""
     if node.int_or_string:
         return found in ("integer", "string")
     return node.type in ("", found) or (node.type == "number" and found == "integer")
@@ -382,7 +384,7 @@ def _json(value: Any) -> str:
 def _junctors(node: Node) -> Iterator[Check]:
     raw = node.raw
     for schema in raw.get("allOf") or ():
-        yield _below(Validator(Node(schema)))
+        yield _nested_check(Validator(Node(schema)))
     if raw.get("anyOf") and not node.int_or_string:
         yield _any_of([Validator(Node(schema)) for schema in raw["anyOf"]])
     if raw.get("oneOf"):
@@ -391,7 +393,8 @@ def _junctors(node: Node) -> Iterator[Check]:
         yield _not(Validator(Node(raw["not"])))
 
 
-def _below(validator: Validator) -> Check:
+def _nested_check(validator: Validator) -> Check:
+    """Return a check that applies a validator of a logical junctor."""
     return lambda value, path, errors: validator.check(value, UNRELATED, path, errors)
 
 

@@ -118,7 +118,7 @@ def _read_message(
         if field_shape is None:
             continue
         if isinstance(field_shape, ListShape):
-            _extend(into.setdefault(known.name, []), wire, field_shape.items)
+            _append_packed(into.setdefault(known.name, []), wire, field_shape.items)
         elif isinstance(field_shape, MapShape):
             key, value = _map_entry(_as_bytes(wire), field_shape.values)
             into.setdefault(known.name, {})[key] = value
@@ -144,7 +144,8 @@ def _put(
         into[known.name] = value
 
 
-def _extend(items: list[Any], wire: _Wire, shape: Shape) -> None:
+def _append_packed(items: list[Any], wire: _Wire, shape: Shape) -> None:
+    """Append a wire value to a list, or each element of a packed list."""
     if isinstance(shape, IntegerShape) and isinstance(wire, bytes):
         # Packed encoding: several numbers in one field.
         position = 0
@@ -153,7 +154,7 @@ def _extend(items: list[Any], wire: _Wire, shape: Shape) -> None:
             if _budget.left < 0:
                 raise _too_many()
             number, position = _varint(wire, position)
-            items.append(_signed(number))
+            items.append(_to_signed(number))
     else:
         items.append(_value(wire, shape))
 
@@ -165,7 +166,7 @@ def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
         # Go wraps a list inside a map in a separate message.
         values: list[Any] = []
         for _, wire in _fields(_as_bytes(entry.get(2, b""))):
-            _extend(values, wire, shape.items)
+            _append_packed(values, wire, shape.items)
         return key, values
     value = _value(entry[2], shape) if 2 in entry else None
     return key, shape.zero() if value is None else value
@@ -180,7 +181,7 @@ def _value(wire: _Wire, shape: Shape) -> Any:
         case BooleanShape():
             return _as_int(wire) != 0
         case IntegerShape():
-            return _signed(_as_int(wire))
+            return _to_signed(_as_int(wire))
         case TimeShape():
             return _time(dict(_fields(_as_bytes(wire))), isinstance(shape, MicroTimeShape))
         case QuantityShape():
@@ -250,8 +251,8 @@ def _either(data: bytes, shape: EitherShape) -> Any:
 def _time(message: dict[int, _Wire], micro: bool) -> str:
     if not message:
         raise _Skip
-    seconds = _signed(_as_int(message.get(1, 0)))
-    nanos = _signed(_as_int(message.get(2, 0)))
+    seconds = _to_signed(_as_int(message.get(1, 0)))
+    nanos = _to_signed(_as_int(message.get(2, 0)))
     moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
     text = moment.replace(tzinfo=None).isoformat(timespec="microseconds" if micro else "seconds")
     return f"{text}Z"
@@ -259,7 +260,7 @@ def _time(message: dict[int, _Wire], micro: bool) -> str:
 
 def _int_or_string(message: dict[int, _Wire]) -> int | str:
     """Decode an IntOrString: 1 type (0: number), 2 intVal, 3 strVal."""
-    return _text(message, 3) if message.get(1) else _signed(_as_int(message.get(2, 0)))
+    return _text(message, 3) if message.get(1) else _to_signed(_as_int(message.get(2, 0)))
 
 
 def _json(message: dict[int, _Wire]) -> Any:
@@ -316,7 +317,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise _Malformed("integer overflow")
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 

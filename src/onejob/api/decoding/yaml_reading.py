@@ -49,13 +49,13 @@ def read_yaml(body: bytes, max_depth: int) -> tuple[Any, list[str]]:
     Raises BadRequest.
     """
     if body.count(b"\n%TAG") > _MAX_DIRECTIVES:
-        raise _bad("too many directives")
+        raise _yaml_error("too many directives")
     try:
         events = iter(yaml.parse(body.decode("utf-8", "replace"), Loader=yaml.CSafeLoader))
         reader = _Reader(events, max_depth)
         return reader.document(), reader.problems
     except yaml.YAMLError as error:
-        raise _bad(error) from None
+        raise _yaml_error(error) from None
 
 
 class _Reader:
@@ -74,22 +74,22 @@ class _Reader:
         document = self._value(next(self._events), 1)
         next(self._events)  # end of the document
         if not isinstance(next(self._events), yaml.StreamEndEvent):
-            raise _bad("expected a single document in the stream")
+            raise _yaml_error("expected a single document in the stream")
         return document
 
     def _value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _bad(f"unknown anchor '{shortened(str(event.anchor))}' referenced")
+                raise _yaml_error(f"unknown anchor '{shortened(str(event.anchor))}' referenced")
             return self._copy(self._anchors[event.anchor], depth)
         value: Any
         if isinstance(event, yaml.ScalarEvent):
-            self._spend(len(event.value))
+            self._charge(len(event.value))
             value = _scalar(event)
             if event.anchor is not None:
                 self._anchors[event.anchor] = value
             return value
-        self._spend(0)
+        self._charge(0)
         if depth > self._max_depth:
             raise _too_deep()
         if isinstance(event, yaml.SequenceStartEvent):
@@ -118,23 +118,26 @@ class _Reader:
         return {**merged, **mapping} if merged else mapping
 
     def _copy(self, value: Any, depth: int) -> Any:
-        self._spend(len(value) if isinstance(value, str) else 0)
+        self._charge(len(value) if isinstance(value, str) else 0)
         if not isinstance(value, list | dict):
             return value
         if depth > self._max_depth:
             raise _too_deep()
         if isinstance(value, list):
             return [self._copy(item, depth + 1) for item in value]
-        self._spend(sum(map(len, value)))
+        self._charge(sum(map(len, value)))
         return {key: self._copy(item, depth + 1) for key, item in value.items()}
 
-    def _spend(self, characters: int) -> None:
+    def _charge(self, characters: int) -> None:
+        """Charge one value and its characters to the document's limits."""
         self._values_left -= 1
         self._characters_left -= characters
         if self._characters_left < 0:
-            raise _bad(f"document holds more than {MAX_CHARACTERS} characters, aliases included")
+            raise _yaml_error(
+                f"document holds more than {MAX_CHARACTERS} characters, aliases included"
+            )
         if self._values_left < 0:
-            raise _bad(f"document holds more than {MAX_VALUES} values, aliases included")
+            raise _yaml_error(f"document holds more than {MAX_VALUES} values, aliases included")
 
 
 def _is_merge(event: Any) -> bool:
@@ -147,12 +150,12 @@ def _merge(value: Any) -> dict[str, Any]:
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         # The first mapping that contains a key wins.
         return {key: item for mapping in reversed(value) for key, item in mapping.items()}
-    raise _bad("map merge requires map or sequence of maps as the value")
+    raise _yaml_error("map merge requires map or sequence of maps as the value")
 
 
 def _key(key: Any) -> str:
     if key is None or isinstance(key, list | dict):
-        raise _bad("unsupported map key")
+        raise _yaml_error("unsupported map key")
     if isinstance(key, bool):
         return "true" if key else "false"
     return str(key)
@@ -171,14 +174,14 @@ def _scalar(event: Any) -> Any:
     if _FLOAT.fullmatch(plain):
         return _float(plain)
     if _INFINITE.fullmatch(text):
-        raise _bad(f"unsupported value: {shortened(text)}")
+        raise _yaml_error(f"unsupported value: {shortened(text)}")
     return text
 
 
 def _float(text: str) -> int | float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise _bad(f"unsupported value: {shortened(text)}")
+        raise _yaml_error(f"unsupported value: {shortened(text)}")
     # When converting to JSON, Go writes 1.0 as 1.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
@@ -187,14 +190,14 @@ def _integer(match: re.Match[str]) -> int:
     kind = match.lastgroup or "dec"
     digits = match[kind]
     if len(digits) > 100:
-        raise _bad("number too large")
+        raise _yaml_error("number too large")
     number = int(digits, _BASES[kind])
     return -number if match["sign"] == "-" else number
 
 
 def _too_deep() -> BadRequest:
-    return _bad("exceeded max depth")
+    return _yaml_error("exceeded max depth")
 
 
-def _bad(problem: object) -> BadRequest:
+def _yaml_error(problem: object) -> BadRequest:
     return BadRequest(f"error converting YAML to JSON: yaml: {problem}")

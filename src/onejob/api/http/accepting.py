@@ -85,7 +85,7 @@ class Acceptor:
     def start(self) -> None:
         if not self._accepting and not self._stopped:
             self._accepting = True
-            self._loop.add_reader(self._listener, self._accept_some)
+            self._loop.add_reader(self._listener, self._accept_batch)
 
     def stop(self) -> None:
         self._stopped = True
@@ -109,23 +109,25 @@ class Acceptor:
             self._accepting = False
             self._loop.remove_reader(self._listener)
 
-    def _try_again_later(self) -> None:
+    def _schedule_retry(self) -> None:
+        """Resume accepting after a pause."""
         if self._retry is None:
-            self._retry = self._loop.call_later(_PAUSE_SECONDS, self._try_again)
+            self._retry = self._loop.call_later(_PAUSE_SECONDS, self._resume)
 
-    def _try_again(self) -> None:
+    def _resume(self) -> None:
         self._retry = None
         memory_reserve.restore()
         self.start()
 
-    def _accept_some(self) -> None:
+    def _accept_batch(self) -> None:
+        """Accept waiting connections, at most `_PER_TURN` per callback."""
         for _ in range(_PER_TURN):
             if self._open >= self._most:
                 self._warn("all %d connections are in use: more must wait", self._most)
                 self._pause()
                 self._make_room()
                 self._end_slow_handshakes()
-                self._try_again_later()
+                self._schedule_retry()
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -135,23 +137,25 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._warn("connections cannot be accepted: %s", error)
                     self._pause()
-                    self._try_again_later()
+                    self._schedule_retry()
                     return
                 # The client left before its connection was accepted.
                 continue
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += 1
-            task = self._loop.create_task(self._shake_hands(connection))
+            task = self._loop.create_task(self._handshake(connection))
             self._handshakes[task] = self._loop.time()
             task.add_done_callback(self._handshakes.pop)
 
     def _end_slow_handshakes(self) -> None:
+        """Cancel slow handshakes when connections are scarce."""
         for task, since in self._handshakes.items():
             if self._loop.time() - since >= _HURRIED_HANDSHAKE_SECONDS:
                 task.cancel()
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
+        """Complete the TLS handshake of a connection."""
         try:
             transport, _ = await self._loop.connect_accepted_socket(
                 self._new_protocol,
@@ -170,20 +174,20 @@ class Acceptor:
             connection.close()
             self.closed()
             self._pause()
-            self._try_again_later()
+            self._schedule_retry()
         except asyncio.CancelledError:
             connection.close()
             self.closed()
             raise
         else:
             self._made[transport] = None
-            self._look_later()
+            self._schedule_stall_check()
 
-    def _look_later(self) -> None:
+    def _schedule_stall_check(self) -> None:
         if self._made and self._looking is None and not self._stopped:
-            self._looking = self._loop.call_later(_LOOK_SECONDS, self._look_at_closing)
+            self._looking = self._loop.call_later(_LOOK_SECONDS, self._abort_stalled)
 
-    def _look_at_closing(self) -> None:
+    def _abort_stalled(self) -> None:
         """Abort closing connections that make no progress."""
         self._looking = None
         now = self._loop.time()
@@ -199,7 +203,7 @@ class Acceptor:
                     self._made[transport] = (acknowledged, now)
                 elif now - before[1] >= (patience if unread else _GOODBYE_SECONDS):
                     cast("asyncio.WriteTransport", transport).abort()
-        self._look_later()
+        self._schedule_stall_check()
 
     def _warn(self, text: str, value: object) -> None:
         now = self._loop.time()

@@ -71,13 +71,15 @@ class OpenConnections:
         self._stall_due = 0.0
 
     def stalls(self, connection: "_Stallable") -> None:
+        """Register a connection whose client does not read."""
         self._stalled[connection] = connection.loop.time()
-        self._look_at_stalled(connection.loop)
+        self._schedule_stall_check(connection.loop)
 
     def goes_on(self, connection: "_Stallable") -> None:
         self._stalled.pop(connection, None)
 
-    def _look_at_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_stall_check(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule `_end_stalled` while too many connections are stalled."""
         if len(self._stalled) <= _MAX_STALLED:
             return
         since = next(iter(self._stalled.values()))
@@ -101,7 +103,7 @@ class OpenConnections:
             log.info("hung up on a client that has not read for %.0f s", loop.time() - since)
             del self._stalled[connection]
             connection.transport.abort()
-        self._look_at_stalled(loop)
+        self._schedule_stall_check(loop)
 
     @property
     def _patience(self) -> float:
@@ -213,7 +215,7 @@ class Connection(asyncio.Protocol):
         for exchange in (self._answering, self._arriving):
             if exchange is not None:
                 exchange.hang_up()
-        self._forget_waiting()
+        self._drop_pipelined()
         self.resume_writing()
         self._shared.on_closed()
 
@@ -230,7 +232,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiting:
-            self._hold(data)
+            self._buffer(data)
         elif len(data) <= _READ_AHEAD_BYTES:
             self._read(data)
         else:
@@ -239,11 +241,12 @@ class Connection(asyncio.Protocol):
     def _read_in_pieces(self, data: bytes) -> None:
         for start in range(0, len(data), _READ_AHEAD_BYTES):
             if self._waiting:
-                self._hold(data[start:])
+                self._buffer(data[start:])
                 return
             self._read(data[start : start + _READ_AHEAD_BYTES])
 
-    def _hold(self, data: bytes) -> None:
+    def _buffer(self, data: bytes) -> None:
+        """Buffer received data; pause reading when there is too much."""
         # Keep reading for a while: only reading reveals that the client has disconnected.
         self._held += data
         if len(self._held) > _HELD_BYTES:
@@ -259,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             if self._upgrade:
-                self._take_over()
+                self._hand_to_upgrade()
                 return
         except httptools.HttpParserError as error:
             if isinstance(error, httptools.HttpParserCallbackError):
@@ -308,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._answering = None
         self._unknown_since = self.loop.time()
         if self.transport.is_closing():
-            self._forget_waiting()
+            self._drop_pipelined()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
             if not self._waiting:
@@ -407,7 +410,7 @@ class Connection(asyncio.Protocol):
         if not self._refused and self._arriving is not None:
             self._arriving.body_ended()
 
-    def _forget_waiting(self) -> None:
+    def _drop_pipelined(self) -> None:
         self._waiting.clear()
         self._held = b""
 
@@ -454,7 +457,7 @@ class Connection(asyncio.Protocol):
         wanted = headers.get(b"upgrade", b"").lower()
         return wanted if b"upgrade" in tokens and wanted in (b"websocket", b"spdy/3.1") else b""
 
-    def _take_over(self) -> None:
+    def _hand_to_upgrade(self) -> None:
         self._stop_idle_timer()
         target = _split(self._url)
         assert target is not None, "requests without a path are refused"
@@ -492,9 +495,9 @@ class Connection(asyncio.Protocol):
             self._header_timer = None
 
     def _watch_idle(self, seconds: float) -> None:
-        self._idle_timer = self.loop.call_later(seconds, self._look_whether_idle)
+        self._idle_timer = self.loop.call_later(seconds, self._close_if_idle)
 
-    def _look_whether_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close the connection if it has been idle too long.
 
         One timer serves many requests, because setting one per request would cost more than it
@@ -528,7 +531,7 @@ class Connection(asyncio.Protocol):
             # The request in progress came first: let it complete, as the last one of the
             # connection.
             answering.keep_alive = False
-            self._forget_waiting()
+            self._drop_pipelined()
             return
         arriving = self._arriving
         if arriving is not None and arriving.answered and not arriving.is_whole:

@@ -119,6 +119,7 @@ class Endpoints:
         }
 
     async def answer(self, request: UserRequest, target: ResourcePath, verb: str) -> Response:
+        """Perform the verb on the resource and return the response."""
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
@@ -150,7 +151,7 @@ class Endpoints:
         representation = negotiate(request.header(b"accept"))
         require_form(representation, target.kind, is_list=True)
         outcome = await self._service.list(target.kind, target.namespace, options)
-        return await self._listing(request, target.kind, outcome)
+        return await self._list_response(request, target.kind, outcome)
 
     async def _measured(self, request: UserRequest, target: ResourcePath) -> Response:
         """Return PodMetrics or NodeMetrics. They have no Table, metadata-only or protobuf form."""
@@ -177,7 +178,7 @@ class Endpoints:
             controller = read_pod(document).metadata.controller_ref
             if controller is not None and controller.uid == uid:
                 owned.append(document)
-        return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
+        return await self._list_response(request, _POD, ListOutcome(tuple(owned), found.revision))
 
     async def _log(self, request: UserRequest, target: ResourcePath) -> Response:
         options = log_options(request.query, target.name)
@@ -266,7 +267,7 @@ class Endpoints:
             problems=problems,
             size=size,
         )
-        return await self._written(request, kind, outcome)
+        return await self._write_response(request, kind, outcome)
 
     async def _update(self, request: UserRequest, target: ResourcePath) -> Response:
         options = write_options(
@@ -286,7 +287,7 @@ class Endpoints:
             problems=problems,
             size=size,
         )
-        return await self._written(request, target.kind, outcome)
+        return await self._write_response(request, target.kind, outcome)
 
     async def _patch(self, request: UserRequest, target: ResourcePath) -> Response:
         (patch_type, patch), size = await self._decoded(decode_patch, request)
@@ -320,7 +321,7 @@ class Endpoints:
             problems=patch.problems,
             size=size,
         )
-        return await self._written(request, target.kind, outcome)
+        return await self._write_response(request, target.kind, outcome)
 
     def _require_create(self, user: User, target: ResourcePath) -> None:
         """Raise Forbidden unless the user may create the object.
@@ -389,7 +390,7 @@ class Endpoints:
     async def _delete(self, request: UserRequest, target: ResourcePath) -> Response:
         options = await self._delete_options(request)
         outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
-        return await self._written(
+        return await self._write_response(
             request,
             target.kind,
             outcome,
@@ -402,7 +403,7 @@ class Endpoints:
         outcome = await self._service.delete_collection(
             target.kind, target.namespace, selection, options
         )
-        return await self._listing(
+        return await self._list_response(
             request, target.kind, outcome, self._deletion_warnings(target.kind, options)
         )
 
@@ -434,7 +435,7 @@ class Endpoints:
 
     # --- answering ------------------------------------------------------------------------
 
-    async def _written(
+    async def _write_response(
         self,
         request: UserRequest,
         kind: Kind,
@@ -442,6 +443,7 @@ class Endpoints:
         *,
         extra_warnings: Sequence[str] = (),
     ) -> Response:
+        """Return the response to a successful write."""
         if not is_status(outcome.document):
             outcome = self._service.outcome_for_client(kind, outcome)
         return await self._object(request, kind, outcome, extra_warnings=extra_warnings)
@@ -467,7 +469,8 @@ class Endpoints:
         headers = warning_headers((*outcome.warnings, *extra_warnings))
         return Response(outcome.code, document, representation.content_type, headers)
 
-    async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+    async def _for_client(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        """Return the list with documents in the form that clients see."""
         strategy = self._service.strategies[kind.strategy]
         if strategy.shows_as_stored:
             return outcome
@@ -478,13 +481,14 @@ class Endpoints:
             documents.append(strategy.shown(document))
         return msgspec.structs.replace(outcome, documents=tuple(documents))
 
-    async def _listing(
+    async def _list_response(
         self, request: UserRequest, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
     ) -> Response:
+        """Return the response to a list, in the requested representation."""
         representation = negotiate(request.header(b"accept"))
         require_form(representation, kind, is_list=True)
         pieces: Iterator[bytes]
-        outcome = await self._shown(kind, outcome)
+        outcome = await self._for_client(kind, outcome)
         if representation.media == "protobuf":
             document = await self._service.worker.run(
                 encode_list, kind, list_metadata(outcome), outcome.documents

@@ -112,17 +112,17 @@ class Exchange:
         self._waiting_bytes += len(piece)
         if self._waiting_bytes > _MAX_WAITING_BYTES:
             self._carrier.pause_reading()
-        self._wake()
+        self._notify_receiver()
 
     def body_ended(self) -> None:
         self.is_whole = True
-        self._wake()
+        self._notify_receiver()
 
     def hang_up(self) -> None:
         self.gone = not self.answered
-        self._wake()
+        self._notify_receiver()
 
-    def _wake(self) -> None:
+    def _notify_receiver(self) -> None:
         self._arrived = True
         if self._woken is not None:
             self._woken.set()
@@ -226,7 +226,7 @@ class Exchange:
         self, body: AsyncIterator[bytes], ends: tuple["asyncio.Future[None]", ...]
     ) -> None:
         """Send until the stream ends, the client disconnects, or one of `ends` is done."""
-        pump = asyncio.ensure_future(self._pump(body))
+        pump = asyncio.ensure_future(self._send_body(body))
         gone = asyncio.ensure_future(self._disconnected())
         try:
             await asyncio.wait((pump, gone, *ends), return_when=asyncio.FIRST_COMPLETED)
@@ -237,9 +237,10 @@ class Exchange:
         if not pump.cancelled():
             pump.result()
 
-    async def _pump(self, body: AsyncIterator[bytes]) -> None:
+    async def _send_body(self, body: AsyncIterator[bytes]) -> None:
+        """Write the pieces of a response body, waiting while the client does not read."""
         if not isinstance(body, AsyncGenerator):
-            body = _generated(body)
+            body = _as_generator(body)
         async with aclosing(body) as pieces:
             async for piece in pieces:
                 for start in range(0, len(piece), _SLICE_BYTES):
@@ -292,6 +293,7 @@ class Exchange:
         self._carrier.answered()
 
 
-async def _generated(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _as_generator(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Return the iterator as an async generator, which can be closed."""
     async for piece in body:
         yield piece

@@ -68,6 +68,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
+        """Number of queued requests."""
         return sum(len(user.waiting) for user in self._users.values())
 
     async def enter(self, name: str) -> None:
@@ -101,7 +102,7 @@ class FairQueue:
             if not user.begun and user.running < self._seats:
                 user.running += 1
                 user.begun = True
-                self._begin_soon()
+                self._schedule_dispatch()
                 return True
         return False
 
@@ -117,7 +118,7 @@ class FairQueue:
         self.waited += 1
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         user.waiting.append(turn)
-        self._begin_soon()
+        self._schedule_dispatch()
         try:
             await turn
         except asyncio.CancelledError:
@@ -127,23 +128,24 @@ class FairQueue:
             else:
                 if turn in user.waiting:
                     user.waiting.remove(turn)
-                self._forget_if_gone(name, user)
+                self._drop_if_idle(name, user)
             raise
 
     def leave(self, name: str) -> None:
+        """Release a seat and start the next queued request."""
         user = self._users[name]
         user.running -= 1
         if user.waiting:
-            self._begin_soon()
+            self._schedule_dispatch()
         else:
-            self._forget_if_gone(name, user)
+            self._drop_if_idle(name, user)
 
-    def _begin_soon(self) -> None:
+    def _schedule_dispatch(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin_some)
+            asyncio.get_running_loop().call_soon(self._dispatch)
 
-    def _begin_some(self) -> None:
+    def _dispatch(self) -> None:
         """Start one queued request of each user with a free seat; all of them if only one user is
         active."""
         self._scheduled = False
@@ -158,11 +160,12 @@ class FairQueue:
                     user.running += 1
                     user.begun = True
             more = more or user.begun
-            self._forget_if_gone(name, user)
+            self._drop_if_idle(name, user)
         if more:
-            self._begin_soon()
+            self._schedule_dispatch()
 
-    def _forget_if_gone(self, name: str, user: _Active) -> None:
+    def _drop_if_idle(self, name: str, user: _Active) -> None:
+        """Drop the state of a user without requests."""
         if user.running or user.waiting or user.begun:
             return
         # The name may belong to a new entry since this one was removed.

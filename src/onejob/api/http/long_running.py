@@ -61,9 +61,9 @@ class LongRunningRequests:
         return self._shutdown
 
     def _begin_round(self) -> None:
-        self._go_on(deque(self._open))
+        self._check_batch(deque(self._open))
 
-    def _go_on(self, unchecked: "deque[asyncio.Future[None]]") -> None:
+    def _check_batch(self, unchecked: "deque[asyncio.Future[None]]") -> None:
         for _ in range(min(_PER_TURN, len(unchecked))):
             revoked = unchecked.popleft()
             check = self._open.get(revoked)
@@ -75,6 +75,6 @@ class LongRunningRequests:
                 revoked.set_result(None)
         loop = asyncio.get_running_loop()
         if unchecked:
-            self._timer = loop.call_soon(self._go_on, unchecked)
+            self._timer = loop.call_soon(self._check_batch, unchecked)
         else:
             self._timer = loop.call_later(RECHECK_SECONDS, self._begin_round)

@@ -51,16 +51,16 @@ def operation_of(request: Request, path: RequestPath, query: Query) -> Operation
             verb = "watch"
         if query and verb != "watch" and path.subresource not in _STREAMS:
             check_timeout(query)
-        wanted = _wanted(path, verb, query)
+        wanted = _required_attributes(path, verb, query)
         is_session = path.subresource in SESSIONS
         return Operation(path, verb, _for_session(wanted) if is_session else (wanted,))
     if isinstance(path, GroupPath):
         check_timeout(query)
-        return _on_path(request, path)
+        return _path_operation(request, path)
     if path.page == "ui":
         # The dashboard checks and authorizes its requests itself.
         return Operation(path, method.lower())
-    return _on_page(request, path, query)
+    return _page_operation(request, path, query)
 
 
 def attributes_of(request: Request, path: RequestPath) -> Attributes:
@@ -76,19 +76,21 @@ def attributes_of(request: Request, path: RequestPath) -> Attributes:
             verb = "watch"
     except ApiError:
         verb = method.lower()
-    return _wanted(path, verb, query)
+    return _required_attributes(path, verb, query)
 
 
-def _on_page(request: Request, path: ServerPath, query: Query) -> Operation:
+def _page_operation(request: Request, path: ServerPath, query: Query) -> Operation:
+    """Return the operation of a request to a page of the server."""
     if request.method not in ("GET", "HEAD"):
         raise PageMethodNotAllowed(request.method)
     check_timeout(query)
     if path.is_public:
         return Operation(path, request.method.lower())
-    return _on_path(request, path)
+    return _path_operation(request, path)
 
 
-def _on_path(request: Request, path: RequestPath) -> Operation:
+def _path_operation(request: Request, path: RequestPath) -> Operation:
+    """Return the operation of a request that is authorized by its URL path."""
     verb = request.method.lower()
     return Operation(path, verb, (Attributes(verb, path=request.path),))
 
@@ -99,10 +101,10 @@ def _session(request: Request, path: RequestPath, query: Query) -> Operation:
         raise BadRequest(_NO_UPGRADE)
     if path.subresource in SESSIONS:
         verb = "create" if request.method == "POST" else "get"
-        return Operation(path, verb, _for_session(_wanted(path, verb, query)))
+        return Operation(path, verb, _for_session(_required_attributes(path, verb, query)))
     if request.upgrade == "websocket" and (path.subresource == "log" or _is_watch(path, query)):
         verb = "get" if path.subresource else "watch"
-        return Operation(path, verb, (_wanted(path, verb, query),))
+        return Operation(path, verb, (_required_attributes(path, verb, query),))
     raise BadRequest(_NO_UPGRADE)
 
 
@@ -123,7 +125,8 @@ def _for_session(wanted: Attributes) -> tuple[Attributes, ...]:
     return wanted, msgspec.structs.replace(wanted, verb="create")
 
 
-def _wanted(path: ResourcePath, verb: str, query: Query) -> Attributes:
+def _required_attributes(path: ResourcePath, verb: str, query: Query) -> Attributes:
+    """Return the attributes to authorize for a request to a resource."""
     kind = path.kind
     name = path.name
     if not name and "fieldSelector" in query and verb in ("list", "watch"):

@@ -145,7 +145,7 @@ class Router:
         if not rest:
             return GroupPath(group, version)
         if rest[0] == "watch":
-            return _watched(self._resource_path(group, version, rest[1:]))
+            return _watch_path(self._resource_path(group, version, rest[1:]))
         return self._resource_path(group, version, rest)
 
     def _resource_path(self, group: str, version: str, rest: tuple[str, ...]) -> ResourcePath:
@@ -186,7 +186,8 @@ def verb_for(method: str, target: ResourcePath) -> str:
     return verb
 
 
-def _watched(target: ResourcePath) -> ResourcePath:
+def _watch_path(target: ResourcePath) -> ResourcePath:
+    """Return the path as a watch. Raises NotFound if the kind cannot be watched."""
     if target.subresource or "watch" not in target.kind.verbs:
         raise _no_such_resource()
     return replace(target, watch=True)

@@ -152,6 +152,7 @@ class DiscoveryPages:
         kinds.subscribe(lambda change: self._aggregated.clear())
 
     def answer(self, place: GroupPath, request: UserRequest, address: str) -> Response:
+        """Answer a request for an API group list, an API version or aggregated discovery."""
         accept = request.header(b"accept")
         if place.group is None:
             version = aggregated_discovery_version(accept)

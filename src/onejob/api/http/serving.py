@@ -135,12 +135,13 @@ def _bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise CannotListen(_why(host, port, error)) from error
+        raise CannotListen(_listen_error(host, port, error)) from error
     sock.setblocking(False)
     return sock
 
 
-def _why(host: str, port: int, error: OSError) -> str:
+def _listen_error(host: str, port: int, error: OSError) -> str:
+    """Return why the server cannot listen, with a remedy."""
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     match error.errno:
         case errno.EADDRINUSE:

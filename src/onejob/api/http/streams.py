@@ -52,8 +52,8 @@ class Rendering:
         self._clock = service.clock
         self._form = representation.form
         self._protobuf = representation.media == "protobuf"
-        self._made = self._protobuf or self._form == "Table"
-        self.turn_bytes = _MADE_TURN_BYTES if self._made else YIELD_INTERVAL_BYTES
+        self._render = self._protobuf or self._form == "Table"
+        self.turn_bytes = _MADE_TURN_BYTES if self._render else YIELD_INTERVAL_BYTES
         self._worker = service.worker
         self._turns = service.watch_turns
         self._include = parse_include_object(first(request.query, "includeObject"))
@@ -117,15 +117,17 @@ class Rendering:
         shared = events if isinstance(events, SharedBatch) else None
         shape = (form, *self._shape_now())
         made: Sequence[T]
-        if self._made and any(len(event.document) > LARGE_BYTES for event in events):
+        if self._render and any(len(event.document) > LARGE_BYTES for event in events):
             if shared is None:
                 made = await self._worker.turn(list, make(events))
             else:
-                made = await shared.made_later(shape, lambda: self._worker.turn(list, make(events)))
+                made = await shared.cached_async(
+                    shape, lambda: self._worker.turn(list, make(events))
+                )
             # Charged only now: the end of an encoding wakes all watchers that share it at once.
-            await self._turns.spend(_cost(events))
+            await self._turns.spend(_batch_cost(events))
         else:
-            await self._turns.spend(_cost(events))
+            await self._turns.spend(_batch_cost(events))
             if shared is None:
                 return make(events)
             made = shared.made(shape, lambda: list(make(events)))
@@ -203,6 +205,7 @@ async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Fu
 async def resumed(
     first_item: "asyncio.Future[bytes | None]", items: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
+    """Yield an item that is already awaited, then the remaining ones."""
     try:
         item = await first_item
         while item is not None:
@@ -238,7 +241,7 @@ def slices_of(events: Sequence[WatchEvent], turn_bytes: int) -> Iterable[Sequenc
     return in_slices(events, turn_bytes)
 
 
-def _cost(events: Sequence[WatchEvent]) -> int:
+def _batch_cost(events: Sequence[WatchEvent]) -> int:
     return sum(len(event.document) + PER_DOCUMENT_COST_BYTES for event in events)
 
 
@@ -268,16 +271,17 @@ class Watch:
         return self._rendering.is_text
 
     def lines(self) -> AsyncGenerator[bytes, None]:
-        return self._made(self._rendering.made, self._rendering.line)
+        return self._render(self._rendering.made, self._rendering.line)
 
     def frames(self) -> AsyncGenerator[Frame, None]:
-        return self._made(self._rendering.made_frames, self._rendering.frame)
+        return self._render(self._rendering.made_frames, self._rendering.frame)
 
-    async def _made(
+    async def _render(
         self,
         make: Callable[[Sequence[WatchEvent]], Awaitable[Iterable[T]]],
         make_one: Callable[[str, bytes], T],
     ) -> AsyncGenerator[T, None]:
+        """Yield rendered events, batch by batch, up to the end of the watch."""
         try:
             try:
                 events = await self._first_batch

@@ -164,14 +164,15 @@ def _check_scopes(spec: Mapping[str, Any], hard: Mapping[str, Any]) -> Iterator[
         if scope not in _SCOPES:
             yield invalid("spec.scopes", scopes, "unsupported scope")
         for name in sorted(hard):
-            if _is_standard(name) and not _fits(scope, name):
+            if _is_standard(name) and not _scope_applies(scope, name):
                 yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
     for pair in _CONFLICTS:
         if pair <= set(scopes):
             yield invalid("spec.scopes", scopes, "conflicting scopes")
 
 
-def _fits(scope: str, name: str) -> bool:
+def _scope_applies(scope: str, name: str) -> bool:
+    """Return whether a quota with this scope may limit the resource."""
     if scope == "BestEffort":
         return name == "pods"
     if scope in _FIXED_SCOPES or scope == "PriorityClass":
@@ -188,7 +189,7 @@ def _check_selector(spec: Mapping[str, Any], hard: Mapping[str, Any]) -> Iterato
         if scope not in _SCOPES:
             yield invalid(f"{path}.scopeName", scope, "unsupported scope")
         for name in sorted(hard):
-            if _is_standard(name) and not _fits(scope, name):
+            if _is_standard(name) and not _scope_applies(scope, name):
                 text = "unsupported scope applied to resource"
                 yield invalid(path, spec["scopeSelector"], text)
         if scope in _FIXED_SCOPES and operator != "Exists":

@@ -104,7 +104,7 @@ class StoredStrategy(BaseStrategy):
         for name in self._rules.kept:
             keep_section(new, old, name)
         if self._is_counted:
-            keep_generation(new, old, changed=_content(new) != _content(old))
+            keep_generation(new, old, changed=_own_fields(new) != _own_fields(old))
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = super().validate_update(new, old) + self._validate(new)
@@ -125,14 +125,15 @@ class StoredStrategy(BaseStrategy):
         return self._rules.missing_fields(doc) or self._rules.check(doc)
 
 
-def _content(doc: Document) -> dict[str, object]:
+def _own_fields(doc: Document) -> dict[str, object]:
+    """Return the object's fields other than metadata and type."""
     return {field: value for field, value in doc.items() if field not in _NOT_CONTENT}
 
 
 _Cells = Callable[[Document, datetime], list[Any]]
 
 
-def _budget(doc: Document, now: datetime) -> list[Any]:
+def _budget_cells(doc: Document, now: datetime) -> list[Any]:
     spec, status = doc.get("spec") or {}, doc.get("status") or {}
     shares = [str(spec.get(field, "N/A")) for field in ("minAvailable", "maxUnavailable")]
     return [name_of(doc), *shares, status.get("disruptionsAllowed", 0), age(doc, now)]
@@ -154,7 +155,7 @@ _TABLES: Final[dict[str, tuple[list[dict[str, Any]], _Cells]]] = {
             column("Allowed Disruptions", "How many Pods may be evicted now.", type="integer"),
             AGE,
         ],
-        _budget,
+        _budget_cells,
     ),
     "priorityclasses.scheduling.k8s.io": (
         [

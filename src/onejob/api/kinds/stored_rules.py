@@ -166,7 +166,7 @@ def _check_pod_template(doc: Document) -> list[FieldError]:
     return validate_pod_ttl((doc.get("template") or {}).get("spec") or {}, "template.spec")
 
 
-def _workload(default: Callable[[Document], None]) -> Rules:
+def _workload_rules(default: Callable[[Document], None]) -> Rules:
     return Rules(
         default=default,
         required=("spec.selector", "spec.template", "spec.template.spec.containers"),
@@ -333,10 +333,10 @@ def _check_endpoint_slice(doc: Document) -> list[FieldError]:
 
 
 RULES: Final[Mapping[str, Rules]] = {
-    "deployments.apps": _workload(_default_deployment),
-    "statefulsets.apps": _workload(_default_stateful_set),
-    "replicasets.apps": _workload(_default_replica_set),
-    "daemonsets.apps": _workload(_default_daemon_set),
+    "deployments.apps": _workload_rules(_default_deployment),
+    "statefulsets.apps": _workload_rules(_default_stateful_set),
+    "replicasets.apps": _workload_rules(_default_replica_set),
+    "daemonsets.apps": _workload_rules(_default_daemon_set),
     "horizontalpodautoscalers.autoscaling": Rules(
         default=_default_autoscaler,
         required=("spec.maxReplicas", "spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"),

@@ -21,6 +21,7 @@ def described_definition(
 
 
 def described(schema: dict[str, Any], refer: Referring, description: str = "") -> dict[str, Any]:
+    """Return the schema with references resolved by `refer`, without its properties."""
     result: dict[str, Any] = {"description": description} if description else {}
     for key, value in schema.items():
         match key:

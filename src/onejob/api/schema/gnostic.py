@@ -52,8 +52,8 @@ def _operation(operation: Mapping[str, Any]) -> bytes:
         (
             _text(3, operation, "description"),
             _text(5, operation, "operationId"),
-            _texts(6, operation.get("produces", ())),
-            _texts(7, operation.get("consumes", ())),
+            _encode_texts(6, operation.get("produces", ())),
+            _encode_texts(7, operation.get("consumes", ())),
             *(bytes_field(8, _parameters_item(p)) for p in operation.get("parameters", ())),
             bytes_field(9, _named(1, operation["responses"], _response_value)),
             _extensions(13, operation),
@@ -101,8 +101,8 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
         _text(4, schema, "description"),
     ]
     if "default" in schema:
-        written.append(bytes_field(5, _any(schema["default"])))
-    written.append(_texts(19, schema.get("required", ())))
+        written.append(bytes_field(5, _encode_any(schema["default"])))
+    written.append(_encode_texts(19, schema.get("required", ())))
     if "additionalProperties" in schema:
         written.append(bytes_field(21, _schema_or_flag(schema["additionalProperties"])))
     if "type" in schema:
@@ -131,16 +131,16 @@ def _security(scheme: Mapping[str, Any]) -> bytes:
 
 
 def _strings(values: Iterable[str]) -> bytes:
-    return _texts(1, values)
+    return _encode_texts(1, values)
 
 
 def _extensions(number: int, values: Mapping[str, Any]) -> bytes:
     return _named(
-        number, {key: value for key, value in values.items() if key.startswith("x-")}, _any
+        number, {key: value for key, value in values.items() if key.startswith("x-")}, _encode_any
     )
 
 
-def _any(value: Any) -> bytes:
+def _encode_any(value: Any) -> bytes:
     return text_field(2, msgspec.json.encode(value).decode())
 
 
@@ -148,7 +148,7 @@ def _text(number: int, values: Mapping[str, Any], key: str) -> bytes:
     return text_field(number, values[key]) if key in values else b""
 
 
-def _texts(number: int, values: Iterable[str]) -> bytes:
+def _encode_texts(number: int, values: Iterable[str]) -> bytes:
     return b"".join(text_field(number, value) for value in values)
 
 

@@ -203,7 +203,7 @@ def _stream_operations(kind: Kind, sub: Subresource, gvk: tuple[str, str, str]) 
             "operationId": operation_id,
             "parameters": [_query(name) for name in _STREAMS[sub.name]],
             "responses": _responses({"type": "string"}, _TEXT),
-            **_about(action, gvk),
+            **_action_extensions(action, gvk),
         }
     return operations
 
@@ -232,7 +232,7 @@ def _watch(kind: Kind, operation_id: str, action: str) -> dict[str, Any]:
         "description": "Deprecated: use the `watch` parameter of a list.",
         "parameters": [_query(name) for name in _LIST],
         "responses": _responses({"$ref": REFERENCE + WATCH_EVENT}, _JSON),
-        **_about(action, (kind.group, kind.version, kind.kind)),
+        **_action_extensions(action, (kind.group, kind.version, kind.kind)),
     }
     return {"get": operation}
 
@@ -256,7 +256,7 @@ def _operation(
 ) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "responses": _responses({"$ref": REFERENCE + answer}, _JSON),
-        **_about(action, gvk),
+        **_action_extensions(action, gvk),
     }
     queries = _QUERIES[verb]
     if queries:
@@ -270,7 +270,7 @@ def _operation(
     return operation
 
 
-def _about(action: str, gvk: tuple[str, str, str]) -> dict[str, Any]:
+def _action_extensions(action: str, gvk: tuple[str, str, str]) -> dict[str, Any]:
     return {
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": dict(

@@ -62,7 +62,7 @@ def build_document(
         for path, item in paths_of(kind, names).items():
             paths[path] = _path_item(item)
     described = {
-        name: described_definition(definition, documentation[name], _refer)
+        name: described_definition(definition, documentation[name], _reference_to)
         for name, definition in definitions.items()
         if name not in _SPECIAL
     }
@@ -107,7 +107,7 @@ def _operation(operation: dict[str, Any]) -> dict[str, Any]:
                 "name": "body",
                 "in": "body",
                 "required": True,
-                "schema": described({"$ref": schema}, _refer),
+                "schema": described({"$ref": schema}, _reference_to),
             },
         )
     if parameters:
@@ -118,7 +118,7 @@ def _operation(operation: dict[str, Any]) -> dict[str, Any]:
         converted["produces"] = [content_type]
         converted["responses"][code] = {
             "description": response["description"],
-            "schema": described(content["schema"], _refer),
+            "schema": described(content["schema"], _reference_to),
         }
     return converted
 
@@ -129,7 +129,7 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     return {**converted, **parameter["schema"]}
 
 
-def _refer(name: str) -> dict[str, Any]:
+def _reference_to(name: str) -> dict[str, Any]:
     return {"$ref": _REFERENCE + name.removeprefix(REFERENCE)}
 
 
@@ -144,7 +144,7 @@ def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
     for key, value in schema.items():
         match key, value:
             case "allOf", [{"$ref": str(reference)}]:
-                converted |= _refer(reference)
+                converted |= _reference_to(reference)
             case "properties", _:
                 converted[key] = {name: _in_version_2(below) for name, below in value.items()}
             case "items" | "additionalProperties", dict():

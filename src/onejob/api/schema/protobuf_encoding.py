@@ -152,7 +152,7 @@ def _field(number: int, value: Any, shape: Shape) -> bytes:
         case NumberShape():
             return double_field(number, value)
         case EitherShape():
-            return bytes_field(number, _either(value, shape))
+            return bytes_field(number, _encode_either(value, shape))
         case JsonShape() if value is None:
             return bytes_field(number, b"")
         case _:
@@ -160,7 +160,7 @@ def _field(number: int, value: Any, shape: Shape) -> bytes:
             return bytes_field(number, bytes_field(1, msgspec.json.encode(value)))
 
 
-def _either(value: Any, shape: EitherShape) -> bytes:
+def _encode_either(value: Any, shape: EitherShape) -> bytes:
     schema_number, other_number = alternative_numbers(shape)
     chosen = shape.shape_of(value)
     if chosen is not shape.schema:

@@ -102,7 +102,7 @@ async def run_channels(
             serving.result()
             await channels.close()
     finally:
-        await _cancelled(serving, reading)
+        await _cancel_all(serving, reading)
 
 
 def _channel_writer(channels: Channels, channel: int) -> Write:
@@ -174,7 +174,7 @@ class _Tunnel:
 
     async def close(self) -> None:
         tasks = [pair.task for pair in self._of_stream.values() if pair.task is not None]
-        await _cancelled(*tasks)
+        await _cancel_all(*tasks)
 
     async def _open(self, event: StreamOpened) -> None:
         kind = event.headers.get("streamtype", "")
@@ -246,6 +246,7 @@ class _Ahead:
             self._fewer.set()
 
     async def room(self) -> None:
+        """Wait until less than `_MAX_AHEAD_BYTES` are buffered."""
         while self._bytes > _MAX_AHEAD_BYTES:
             self._fewer.clear()
             await self._fewer.wait()
@@ -266,6 +267,7 @@ class _Relay:
         self._changed = asyncio.Event()
 
     def take(self, data: bytes) -> None:
+        """Queue data for the other side."""
         if data and not self._ended:
             self._pending.append(data)
             self._ahead.add(len(data))
@@ -320,7 +322,8 @@ class _Relay:
         self._pending.clear()
 
 
-async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
+async def _cancel_all(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancel tasks and wait for their end."""
     for task in tasks:
         task.cancel()
     if tasks:

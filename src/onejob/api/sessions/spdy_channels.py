@@ -79,7 +79,7 @@ class SpdyChannels:
 
     async def _events(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:
         for part in slices(message if isinstance(message, bytes) else b""):
-            for taken in self._taken(part):
+            for taken in self._process(part):
                 yield taken
             await self.answer()
             await asyncio.sleep(0)
@@ -96,7 +96,8 @@ class SpdyChannels:
         await self._write(self._writer.go_away(max(self._streams.values(), default=0)))
         await self._socket.close()
 
-    def _taken(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+    def _process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield (channel, data) pairs from received bytes."""
         try:
             for event in self._reader.feed(data):
                 match event:

@@ -96,13 +96,13 @@ class WebSocket(UpgradedConnection):
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Frame) and event.opcode in _DATA:
-                self._take(event)
+                self._process_frame(event)
         self._flush()
         if protocol.eof_sent:
             self._disconnect()
             self.transport.close()
 
-    def _take(self, frame: Frame) -> None:
+    def _process_frame(self, frame: Frame) -> None:
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if not frame.fin or self._message:

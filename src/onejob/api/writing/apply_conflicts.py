@@ -40,7 +40,7 @@ def conflict_error(conflicts: Sequence[FieldConflict]) -> Conflict:
     shown = conflicts[:MAX_CAUSES]
     if len(conflicts) == 1:
         only = conflicts[0]
-        text = f"1 conflict: conflict with {only.owner}: {_rendered(only)}"
+        text = f"1 conflict: conflict with {only.owner}: {_render_conflict(only)}"
     else:
         lines: list[str] = []
         by_owner: dict[str, list[FieldConflict]] = {}
@@ -48,7 +48,7 @@ def conflict_error(conflicts: Sequence[FieldConflict]) -> Conflict:
             by_owner.setdefault(conflict.owner, []).append(conflict)
         for owner, theirs in by_owner.items():
             lines.append(f"conflicts with {owner}:")
-            lines += [f"- {_rendered(conflict)}" for conflict in theirs]
+            lines += [f"- {_render_conflict(conflict)}" for conflict in theirs]
         if len(conflicts) > MAX_CAUSES:
             lines.append(more_causes(len(conflicts)))
         text = f"{len(conflicts)} conflicts: " + "\n".join(lines)
@@ -56,12 +56,12 @@ def conflict_error(conflicts: Sequence[FieldConflict]) -> Conflict:
         {
             "reason": "FieldManagerConflict",
             "message": f"conflict with {conflict.owner}",
-            "field": _rendered(conflict),
+            "field": _render_conflict(conflict),
         }
         for conflict in shown
     ]
     return Conflict(f"Apply failed with {text}", details={"causes": causes})
 
 
-def _rendered(conflict: FieldConflict) -> str:
+def _render_conflict(conflict: FieldConflict) -> str:
     return shortened(render_field(conflict.path))

@@ -56,7 +56,8 @@ class WriteContext(Struct, frozen=True):
     #: Evaluated templates of Pods, by namespace and document.
     templates: dict[tuple[str, bytes], Template] = msgspec.field(default_factory=dict)
 
-    def _existing(self, target: Target) -> tuple[Stored, Document]:
+    def _read_existing(self, target: Target) -> tuple[Stored, Document]:
+        """Return the stored object and its decoded document. Raises NotFound."""
         stored = self.store.newest(target.key)
         if stored is None:
             raise not_found(target.kind.resource, target.name)
@@ -107,7 +108,7 @@ class WriteContext(Struct, frozen=True):
         if options.trusted:
             return []
         found = all_problems(self.pruned(kind, body, old), problems)
-        return judge_problems(found, options, partial(strict_decoding_error, kind))
+        return apply_field_validation(found, options, partial(strict_decoding_error, kind))
 
     def pruned(self, kind: Kind, body: Document, old: Document | None) -> list[str]:
         """Prune the new sections of `body` in place, and return the problems found in them."""
@@ -172,9 +173,10 @@ def strict_decoding_error(kind: Kind, text: str) -> BadRequest:
     )
 
 
-def judge_problems(
+def apply_field_validation(
     problems: Sequence[str], options: WriteOptions, strict: Callable[[str], ApiError]
 ) -> list[str]:
+    """Return the problems as warnings, or raise, according to the request's fieldValidation."""
     if not problems or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":

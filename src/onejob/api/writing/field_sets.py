@@ -66,6 +66,7 @@ class Comparison(Struct):
 
     @property
     def same(self) -> bool:
+        """True if no field was added, modified or removed."""
         return not (self.added or self.modified or self.removed)
 
 

@@ -138,7 +138,9 @@ def track_update(
     taken = (changes.added | changes.modified) - SERVER_FIELDS
     lost = taken | changes.removed
     entries = [replace(entry, encoded=remove_fields(entry.encoded, lost)) for entry in entries]
-    write_entries(new, _capped(_with_own(entries, own, taken) if taken else entries))
+    write_entries(
+        new, _merge_oldest_updates(_add_to_own_entry(entries, own, taken) if taken else entries)
+    )
 
 
 def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
@@ -168,7 +170,8 @@ def _not_ownable(
     )
 
 
-def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[Entry]:
+def _add_to_own_entry(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[Entry]:
+    """Merge the taken fields into the entry with the identity of `own`, adding it if missing."""
     kept = [entry for entry in entries if entry.identity != own.identity]
     previous = next((e.encoded for e in entries if e.identity == own.identity), {})
     return [*kept, replace(own, encoded=add_fields(previous, taken))]
@@ -207,12 +210,12 @@ def is_derived(entry: Entry, type_: ObjectShape) -> bool:
 def read_entries(doc: Document) -> list[Entry]:
     """Return all entries of managedFields; an empty list if any of them is malformed."""
     try:
-        return [_entry(item) for item in doc.get("metadata", {}).get("managedFields") or ()]
+        return [_parse_entry(item) for item in doc.get("metadata", {}).get("managedFields") or ()]
     except (ValueError, TypeError, AttributeError):
         return []
 
 
-def _entry(item: Any) -> Entry:
+def _parse_entry(item: Any) -> Entry:
     if item.get("operation") not in ("Apply", "Update"):
         raise ValueError("neither Apply nor Update")
     encoded = item.get("fieldsV1") or {}
@@ -240,7 +243,8 @@ def write_entries(doc: Document, entries: list[Entry]) -> None:
         doc["metadata"].pop("managedFields", None)
 
 
-def _capped(entries: list[Entry]) -> list[Entry]:
+def _merge_oldest_updates(entries: list[Entry]) -> list[Entry]:
+    """Limit the number of Update entries by merging the oldest ones."""
     updates = sorted(
         (entry for entry in entries if entry.operation == "Update" and entry.encoded),
         key=lambda entry: entry.time,

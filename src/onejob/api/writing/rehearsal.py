@@ -113,25 +113,26 @@ async def rehearsed(
             outcome = await decide(alone)
         except ApiError as refusal:
             error = refusal
-        if all(_same(store, key, seen) for key, seen in rehearsal.known.items()):
+        if all(_is_unchanged(store, key, seen) for key, seen in rehearsal.known.items()):
             if error is not None:
                 raise error
             assert outcome is not None
-            return _staged(writes, rehearsal, outcome)
+            return _stage_result(writes, rehearsal, outcome)
         reading |= rehearsal.known.keys()
     raise Conflict(
         "the object was changed again and again while this request was worked on; please try again"
     )
 
 
-def _same(store: StagingStore, key: Key, seen: Stored | None) -> bool:
+def _is_unchanged(store: StagingStore, key: Key, seen: Stored | None) -> bool:
+    """Return whether the object is still at the version that was read."""
     newest = store.newest(key)
     if newest is None or seen is None:
         return newest is seen
     return newest.revision == seen.revision
 
 
-def _staged(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
+def _stage_result(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
     staged = rehearsal.staged
     if staged is None:
         return outcome

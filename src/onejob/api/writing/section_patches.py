@@ -45,6 +45,7 @@ class SectionWrite(Struct, frozen=True, gc=False):
     quiet: bool = False
 
     def at(self, revision: int) -> bytes:
+        """Return the document as written at this revision."""
         return b'%b"resourceVersion":"%d"%b' % (self.before, revision, self.after)
 
 

@@ -65,6 +65,7 @@ class StatusEntries:
         self._remembered: dict[int, bytes] = {}
 
     def shown(self, stored: Stored, kind: Kind) -> bytes:
+        """Return the stored document with the derived entries of the status writer."""
         found = self._remembered.get(stored.revision)
         if found is not None:
             return found

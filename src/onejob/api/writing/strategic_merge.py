@@ -44,7 +44,7 @@ def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
         case "delete":
             return {}
         case "merge":
-            return _merge_directed(original, _directed(patch), shape)
+            return _merge_directed(original, _parse_directives(patch), shape)
         case directive:
             raise BadRequest(f"unknown patch type: {directive}")
 
@@ -72,7 +72,8 @@ class _Directed(msgspec.Struct, frozen=True):
     retaining: Document | None
 
 
-def _directed(patch: Document) -> _Directed:
+def _parse_directives(patch: Document) -> _Directed:
+    """Split a patch into fields and directives, such as $setElementOrder."""
     fields: Document = {}
     orders: dict[str, list[Any]] = {}
     removals: dict[str, list[Any]] = {}
@@ -129,7 +130,7 @@ def _merge_value(original: Any, patch: Any, shape: Shape) -> Any:
     if isinstance(patch, dict):
         # Also merged if there is no original, so that directives in a new object take effect.
         return _merge_map(original if isinstance(original, dict) else {}, patch, shape)
-    if isinstance(patch, list) and isinstance(original, list) and _merges(shape):
+    if isinstance(patch, list) and isinstance(original, list) and _merges_items(shape):
         assert isinstance(shape, ListShape)
         return _merge_list(original, patch, shape)
     return _without_directives(patch)
@@ -143,7 +144,7 @@ def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list
     """
     _check_items(original, patch, shape)
     if not shape.merge_key:
-        return _ordered(_unique(original + patch), patch, original, "")
+        return _ordered(_without_duplicates(original + patch), patch, original, "")
     if any(item.get(_PATCH) == "replace" for item in patch):
         return [_without_directives(item) for item in patch if _PATCH not in item]
     key = shape.merge_key
@@ -300,9 +301,9 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _unique(items: list[Any]) -> list[Any]:
+def _without_duplicates(items: list[Any]) -> list[Any]:
     return [items[place] for place in _places(items, "").values()]
 
 
-def _merges(shape: Shape) -> bool:
+def _merges_items(shape: Shape) -> bool:
     return isinstance(shape, ListShape) and "merge" in shape.strategies

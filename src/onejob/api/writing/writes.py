@@ -21,8 +21,8 @@ from onejob.api.strategy import Document
 from onejob.api.unreadable import placeholder
 from onejob.api.writing.context import (
     MAX_OBJECT_BYTES,
+    apply_field_validation,
     bounded,
-    judge_problems,
     largest_size,
     strict_decoding_error,
 )
@@ -235,7 +235,7 @@ class Writes(Creates, frozen=True):
         if unknown and options.field_validation == "Strict":
             raise _undeclared_fields(target, unknown)
         found = all_problems(unknown, problems)
-        return judge_problems(found, options, partial(strict_decoding_error, target.kind))
+        return apply_field_validation(found, options, partial(strict_decoding_error, target.kind))
 
     def _create_applied(
         self, target: Target, new: Document, options: WriteOptions, warnings: Sequence[str]
@@ -391,7 +391,7 @@ class Writes(Creates, frozen=True):
         except TypeMismatch as wrong_type:
             # 422, not 400: the patch is well-formed, but the patched object is invalid.
             raise _invalid_patch(kind, wrong_type.problem) from wrong_type
-        return judge_problems(
+        return apply_field_validation(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
         )
 
@@ -401,7 +401,7 @@ class Writes(Creates, frozen=True):
         kind = target.kind
         if options.despite_damage and self.store.newest_is_damaged(target.key):
             return self._discard(target, options)
-        stored, doc = self._existing(target)
+        stored, doc = self._read_existing(target)
         check_deletable(target)
         check_preconditions(kind, doc, options)
         if self.reviewer is not None:

@@ -86,15 +86,15 @@ def run_rounds(
 def compare(rounds: Sequence[Round]) -> list[Compared]:
     """Return the figures that both revisions have, in the order of this revision."""
     names = [name for name in rounds[0].this if all(name in round_.other for round_ in rounds)]
-    return [_compared(name, rounds) for name in names]
+    return [_compare_figure(name, rounds) for name in names]
 
 
-def _compared(figure: str, rounds: Sequence[Round]) -> Compared:
-    ratios = [_divided(round_.this[figure], round_.other[figure]) for round_ in rounds]
+def _compare_figure(figure: str, rounds: Sequence[Round]) -> Compared:
+    ratios = [_ratio(round_.this[figure], round_.other[figure]) for round_ in rounds]
     by_limit = {
         limit: (
-            median(_divided(r.other[figure], r.limits[limit][figure]) for r in rounds),
-            median(_divided(r.this[figure], r.limits[limit][figure]) for r in rounds),
+            median(_ratio(r.other[figure], r.limits[limit][figure]) for r in rounds),
+            median(_ratio(r.this[figure], r.limits[limit][figure]) for r in rounds),
         )
         for limit, figures in rounds[0].limits.items()
         if figure in figures and all(limit in round_.limits for round_ in rounds)
@@ -108,5 +108,5 @@ def _compared(figure: str, rounds: Sequence[Round]) -> Compared:
     )
 
 
-def _divided(a: float, b: float) -> float:
+def _ratio(a: float, b: float) -> float:
     return a / b if b else float(a == b) or float("inf")

@@ -77,7 +77,7 @@ def command(
         _check(what, after_dashes, options)
         if options["origin"] or dry_run != "client":
             api = where.require_server()
-        manifests = [_described(where, api, what, after_dashes, **options)]
+        manifests = [_manifest_from_options(where, api, what, after_dashes, **options)]
     if dry_run == "client":
         documents = [manifest.document for manifest in manifests]
     else:
@@ -119,7 +119,7 @@ def _check(
         raise CommandError("a CronJob requires --schedule", "for example: --schedule '0 3 * * *'")
 
 
-def _described(
+def _manifest_from_options(
     where: "Sources",
     api: "Api | None",
     what: tuple[str, ...],
@@ -129,6 +129,7 @@ def _described(
     schedule: str,
     workdir: str | None,
 ) -> "Manifest":
+    """Return the manifest of an object that the options describe."""
     from onejob.cli.manifests.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.manifests.loading import manifest_from_document
 

@@ -113,7 +113,7 @@ def next_times(
         (
             t.astimezone(local).strftime("%a %Y-%m-%d %H:%M:%S %Z"),
             t.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            _distance(t, now),
+            _relative_time(t, now),
         )
         for t in times
     ]
@@ -235,7 +235,7 @@ def history_lines(fires: "Sequence[Fire]", width: int) -> list[str]:
             fire.slot.strftime("%Y-%m-%dT%H:%M:%SZ"),
             fire.state,
             fire.job,
-            _lasted(fire.started_at, fire.finished_at),
+            _duration_text(fire.started_at, fire.finished_at),
             fire.why,
         )
         for fire in fires
@@ -248,7 +248,7 @@ def history_lines(fires: "Sequence[Fire]", width: int) -> list[str]:
     return [*render_table(headers[:-1], [row[:-1] for row in rows], width), "", *reasons]
 
 
-def _lasted(begin: datetime | None, end: datetime | None) -> str:
+def _duration_text(begin: datetime | None, end: datetime | None) -> str:
     from onejob.api.kinds.printing import human_duration
 
     return human_duration((end - begin).total_seconds()) if begin and end else ""
@@ -274,7 +274,7 @@ def _time(text: str, option: str) -> datetime:
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _distance(time: datetime, now: datetime) -> str:
+def _relative_time(time: datetime, now: datetime) -> str:
     from onejob.api.kinds.printing import human_duration
 
     seconds = (time - now).total_seconds()

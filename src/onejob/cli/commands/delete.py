@@ -138,7 +138,7 @@ def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) ->
             print(f'run "{found[1].id}" deleted', flush=True)
         elif not ignore_not_found:
             # Several runs may contain a Job of that name, so a run is deleted by its id only.
-            inside = [run.id for run in where.all_kept_runs() if wanted in _jobs(run)]
+            inside = [run.id for run in where.all_kept_runs() if wanted in _job_names(run)]
             hint = f"job/{wanted} is in run/{', run/'.join(inside[:3])}" if inside else ""
             raise CommandError(
                 f"run {wanted} not found", hint or "onejob runs lists them", exit_code=EXIT_FAILED
@@ -146,7 +146,7 @@ def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) ->
     return 0
 
 
-def _jobs(run: "Run") -> set[str]:
+def _job_names(run: "Run") -> set[str]:
     return {job.name for job in run.jobs}
 
 

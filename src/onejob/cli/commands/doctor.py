@@ -60,7 +60,7 @@ def command(
     if wants_repair and removed:
         raise CommandError("--repair removes all damaged objects: do not combine it with --remove")
     if wants_repair:
-        _repair(database, target)
+        _repair_database(database, target)
         return
     if removed:
         _remove(database, removed)
@@ -98,7 +98,7 @@ def _report(database: Path, found: "Examination", problems: list[str]) -> None:
         print(f"problem: {problem}", file=sys.stderr)
 
 
-def _repair(database: Path, target: Path | None) -> None:
+def _repair_database(database: Path, target: Path | None) -> None:
     from onejob.store.base import CannotOpen
     from onejob.store.checking.repair import complete_repair, repair
     from onejob.store.lock_file import LockFile

@@ -32,7 +32,7 @@ _FORMS = ("wide", "json", "yaml", "name")
 _TEMPLATES = ("jsonpath=", "custom-columns=")
 
 
-def _known_form(
+def _check_output_format(
     _context: click.Context, _option: click.Parameter, output: str | None
 ) -> str | None:
     if output is None or output in _FORMS or output.startswith(_TEMPLATES):
@@ -56,7 +56,7 @@ def _known_form(
     "-o",
     "--output",
     metavar="FORM",
-    callback=_known_form,
+    callback=_check_output_format,
     help="wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...",
 )
 @click.option("--sort-by", default="", metavar="PATH", help="Sort by a field: .status.startTime.")
@@ -113,13 +113,14 @@ def command(
         return 0
     tables = find_tables(where, args, query)
     if not any(table.rows for table in tables):
-        print(_nothing(where, args, all_namespaces=all_namespaces), file=sys.stderr)
+        print(_empty_message(where, args, all_namespaces=all_namespaces), file=sys.stderr)
         return 0
     print_tables(tables, wide=output == "wide", headers=not no_headers)
     return 0
 
 
-def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: bool) -> str:
+def _empty_message(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: bool) -> str:
+    """Return the message for an empty result."""
     api = where.server()
     if api is None and not where.runs_are_kept():
         return "No resources found (start a Job with onejob run, or a server with onejob serve)."

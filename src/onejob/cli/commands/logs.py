@@ -89,7 +89,7 @@ def command(
 
     _check_pattern(options["grep"])
     if options["deleted"]:
-        return _deleted(where, what, selector, container, follow, prefix, options)
+        return _print_deleted(where, what, selector, container, follow, prefix, options)
     api, pods = _pods(where, what, selector)
     if not pods:
         raise CommandError("no logs: no Pods found", exit_code=EXIT_FAILED)
@@ -130,7 +130,7 @@ def _check_pattern(text: str) -> None:
         raise CommandError(f"--grep {text}: {error}") from None
 
 
-def _deleted(
+def _print_deleted(
     where: "Sources",
     what: tuple[str, ...],
     selector: str,
@@ -175,7 +175,7 @@ def _pods(
     if selector:
         if what:
             raise CommandError("specify either a name or a selector")
-        api = where.one_place()
+        api = where.selected_source()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
     arg = one_resource_arg(what, default="pod")
     if len(what) == 1 and "/" not in what[0] and (job := where.job_instead_of(arg)) is not None:
@@ -188,7 +188,7 @@ def _pods(
         kept = next((one for one in meant if has_kept(where, one)), None)
         if kept is None:
             raise
-        raise _gone(missing.message, kept) from None
+        raise _deleted_error(missing.message, kept) from None
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document]
@@ -201,11 +201,12 @@ def _pods(
         raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
     pods = [pod for job in own for pod in pods_of_job(api, job)]
     if not pods and has_kept(where, arg):
-        raise _gone(f"the Pods of {arg} no longer exist", arg)
+        raise _deleted_error(f"the Pods of {arg} no longer exist", arg)
     return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
 
 
-def _gone(what: str, kept: "ResourceArg") -> CommandError:
+def _deleted_error(what: str, kept: "ResourceArg") -> CommandError:
+    """Return the error that points to the kept logs of a deleted object."""
     return CommandError(
         what,
         f"see the kept logs with onejob logs --deleted {kept.kind.singular}/{kept.name}",

@@ -48,7 +48,7 @@ def command(output: str | None, where: "Sources") -> int:
     from onejob.planning.queue.forecast import scopes
 
     now = SystemClock().now()
-    api = where.one_place()
+    api = where.selected_source()
     limits, entries = read_queue(api, now, lambda text: print(f"note: {text}", file=sys.stderr))
     used = scopes(entries, limits)
     if where.namespace:

@@ -82,7 +82,7 @@ def command(
         print(f"{arg}: nothing to rerun")
         return 0
     if dry_run is None:
-        documents = [_created(api, document, namespace) for document in documents]
+        documents = [_create_rerun(api, document, namespace) for document in documents]
     if not is_finished(job):
         does = "also runs its remaining indexes" if failed_only else "runs concurrently"
         print(
@@ -109,7 +109,7 @@ def _run_again(
     os.execv(sys.executable, [sys.executable, "-m", "onejob", *words])
 
 
-def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
+def _create_rerun(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
     from onejob.cli.manifests.loading import manifest_from_document
     from onejob.cli.manifests.sending import create
 

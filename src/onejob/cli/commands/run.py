@@ -252,7 +252,7 @@ def command(
             raise CommandError(
                 f"{option} accepts no files and no command", "the kept run contains them"
             )
-        claim, manifests = _of_kept_run(kept, data_dir, options)
+        claim, manifests = _claim_kept_run(kept, data_dir, options)
         if not manifests:
             return 0
     elif options["settings"]:
@@ -260,7 +260,7 @@ def command(
     else:
         manifests = _manifests(files, after_dashes, options)
     now = SystemClock().now()
-    images = None if dry_run else _stand_ins(node)
+    images = None if dry_run else _images_for_process(node)
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None, images=images)
     if dry_run:
         if output == "raw":
@@ -291,7 +291,7 @@ def command(
             plain=options["plain"],
             quiet=options["quiet"],
             container_exit_code=options["exit_code"],
-            page=_page(options, output),
+            page=_page_options(options, output),
             arguments=tuple(sys.argv[1:]),
             resumes=claim if options["resume"] else None,
         ),
@@ -338,7 +338,8 @@ def _require_folder() -> None:
         ) from None
 
 
-def _stand_ins(node: "NodeOptions") -> "Images | None":
+def _images_for_process(node: "NodeOptions") -> "Images | None":
+    """Return the configured stand-ins for container images, for the process runtime only."""
     if node.runtime != "process":
         return None
     from onejob.node.images import Images
@@ -403,7 +404,7 @@ def _manifests(
     from onejob.cli.manifests.loading import manifest_from_document
 
     deadline = options["deadline"]
-    rows = _rows(options)
+    rows = _parameter_rows(options)
     document = job_document(
         CommandJob(
             command=command_line,
@@ -426,9 +427,10 @@ def _manifests(
     return [manifest_from_document(made, number=number) for number, made in enumerate(documents, 1)]
 
 
-def _of_kept_run(
+def _claim_kept_run(
     wanted: str, data_dir: str | None, options: dict[str, Any]
 ) -> "tuple[RunClaim, list[Manifest]]":
+    """Claim the kept run to resume; return the claim and the manifests to run."""
     from onejob.cli.kept_runs import claim_newest, claim_run, find_run
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.resuming import manifests_of_run
@@ -451,7 +453,7 @@ def _of_kept_run(
     return claim, manifests
 
 
-def _rows(options: dict[str, Any]) -> "list[Row] | None":
+def _parameter_rows(options: dict[str, Any]) -> "list[Row] | None":
     if not options["params"] and not options["param"]:
         return None
     if options["completions"] is not None:
@@ -470,7 +472,8 @@ def _parallelism(asked: int | None, rows: "list[Row] | None") -> int | None:
     return min(len(rows), len(os.sched_getaffinity(0)))
 
 
-def _page(options: dict[str, Any], output: str | None) -> "PageOptions | None":
+def _page_options(options: dict[str, Any], output: str | None) -> "PageOptions | None":
+    """Return the options of `--ui`, or None."""
     if not options["ui"] and options["ui_for"] is None:
         return None
     from onejob.cli.display.terminal import terminal_of

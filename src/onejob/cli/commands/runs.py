@@ -36,7 +36,7 @@ def command(output: str | None, data_dir: str | None) -> int:
 
     place = find_data_dir(data_dir)
     place.require_trusted()
-    found = [_described(*run_state(folder)) for folder, _ in kept_runs(place.runs)]
+    found = [_run_document(*run_state(folder)) for folder, _ in kept_runs(place.runs)]
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
@@ -55,7 +55,7 @@ def command(output: str | None, data_dir: str | None) -> int:
     return 0
 
 
-def _described(state: str, run: "Run") -> dict[str, Any]:
+def _run_document(state: str, run: "Run") -> dict[str, Any]:
     return {
         "id": run.id,
         "startedAt": run.started_at,

@@ -17,7 +17,7 @@ def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
     lines = [f"{terminal.paint(outcome.scenario, 'bold')}  {outcome.question}"]
     if outcome.problem:
         return [*lines, f"{_INDENT}cannot measure: {outcome.problem}"]
-    peers = [peer for peer in outcome.peers if _shared(outcome, peer)]
+    peers = [peer for peer in outcome.peers if _has_common_figure(outcome, peer)]
     headers = ["FIGURE", "ONEJOB", "TARGET", ""]
     headers += [peer.name.upper() + ("*" if peer.elsewhere else "") for peer in peers]
     rows = [
@@ -33,7 +33,7 @@ def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
     used = [column for column in range(len(headers)) if any(row[column] for row in rows)]
     table = [[row[column] for column in used] for row in rows]
     shown = render_table([headers[c] for c in used], table, terminal.width - len(_INDENT))
-    lines += [_INDENT + _painted(line, terminal) for line in shown]
+    lines += [_INDENT + _color_verdict(line, terminal) for line in shown]
     for peer in outcome.peers:
         if peer.measured.skipped:
             lines.append(f"{_INDENT}{peer.name}: skipped, {peer.measured.skipped}")
@@ -60,7 +60,7 @@ def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]
         return []
     met = sum(row[-1] == _VERDICTS[True] for row in rows)
     headers = ["SCENARIO", "FIGURE", "ONEJOB", "TARGET", ""]
-    table = [_painted(line, terminal) for line in render_table(headers, rows, terminal.width)]
+    table = [_color_verdict(line, terminal) for line in render_table(headers, rows, terminal.width)]
     return [*table, f"{met} of {len(rows)} targets met"]
 
 
@@ -92,7 +92,7 @@ def _by_limit(both: tuple[float, float] | None) -> str:
     return "" if both is None else f"{both[0]:.2f} → {both[1]:.2f}"
 
 
-def _shared(outcome: Outcome, peer: Peer) -> bool:
+def _has_common_figure(outcome: Outcome, peer: Peer) -> bool:
     return any(figure in peer.measured.figures for figure in outcome.measured.figures)
 
 
@@ -101,5 +101,5 @@ def _figure(peer: Peer, figure: str) -> str:
     return "" if value is None else number(value)
 
 
-def _painted(line: str, terminal: Terminal) -> str:
+def _color_verdict(line: str, terminal: Terminal) -> str:
     return terminal.paint(line, "red") if _VERDICTS[False] in line else line

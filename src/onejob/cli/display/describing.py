@@ -55,24 +55,24 @@ def _job(job: Document, run: RunEnd | None) -> Iterator[tuple[str, str]]:
     cut_short = run is not None and finish_of(job) is None
     if run is not None and cut_short:
         own = run.of_job(job["metadata"].get("namespace", ""), job["metadata"]["name"])
-        yield "Status", f"{own.word} at {_moment(own.at)}: {own.cause}"
+        yield "Status", f"{own.word} at {_format_time(own.at)}: {own.cause}"
     yield "Selector", _pairs_inline(spec.get("selector", {}).get("matchLabels", {}))
     yield from _labels(job["metadata"])
     yield from _owner(job)
-    yield "Parallelism", _shown(spec.get("parallelism"))
-    yield "Completions", _shown(spec.get("completions"))
+    yield "Parallelism", _text_or_unset(spec.get("parallelism"))
+    yield "Completions", _text_or_unset(spec.get("completions"))
     yield "Completion Mode", spec.get("completionMode", _UNSET)
     yield "Suspend", _boolean(spec.get("suspend", False))
-    yield "Backoff Limit", _shown(spec.get("backoffLimit"))
+    yield "Backoff Limit", _text_or_unset(spec.get("backoffLimit"))
     if spec.get("managedBy"):
         yield "Managed By", spec["managedBy"]
     if spec.get("ttlSecondsAfterFinished") is not None:
         yield "TTL Seconds After Finished", str(spec["ttlSecondsAfterFinished"])
     started, ended = read_time(status.get("startTime")), read_time(status.get("completionTime"))
     if started is not None:
-        yield "Start Time", _moment(started)
+        yield "Start Time", _format_time(started)
     if ended is not None:
-        yield "Completed At", _moment(ended)
+        yield "Completed At", _format_time(ended)
     if started is not None and ended is not None:
         yield "Duration", human_duration((ended - started).total_seconds())
     if spec.get("activeDeadlineSeconds") is not None:
@@ -104,19 +104,19 @@ def _cronjob(cronjob: Document) -> list[str]:
         ("Concurrency Policy", spec.get("concurrencyPolicy", _UNSET)),
         ("Suspend", _boolean(spec.get("suspend", False))),
         ("Time Zone", spec.get("timeZone", _UNSET)),
-        ("Successful Job History Limit", _shown(spec.get("successfulJobsHistoryLimit"))),
-        ("Failed Job History Limit", _shown(spec.get("failedJobsHistoryLimit"))),
+        ("Successful Job History Limit", _text_or_unset(spec.get("successfulJobsHistoryLimit"))),
+        ("Failed Job History Limit", _text_or_unset(spec.get("failedJobsHistoryLimit"))),
         ("Starting Deadline Seconds", _seconds(spec.get("startingDeadlineSeconds"))),
         ("Selector", _UNSET),
-        ("Parallelism", _shown(job.get("parallelism"))),
-        ("Completions", _shown(job.get("completions"))),
+        ("Parallelism", _text_or_unset(job.get("parallelism"))),
+        ("Completions", _text_or_unset(job.get("completions"))),
     ]
     if job.get("activeDeadlineSeconds") is not None:
         head.append(("Active Deadline Seconds", f"{job['activeDeadlineSeconds']}s"))
     last = read_time(status.get("lastScheduleTime"))
     active = ", ".join(reference["name"] for reference in status.get("active", ()))
     tail = [
-        ("Last Schedule Time", _moment(last) if last else _UNSET),
+        ("Last Schedule Time", _format_time(last) if last else _UNSET),
         ("Active Jobs", active or _NONE),
     ]
     return [*_fields(head), *_template(job.get("template", {})), *_fields(tail)]
@@ -133,12 +133,12 @@ def _pod(pod: Document, now: datetime, run: RunEnd | None) -> list[str]:
     if terminating is not None:
         phase = f"Terminating (lasts {human_duration((now - terminating).total_seconds())})"
     if run is not None and not has_ended(pod):
-        phase = f"{run.word} at {_moment(run.at)}: {run.cause}"
+        phase = f"{run.word} at {_format_time(run.at)}: {run.cause}"
     head = [
         *_heading(pod),
         ("Service Account", spec.get("serviceAccountName", _NONE)),
         ("Node", spec.get("nodeName", _NONE)),
-        *([("Start Time", _moment(started))] if started else []),
+        *([("Start Time", _format_time(started))] if started else []),
         *_labels(pod["metadata"]),
         ("Status", phase),
         *([("Reason", status["reason"])] if status.get("reason") else []),
@@ -207,7 +207,7 @@ def _state(title: str, state: Document, indent: str) -> Iterator[str]:
     for label, field in (("Started", "startedAt"), ("Finished", "finishedAt")):
         moment = read_time(details.get(field))
         if moment is not None:
-            facts.append((label, _moment(moment)))
+            facts.append((label, _format_time(moment)))
     yield from _fields(facts, indent + "  ")
 
 
@@ -281,7 +281,7 @@ def _plain(document: Document) -> list[str]:
 def _events(events: Sequence[Document], now: datetime) -> list[str]:
     if not events:
         return [f"Events:  {_NONE}"]
-    ordered = sorted(events, key=_seen)
+    ordered = sorted(events, key=_last_seen)
     rows = [["----", "------", "----", "----", "-------"]]
     rows += [
         [
@@ -297,12 +297,12 @@ def _events(events: Sequence[Document], now: datetime) -> list[str]:
     return ["Events:", *(f"  {line}" for line in table)]
 
 
-def _seen(event: Document) -> str:
+def _last_seen(event: Document) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _event_age(event: Document, now: datetime) -> str:
-    last = read_time(_seen(event))
+    last = read_time(_last_seen(event))
     age = human_duration((now - last).total_seconds()) if last else "<unknown>"
     if event.get("count", 1) <= 1:
         return age
@@ -361,11 +361,11 @@ def _indexes(text: str) -> str:
     return text if comma < 0 else text[:comma] + ",..."
 
 
-def _moment(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.strftime("%a, %d %b %Y %H:%M:%S %z")
 
 
-def _shown(value: object) -> str:
+def _text_or_unset(value: object) -> str:
     return _UNSET if value is None else str(value)
 
 

@@ -29,6 +29,7 @@ def whole_document(documents: Sequence[dict[str, Any]], *, as_list: bool) -> dic
 
 
 def rendered(document: Any, output: str) -> str:
+    """Return the document as YAML or JSON text."""
     if output == "yaml":
         from onejob.cli.yaml_text import yaml_of
 

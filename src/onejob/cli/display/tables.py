@@ -34,7 +34,7 @@ def render_table(
     widths = _fit(natural, width, whole)
     return [
         (" " * _GAP)
-        .join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        .join(_truncate(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         .rstrip()
         for row in table
     ]
@@ -79,5 +79,5 @@ def _fit(widths: list[int], available: int, whole: int) -> list[int]:
     return list(widths) if excess > 0 and whole else fitted
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"

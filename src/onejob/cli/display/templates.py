@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
 def parse_template(text: str) -> tuple[Part, ...]:
     """Parse `{.metadata.name}{"\\n"}`, `{range .items[*]}...{end}`. Raises CommandError."""
     if "{" not in text:
-        raise _bad(text, "expected paths in braces: {.metadata.name}")
+        raise _template_error(text, "expected paths in braces: {.metadata.name}")
     return _parse(text, _pieces(text), in_range=False)
 
 
@@ -53,7 +53,7 @@ def parse_columns(text: str) -> list[tuple[str, JsonPath]]:
     for item in _NEXT_COLUMN.split(text):
         header, colon, path = item.partition(":")
         if not header or not colon or not path:
-            raise _bad(item, "for example NAME:.metadata.name,PHASE:.status.phase")
+            raise _template_error(item, "for example NAME:.metadata.name,PHASE:.status.phase")
         columns.append((header, relaxed_path(path)))
     return columns
 
@@ -92,7 +92,7 @@ def _pieces(text: str) -> Iterator[tuple[str | None, str]]:
     while position < len(text):
         match = _PARTS.match(text, position)
         if match is None:
-            raise _bad(text[position:], "missing brace or quote")
+            raise _template_error(text[position:], "missing brace or quote")
         yield (None, match[2]) if match[1] is None else (match[1].strip(), "")
         position = match.end()
 
@@ -106,7 +106,7 @@ def _parse(
             parts.append(Part(literal))
         elif inner == "end":
             if not in_range:
-                raise _bad(text, "{end} without {range}")
+                raise _template_error(text, "{end} without {range}")
             return tuple(parts)
         elif inner.startswith("range "):
             path = _path(inner.removeprefix("range ").strip())
@@ -117,7 +117,7 @@ def _parse(
         else:
             parts.append(Part(path=_path(inner)))
     if in_range:
-        raise _bad(text, "{range} without {end}")
+        raise _template_error(text, "{range} without {end}")
     return tuple(parts)
 
 
@@ -125,13 +125,13 @@ def _path(text: str) -> JsonPath:
     steps = text.removeprefix("$").removeprefix("@")
     if steps in ("", "."):
         if not text:
-            raise _bad("{}", "missing path")
+            raise _template_error("{}", "missing path")
         return JsonPath(())
     try:
         return parse_path(steps)
     except BadPath as error:
-        raise _bad(text, str(error)) from None
+        raise _template_error(text, str(error)) from None
 
 
-def _bad(text: str, why: str) -> CommandError:
+def _template_error(text: str, why: str) -> CommandError:
     return CommandError(f"invalid template {text!r}: {why}", "see onejob get --help")

@@ -85,7 +85,7 @@ def only_visible_output() -> Iterator[None]:
         sys.stdout, sys.stderr = stdout, stderr
 
 
-def leave_unread() -> None:
+def silence_output() -> None:
     """Redirect stdout and stderr to /dev/null after their reader has gone.
 
     After a closed terminal or pipe, later prints, and the flush at exit, would fail.

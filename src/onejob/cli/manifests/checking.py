@@ -57,7 +57,7 @@ def manifest_problems(
 def shape_problems(manifest: Manifest) -> list[Problem]:
     """Return unknown fields and wrongly typed values of a manifest of a built-in kind."""
     shape = load_schema().kind(manifest.kind.api_version, manifest.kind.kind)
-    return [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
+    return [manifest.problem(*problem) for problem in _schema_errors(manifest.document, shape, "")]
 
 
 def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
@@ -71,38 +71,39 @@ def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
     ]
 
 
-def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+def _schema_errors(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each schema error of a value and of everything nested in it."""
     if value is None:
         return
     match shape:
         case ObjectShape():
             if not isinstance(value, dict):
-                yield field, f"expected an object, found {_called(value)}"
+                yield field, f"expected an object, found {_describe_value(value)}"
                 return
             for name, item in value.items():
                 place = f"{field}.{name}" if field else name
                 if name in shape.fields:
-                    yield from _misfits(item, shape.fields[name], place)
+                    yield from _schema_errors(item, shape.fields[name], place)
                 else:
                     yield place, f"unknown field{_suggestion(name, shape)}"
         case ListShape():
             if not isinstance(value, list):
-                yield field, f"expected a list, found {_called(value)}"
+                yield field, f"expected a list, found {_describe_value(value)}"
                 return
             for index, item in enumerate(value):
-                yield from _misfits(item, shape.items, f"{field}[{index}]")
+                yield from _schema_errors(item, shape.items, f"{field}[{index}]")
         case MapShape():
             if not isinstance(value, dict):
-                yield field, f"expected a mapping, found {_called(value)}"
+                yield field, f"expected a mapping, found {_describe_value(value)}"
                 return
             for name, item in value.items():
-                yield from _misfits(item, shape.values, f"{field}[{name}]")
+                yield from _schema_errors(item, shape.values, f"{field}[{name}]")
         case _:
-            yield from _misfit(value, shape, field)
+            yield from _type_errors(value, shape, field)
 
 
-def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+def _type_errors(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+    """Yield the field and message of a value with the wrong type."""
     try:
         shape.check(value, None, [])
     except Mismatch as mismatch:
@@ -116,7 +117,7 @@ def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
             case _:
                 yield field, mismatch.text
                 return
-        yield field, f"expected {wanted}, found {_called(value)}"
+        yield field, f"expected {wanted}, found {_describe_value(value)}"
 
 
 def _suggestion(name: str, shape: ObjectShape) -> str:
@@ -127,7 +128,8 @@ def _suggestion(name: str, shape: ObjectShape) -> str:
     return f", did you mean {lowered[close[0]]}?" if close else ""
 
 
-def _called(value: Any) -> str:
+def _describe_value(value: Any) -> str:
+    """Return a value, or its type, for an error message."""
     match json_type(value):
         case "bool":
             return "true" if value else "false"

@@ -42,12 +42,12 @@ def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
     Raises CommandError for an unreadable file, and for names that cannot be variables.
     """
     rows = _read_file(file) if file else [{}]
-    named = [_axis(text) for text in axes]
+    named = [_parse_axis(text) for text in axes]
     combinations: list[Row] = [
         dict(zip((name for name, _ in named), values, strict=True))
         for values in product(*(values for _, values in named))
     ]
-    found = [_joined(row, more) for row in rows for more in combinations]
+    found = [_merge_rows(row, more) for row in rows for more in combinations]
     for name in dict.fromkeys(name for row in found for name in row):
         if not _NAME.fullmatch(name):
             raise CommandError(
@@ -61,7 +61,8 @@ def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
     return found
 
 
-def _joined(row: Row, more: Row) -> Row:
+def _merge_rows(row: Row, more: Row) -> Row:
+    """Merge two rows. Raises CommandError for a parameter in both."""
     if twice := row.keys() & more.keys():
         raise CommandError(
             f"parameter {min(twice)} is defined in the file and by --param", "rename one"
@@ -69,7 +70,8 @@ def _joined(row: Row, more: Row) -> Row:
     return {**row, **more}
 
 
-def _axis(text: str) -> tuple[str, list[str]]:
+def _parse_axis(text: str) -> tuple[str, list[str]]:
+    """Parse `NAME=VALUE,…`. Raises CommandError."""
     name, equals, values = text.partition("=")
     if not name or not equals:
         raise CommandError(f"--param {text}: expected NAME=VALUE,VALUE", "for example lr=0.1,0.01")
@@ -83,7 +85,7 @@ def _read_file(file: str) -> list[Row]:
         raise CommandError(f"--params {file}: not a UTF-8 text file") from None
     suffix = Path(file).suffix.lower()
     if suffix == ".csv":
-        rows = _csv(file, data)
+        rows = _read_csv(file, data)
     elif suffix in (".jsonl", ".ndjson"):
         rows = list(_json_lines(file, data))
     elif suffix in (".txt", "") or file == "-":
@@ -106,7 +108,7 @@ def _refuse_other_separators(file: str, header: str) -> None:
             )
 
 
-def _csv(file: str, data: str) -> list[Row]:
+def _read_csv(file: str, data: str) -> list[Row]:
     reader = csv.reader(io.StringIO(data, newline=""), strict=True)
     rows: list[Row] = []
     try:

@@ -53,10 +53,10 @@ Exists = Callable[[str], bool]
 
 def portability_problems(manifest: Manifest, exists: Exists = os.path.exists) -> list[Problem]:
     """Return the portability problems. `exists` reports whether this machine has a path."""
-    return [manifest.problem(field, text) for field, text in _found(manifest, exists)]
+    return [manifest.problem(field, text) for field, text in _extensions_in(manifest, exists)]
 
 
-def _found(manifest: Manifest, exists: Exists) -> _Found:
+def _extensions_in(manifest: Manifest, exists: Exists) -> _Found:
     document = manifest.document
     spec = document.get("spec", {})
     match manifest.kind.resource:

@@ -39,7 +39,7 @@ def create(
         _parameters(dry_run=dry_run),
         body=msgspec.json.encode(manifest.document),
     )
-    return _sent(api, ask, manifest).document
+    return _send(api, ask, manifest).document
 
 
 def apply(
@@ -59,7 +59,7 @@ def apply(
         body=msgspec.json.encode(manifest.document),
         content_type="application/apply-patch+yaml",
     )
-    reply = _sent(api, ask, manifest)
+    reply = _send(api, ask, manifest)
     return reply.document, reply.code == 201
 
 
@@ -95,7 +95,7 @@ def _misspelt(manifest: Manifest) -> list[Problem]:
     return shape_problems(manifest)
 
 
-def _sent(api: Api, ask: ApiRequest, manifest: Manifest) -> ApiResponse:
+def _send(api: Api, ask: ApiRequest, manifest: Manifest) -> ApiResponse:
     try:
         reply = api.send(ask)
     except ApiError as error:

@@ -56,7 +56,7 @@ def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
     """
     if arg.kind.resource not in (PODS, JOBS, CRONJOBS):
         raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
-    found = [kept for kept in _all_kept(where) if _belongs(kept.pod, arg)]
+    found = [kept for kept in _all_kept(where) if _matches_owner(kept.pod, arg)]
     if not found:
         raise CommandError(
             f"no kept logs of {arg} found",
@@ -71,7 +71,9 @@ def has_kept(where: Sources, arg: ResourceArg) -> bool:
 
     False with --kubeconfig, because the data dir of a remote server cannot be read.
     """
-    return where.kubeconfig is None and any(_belongs(kept.pod, arg) for kept in _all_kept(where))
+    return where.kubeconfig is None and any(
+        _matches_owner(kept.pod, arg) for kept in _all_kept(where)
+    )
 
 
 def print_kept(
@@ -82,7 +84,9 @@ def print_kept(
     *,
     prefix: bool | None,
 ) -> int:
-    readings = [reading for kept in found for reading in _readings(kept, container, query.previous)]
+    readings = [
+        reading for kept in found for reading in _select_attempts(kept, container, query.previous)
+    ]
     if not readings:
         what = f"container {container}" if container else "it"
         raise CommandError(f"no logs of {what} found", exit_code=EXIT_FAILED)
@@ -90,7 +94,7 @@ def print_kept(
     shows_prefix = len(readings) > 1 if prefix is None else prefix
     for number, (reading, path) in enumerate(readings):
         head = head_of(reading, number, several=several) if shows_prefix else ""
-        for line in whole_lines(_pieces(path, query)):
+        for line in whole_lines(_read_lines(path, query)):
             if query.shows(line):
                 stream.write(f"{head}{line}")
     return EXIT_OK
@@ -119,7 +123,8 @@ def _data_dirs(where: Sources) -> Iterator[Path]:
     yield from reversed([folder for folder, _ in kept_runs(runs)])
 
 
-def _belongs(pod: KeptPod, arg: ResourceArg) -> bool:
+def _matches_owner(pod: KeptPod, arg: ResourceArg) -> bool:
+    """Return whether the Pod is, or belongs to, the named object."""
     if arg.kind.resource == PODS:
         return pod.name == arg.name
     if pod.owner_kind != "Job":
@@ -131,14 +136,15 @@ def _belongs(pod: KeptPod, arg: ResourceArg) -> bool:
     return cronjob == arg.name and minute.isdigit()
 
 
-def _readings(kept: Kept, container: str, previous: bool) -> Iterator[tuple[Reading, Path]]:
+def _select_attempts(kept: Kept, container: str, previous: bool) -> Iterator[tuple[Reading, Path]]:
+    """Yield the log files to print, with their labels."""
     wanted = 2 if previous else 1
     for name, attempts in kept_attempts(kept.folder).items():
         if container in ("", name) and len(attempts) >= wanted:
             yield Reading(kept.pod.namespace, kept.pod.name, name), attempts[-wanted]
 
 
-def _pieces(path: Path, query: LogQuery) -> Iterator[bytes]:
+def _read_lines(path: Path, query: LogQuery) -> Iterator[bytes]:
     async def read(text: AsyncIterator[bytes]) -> list[bytes]:
         return [piece async for piece in text]
 

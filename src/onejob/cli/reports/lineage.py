@@ -55,20 +55,20 @@ def _repeated(job: Document) -> str:
 
 def _on_server(api: Api, job: Document, uid: str) -> tuple[str, list[Result]] | None:
     jobs = list_all(api, BY_RESOURCE[JOBS], job["metadata"]["namespace"])
-    return _found(api, jobs, uid)
+    return _find_job_results(api, jobs, uid)
 
 
 def _in_runs(where: "Sources", uid: str) -> tuple[str, list[Result]] | None:
     if where.kubeconfig is not None:
         return None
     for api in where.all_runs():
-        found = _found(api, list_all(api, BY_RESOURCE[JOBS], ""), uid)
+        found = _find_job_results(api, list_all(api, BY_RESOURCE[JOBS], ""), uid)
         if found is not None:
             return found
     return None
 
 
-def _found(api: Api, jobs: list[Document], uid: str) -> tuple[str, list[Result]] | None:
+def _find_job_results(api: Api, jobs: list[Document], uid: str) -> tuple[str, list[Result]] | None:
     for job in jobs:
         if job["metadata"]["uid"] == uid:
             return _repeated(job), results_of_job(api, job)

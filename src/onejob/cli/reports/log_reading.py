@@ -34,6 +34,7 @@ class LogQuery(msgspec.Struct, frozen=True):
     pattern: str = ""
 
     def shows(self, line: str) -> bool:
+        """Return whether the line matches `--grep`."""
         return not self.pattern or re.search(self.pattern, line) is not None
 
     def parameters(self, container: str) -> dict[str, str]:

@@ -200,7 +200,7 @@ class Follower:
             del self._unread_waits[uid]
             if pod is None:
                 continue
-            pod.saw_wait(find_wait(document, self._node()), now)
+            pod.record_wait(find_wait(document, self._node()), now)
             wait = pod.wait
             if wait is None or not wait.explained:
                 continue
@@ -357,6 +357,7 @@ class _ContainerStatus(View, frozen=True):
 
     @property
     def last_end(self) -> Terminated | None:
+        """Return the end of the container's last run, or None."""
         if self.has_ended:
             return msgspec.json.decode(self.state["terminated"], type=Terminated)
         return self.last_state.terminated

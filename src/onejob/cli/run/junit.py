@@ -22,18 +22,18 @@ def junit_xml(run: RunProgress, now: datetime, last_lines: LastLines) -> bytes:
     """Return the report as XML. `last_lines` is by Pod UID."""
     root = Xml.Element("testsuites", name="onejob")
     for job in run:
-        root.append(_suite(job, now, last_lines))
+        root.append(_suite_element(job, now, last_lines))
     Xml.indent(root)
     text: str = Xml.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text.translate(_NOT_IN_XML)}\n'.encode()
 
 
-def _suite(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
+def _suite_element(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
     metadata = job.job.metadata
     suite = Xml.Element("testsuite", name=f"{metadata.namespace}/{metadata.name}")
     cases = _indexes(job, last_lines) if job.job.indexed and job.goal else []
     if not cases:
-        cases = [_whole_job(job, now, last_lines)]
+        cases = [_job_case(job, now, last_lines)]
     suite.extend(cases)
     for name, value in (
         ("tests", len(cases)),
@@ -46,8 +46,8 @@ def _suite(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Elemen
     return suite
 
 
-def _whole_job(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
-    case = _case(job, job.job.metadata.name)
+def _job_case(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
+    case = _case_element(job, job.job.metadata.name)
     case.set("time", f"{job.wall_seconds(now):.3f}")
     if not job.complete:
         lines = [line for pod in job.failures for line in pod_problem(pod, last_lines)]
@@ -62,7 +62,7 @@ def _indexes(job: JobProgress, last_lines: LastLines) -> list[Xml.Element]:
     given_up = set(parse_indexes(status.failed_indexes or "", count))
     cases = []
     for index in range(count):
-        case = _case(job, f"{job.job.metadata.name}[{index}]")
+        case = _case_element(job, f"{job.job.metadata.name}[{index}]")
         if index in completed:
             pass
         elif index in failed and not failed[index].stopped:
@@ -80,7 +80,7 @@ def _why_not_done(job: JobProgress) -> str:
     return "not required for the Job to complete" if job.complete else job_problem(job)
 
 
-def _case(job: JobProgress, name: str) -> Xml.Element:
+def _case_element(job: JobProgress, name: str) -> Xml.Element:
     return Xml.Element("testcase", classname=job.job.metadata.namespace, name=name)
 
 

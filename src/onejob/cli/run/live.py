@@ -37,18 +37,19 @@ class LiveDisplay(PlainDisplay):
             self._waiting.extend(text.splitlines())
 
     def tick(self, run: RunProgress, now: datetime) -> None:
+        """Redraw the display."""
         self._first_tick = self._first_tick or now
         if self._live is None:
             if now - self._first_tick < _LIVE_AFTER:
                 return
             self._live = self._start()
-        self._scroll(self._live)
+        self._flush_lines(self._live)
         self._live.update(draw_jobs(run, now, self._live.console.height), refresh=True)
 
     def close(self) -> None:
         live, self._live = self._live, None
         if live is not None:
-            self._scroll(live)
+            self._flush_lines(live)
             live.stop()
 
     def _start(self) -> "Live":
@@ -65,7 +66,8 @@ class LiveDisplay(PlainDisplay):
         live.start()
         return live
 
-    def _scroll(self, live: "Live") -> None:
+    def _flush_lines(self, live: "Live") -> None:
+        """Print the waiting log lines above the live display."""
         if not self._waiting:
             return
         from rich.text import Text
@@ -92,13 +94,13 @@ def draw_jobs(run: RunProgress, now: datetime, height: int) -> "RenderableType":
     table.add_column(min_width=6, max_width=_BAR_WIDTH)
     table.add_column(no_wrap=True)
     for job in shown:
-        table.add_row(Text(job.title, style="bold"), _bar(job), _facts(job, now))
+        table.add_row(Text(job.title, style="bold"), _progress_bar(job), _progress_text(job, now))
     if len(shown) == len(unfinished):
         return table
     return Group(table, Text(f"... and {len(unfinished) - len(shown)} more Jobs", style="dim"))
 
 
-def _bar(job: JobProgress) -> "RenderableType":
+def _progress_bar(job: JobProgress) -> "RenderableType":
     from rich.progress_bar import ProgressBar
 
     if job.goal is None:
@@ -106,7 +108,7 @@ def _bar(job: JobProgress) -> "RenderableType":
     return ProgressBar(total=max(job.goal, 1), completed=job.job.status.succeeded)
 
 
-def _facts(job: JobProgress, now: datetime) -> "RenderableType":
+def _progress_text(job: JobProgress, now: datetime) -> "RenderableType":
     from rich.text import Text
 
     status = job.job.status

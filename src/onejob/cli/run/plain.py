@@ -133,6 +133,7 @@ class PlainDisplay:
         self.write(f"{self._title(job)}: {verdict} in {took}{why}\n")
 
     def wrote(self, lines: Sequence[LogLine]) -> None:
+        """Print log lines with their prefix."""
         self.write("".join(f"{self._prefix(line)} {self._shown(line)}\n" for line in lines))
 
     def notice(self, text: str) -> None:

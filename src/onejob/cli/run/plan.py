@@ -70,16 +70,16 @@ def plan_run(
     ]
     if problems:
         raise InvalidManifests(problems)
-    _refuse_duplicates([_wanted(manifest, namespace) for manifest in manifests])
+    _refuse_duplicates([_planned_object(manifest, namespace) for manifest in manifests])
     left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
-    wanted = [_wanted(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
+    wanted = [_planned_object(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
     if not jobs and not check_only:
         raise CommandError(*_nothing_to_run(manifests, left_out))
     objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
     return RunPlan(
         (*_missing_namespaces(objects), *objects),
-        tuple(_left_out(manifest) for manifest in left_out),
+        tuple(_left_out_text(manifest) for manifest in left_out),
         jobs,
     )
 
@@ -97,7 +97,7 @@ def has_limits(planned: PlannedObject) -> bool:
     )
 
 
-def _left_out(manifest: Manifest) -> str:
+def _left_out_text(manifest: Manifest) -> str:
     kind = manifest.kind.kind
     if manifest.kind.stored_only:
         return (
@@ -107,7 +107,7 @@ def _left_out(manifest: Manifest) -> str:
     why = "schedules require a server" if manifest.kind.resource == CRONJOBS else "it is not a Job"
     return (
         f"{kind.lower()}/{_name(manifest)} is checked but not run: {why} (use onejob serve, "
-        f"then onejob apply -f {_shown(manifest.source)})"
+        f"then onejob apply -f {_display_name(manifest.source)})"
     )
 
 
@@ -185,7 +185,7 @@ def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
     return []
 
 
-def _wanted(manifest: Manifest, namespace: str) -> PlannedObject:
+def _planned_object(manifest: Manifest, namespace: str) -> PlannedObject:
     return PlannedObject(manifest.kind.resource, _namespace(manifest, namespace), manifest.document)
 
 
@@ -229,10 +229,10 @@ def _refuse_duplicates(objects: Sequence[PlannedObject]) -> None:
 
 
 def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest]) -> tuple[str, str]:
-    sources = ", ".join(dict.fromkeys(_shown(manifest.source) for manifest in manifests))
+    sources = ", ".join(dict.fromkeys(_display_name(manifest.source) for manifest in manifests))
     cron = [manifest for manifest in left_out if manifest.kind.resource == CRONJOBS]
     if cron:
-        files = " ".join(dict.fromkeys(f"-f {_shown(manifest.source)}" for manifest in cron))
+        files = " ".join(dict.fromkeys(f"-f {_display_name(manifest.source)}" for manifest in cron))
         return (
             f"{sources}: a CronJob requires a server",
             f"use onejob serve, then onejob apply {files}; --dry-run=client checks the file",
@@ -246,5 +246,5 @@ def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest])
     return f"{sources}: no Job to run", "add a Job, or use onejob serve and onejob apply"
 
 
-def _shown(source: str) -> str:
+def _display_name(source: str) -> str:
     return "<stdin>" if source == STDIN else source

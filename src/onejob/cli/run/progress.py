@@ -59,7 +59,7 @@ class RunningPod(msgspec.Struct):
     wait: PodWait | None = None
     wait_since: datetime | None = None
 
-    def saw_wait(self, wait: PodWait | None, now: datetime) -> None:
+    def record_wait(self, wait: PodWait | None, now: datetime) -> None:
         if wait is not None and self.wait is not None and wait.repeats(self.wait):
             self.wait = replace(self.wait, idle=wait.idle)
             return
@@ -241,7 +241,7 @@ class JobProgress(msgspec.Struct):
             return self._ended_pod(pod, now)
         if pod.phase == "Running" and not known.running:
             known.running, known.since = True, now
-            known.saw_wait(None, now)
+            known.record_wait(None, now)
             self.moved_at = now
         restarts = sum(status.restart_count for status in pod.status.container_statuses)
         if restarts > known.restarts:

@@ -47,7 +47,7 @@ def manifests_of_run(
         jobs = stored_jobs = list_all(api, BY_RESOURCE[JOBS], "")
         kinds = [BY_RESOURCE[resource] for resource in PREREQUISITES]
         stored = {kind: list_all(api, kind, "") for kind in kinds}
-        left_out = _never_created(planned_documents(folder), jobs, stored)
+        left_out = _missing_objects(planned_documents(folder), jobs, stored)
         if left_out and settings:
             raise CommandError(
                 f"--set cannot change run {run.id}: it was killed before its Jobs were created",
@@ -55,7 +55,7 @@ def manifests_of_run(
             )
         if failed_only:
             jobs = [with_uncounted(job, pods, codes) for job in jobs]
-        documents, replaced = _again(api, jobs, failed_only, settings)
+        documents, replaced = _jobs_to_rerun(api, jobs, failed_only, settings)
     finally:
         api.close()
     if not documents and not left_out:
@@ -63,11 +63,11 @@ def manifests_of_run(
             claim.record_completion(SystemClock().now())
         return []
     needed = [
-        _written(kind, document)
+        _as_manifest(kind, document)
         for kind, found in stored.items()
         for document in found
         if document["metadata"]["name"] not in _BUILT_IN
-        and (kind.kind != "ConfigMap" or _place(document) not in replaced)
+        and (kind.kind != "ConfigMap" or _namespace_and_name(document) not in replaced)
     ]
     return [
         manifest_from_document(document, source="run", number=number)
@@ -75,7 +75,7 @@ def manifests_of_run(
     ]
 
 
-def _again(
+def _jobs_to_rerun(
     api: Api, jobs: Sequence[dict[str, Any]], failed_only: bool, settings: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], set[tuple[str, str]]]:
     """Return the Jobs to run, with their parameters; and the ConfigMaps that these replace."""
@@ -93,20 +93,22 @@ def _again(
     return made, replaced
 
 
-def _never_created(
+def _missing_objects(
     planned: Sequence[dict[str, Any]],
     jobs: Sequence[dict[str, Any]],
     stored: Mapping[Kind, Sequence[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Return the planned objects that a killed run did not create; [] if no Job is missing."""
-    created = {("Job", *_place(job)) for job in jobs}
-    created.update((kind.kind, *_place(found)) for kind, many in stored.items() for found in many)
+    created = {("Job", *_namespace_and_name(job)) for job in jobs}
+    created.update(
+        (kind.kind, *_namespace_and_name(found)) for kind, many in stored.items() for found in many
+    )
     generated = Counter(job["metadata"].get("generateName") for job in jobs)
     missing = []
     for document in planned:
         metadata = document["metadata"]
         if metadata.get("name"):
-            is_missing = (document["kind"], *_place(document)) not in created
+            is_missing = (document["kind"], *_namespace_and_name(document)) not in created
         else:
             is_missing = generated[metadata["generateName"]] == 0
             generated[metadata["generateName"]] -= not is_missing
@@ -119,11 +121,11 @@ def _is_finished(job: dict[str, Any]) -> bool:
     return finish_of(job) is not None
 
 
-def _place(document: dict[str, Any]) -> tuple[str, str]:
+def _namespace_and_name(document: dict[str, Any]) -> tuple[str, str]:
     return document["metadata"].get("namespace", ""), document["metadata"]["name"]
 
 
-def _written(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
+def _as_manifest(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
     """Return the object as a manifest: without status and fields that the server sets."""
     metadata = {
         name: value for name, value in document["metadata"].items() if name not in _SERVER_FIELDS

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob import own_process
-from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
+from onejob.cli.display.terminal import Terminal, silence_output, terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.kept_runs import (
     Run,
@@ -112,7 +112,7 @@ class _Session:
         self._clock = SystemClock()
         self._stream = sys.stderr if options.output else sys.stdout
         self._terminal = terminal_of(self._stream)
-        self._display = _display(options, self._stream, self._terminal)
+        self._display = _choose_display(options, self._stream, self._terminal)
         self._progress = RunProgress()
         self._stop = _StopRequest()
         self._hurried = False
@@ -128,7 +128,7 @@ class _Session:
         )
 
     async def run(self) -> int:
-        folder = self._folder()
+        folder = self._create_run_folder()
         alive = asyncio.ensure_future(folder.heartbeat()) if folder is not None else None
         try:
             if folder is not None:
@@ -252,7 +252,7 @@ class _Session:
         except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
             raise CommandError(str(error)) from None
 
-    def _folder(self) -> RunFolder | None:
+    def _create_run_folder(self) -> RunFolder | None:
         data_dir = self._options.data_dir
         if data_dir is None:
             return None
@@ -496,7 +496,7 @@ class _Session:
                 outcome=outcome,
                 cpu_seconds=cpu_seconds,
             )
-            sys.stdout.write(_rendered(result, options.output))
+            sys.stdout.write(_render_result(result, options.output))
 
     def _write_junit(self, path: Path, last_lines: dict[str, list[str]]) -> None:
         from onejob.cli.run.junit import junit_xml
@@ -567,12 +567,13 @@ class _StopRequest:
             if signal.getsignal(number) is signal.SIG_IGN:
                 # Ignored by nohup, or by a shell's `&`: the run is meant to survive this signal.
                 continue
-            loop.add_signal_handler(number, self._received, signal.Signals(number))
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number))
 
     async def wait(self) -> None:
         await self._asked.wait()
 
-    def _received(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
+        """Stop the run at the first signal, kill its Pods at the second, exit at the third."""
         if self._asked.is_set():
             hurry, self._hurry = self._hurry, None
             if hurry is None:
@@ -580,7 +581,7 @@ class _StopRequest:
             hurry()
             return
         if number == signal.SIGHUP:
-            leave_unread()
+            silence_output()
         self.signal = number
         self._asked.set()
 
@@ -600,7 +601,7 @@ def log_to(path: Path) -> None:
     logging.getLogger().handlers = [handler]
 
 
-def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
+def _choose_display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
     if options.quiet:
         return QuietDisplay()
     if options.output == "raw":
@@ -636,7 +637,7 @@ def _has_one_pod(plan: RunPlan) -> bool:
     return spec.get("completions") in (None, 1) and spec.get("parallelism") in (None, 1)
 
 
-def _rendered(result: dict[str, object], output: str) -> str:
+def _render_result(result: dict[str, object], output: str) -> str:
     if output == "yaml":
         from onejob.cli.yaml_text import yaml_of
 

@@ -97,7 +97,7 @@ async def _settle(folder: Path, run: Run) -> ExitCodes:
     (runtime,) = settling
     try:
         pods = map(msgspec.json.decode, (await plane.client.list(Selection(PODS))).documents)
-        graces = {pod["metadata"]["uid"]: _grace(pod) for pod in pods}
+        graces = {pod["metadata"]["uid"]: _grace_seconds(pod) for pod in pods}
         if count := runtime.stop_all(graces):
             noun = "Pod" if count == 1 else "Pods"
             note = f"note: waiting for {count} {noun} of run {run.id} to end"
@@ -151,11 +151,11 @@ class _StartsNothing:
     async def start(self, deliver: "Deliver", fetch: "Fetch") -> "RecoveredState":
         def deliver_all(events: Iterable["RuntimeEvent"]) -> None:
             events = list(events)
-            self._saw(events)
+            self._record_events(events)
             deliver(events)
 
         inherited = await self._runtime.start(deliver_all, fetch)
-        self._saw(inherited.attempts)
+        self._record_events(inherited.attempts)
         return inherited
 
     def launch(self, pod: "NodePod", container: "Container", attempt: int) -> None:
@@ -186,7 +186,7 @@ class _StartsNothing:
                 of_pod[ref.container] = code
         return codes
 
-    def _saw(self, events: Iterable["RuntimeEvent"]) -> None:
+    def _record_events(self, events: Iterable["RuntimeEvent"]) -> None:
         from onejob.node.runtime import Ended, Lost, Started, Starting
 
         for event in events:
@@ -212,6 +212,6 @@ def _runtime_of(run: Run, folder: Path, context: "NodeContext") -> "Runtime":
     return runtime_kind(run.runtime).make(options, folder, SystemClock(), context)
 
 
-def _grace(pod: Mapping[str, Any]) -> int:
+def _grace_seconds(pod: Mapping[str, Any]) -> int:
     seconds = pod["spec"].get("terminationGracePeriodSeconds")
     return _DEFAULT_GRACE_SECONDS if seconds is None else max(int(seconds), 0)

@@ -39,13 +39,13 @@ def render_summary(
     head, *body = render_table(headers, rows, terminal.width)
     lines.append(terminal.paint(head, "bold"))
     for text, job in zip(body, run, strict=True):
-        lines.append(_coloured(text, job, terminal))
+        lines.append(_color_row(text, job, terminal))
     if len(run.jobs) > 1 and cpu_seconds is not None:
         lines.append(f"CPU time of all Jobs: {short_seconds(cpu_seconds)}")
     for job in run:
-        lines.extend(_blocked(job, terminal))
-        lines.extend(_failures(job, last_lines, terminal))
-        lines.extend(_slowest(job))
+        lines.extend(_blocked_lines(job, terminal))
+        lines.extend(_failure_lines(job, last_lines, terminal))
+        lines.extend(_slowest_lines(job))
     return "\n".join(lines) + "\n"
 
 
@@ -112,12 +112,12 @@ def _row(job: JobProgress, now: datetime, cpu_seconds: float | None) -> list[str
     ]
 
 
-def _coloured(row: str, job: JobProgress, terminal: Terminal) -> str:
+def _color_row(row: str, job: JobProgress, terminal: Terminal) -> str:
     colour = "green" if job.complete else "yellow" if job.outcome == "Stopped" else "red"
     return row.replace(f" {job.outcome}", f" {terminal.paint(job.outcome, colour)}", 1)
 
 
-def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
+def _blocked_lines(job: JobProgress, terminal: Terminal) -> list[str]:
     if job.done or job.blocked_by is None:
         return []
     what = terminal.paint("cannot start", "red")
@@ -125,7 +125,7 @@ def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
     return [*lines, f"  {visible(job.blocked_by.next_step)}"] if job.blocked_by.next_step else lines
 
 
-def _failures(
+def _failure_lines(
     job: JobProgress, last_lines: Mapping[str, Sequence[str]], terminal: Terminal
 ) -> list[str]:
     # Pods that were stopped because the Job is Complete, or could not start, are not listed.
@@ -145,7 +145,7 @@ def _failures(
     return lines
 
 
-def _slowest(job: JobProgress) -> list[str]:
+def _slowest_lines(job: JobProgress) -> list[str]:
     quick = all(pod.seconds < _SLOW_SECONDS for pod in job.slowest)
     if job.ended_pods < _SLOWEST_FROM or quick:
         return []

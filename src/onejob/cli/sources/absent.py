@@ -34,14 +34,14 @@ def hint(where: Sources, missing: NotFound) -> str:
 def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
     own = where.namespace_in(api)
     if kind.namespaced:
-        elsewhere = _listed(api, kind, "", fieldSelector=f"metadata.name={name}")
+        elsewhere = _list_page(api, kind, "", fieldSelector=f"metadata.name={name}")
         if elsewhere:
             place = elsewhere[0]["metadata"]["namespace"]
             return f"it exists in namespace {place}: use -n {place}"
     if other := _of_another_kind(api, kind, own, name):
         return f"did you mean {other}?"
-    found = [item["metadata"]["name"] for item in _listed(api, kind, own)]
-    close = _closest(name, found)
+    found = [item["metadata"]["name"] for item in _list_page(api, kind, own)]
+    close = _closest_match(name, found)
     if not close and kind.resource == JOBS and where.kubeconfig is None:
         close = where.similar_kept_job(name)
     if close == name:
@@ -61,17 +61,21 @@ def _of_another_kind(api: Api, kind: Kind, namespace: str, name: str) -> str:
         return ""
     for resource in _LIKE_EACH_OTHER:
         other = BY_RESOURCE[resource]
-        if other != kind and _listed(api, other, namespace, fieldSelector=f"metadata.name={name}"):
+        if other != kind and _list_page(
+            api, other, namespace, fieldSelector=f"metadata.name={name}"
+        ):
             return f"{other.singular}/{name}"
     return ""
 
 
-def _listed(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, dict[str, str]]]:
+def _list_page(
+    api: Api, kind: Kind, namespace: str, **query: str
+) -> list[dict[str, dict[str, str]]]:
     asked = {**query, "limit": str(_MAX_LISTED_NAMES)}
     items: list[dict[str, dict[str, str]]]
     items = api.send(ApiRequest("GET", path_of(kind, namespace), asked)).document["items"]
     return items
 
 
-def _closest(name: str, names: list[str]) -> str:
+def _closest_match(name: str, names: list[str]) -> str:
     return next(iter(get_close_matches(name, names, 1)), "")

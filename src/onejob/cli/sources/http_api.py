@@ -40,26 +40,27 @@ class HttpApi:
         self.on_this_machine = _is_loopback(self._host)
 
     def send(self, ask: ApiRequest) -> ApiResponse:
-        answer = self._answer(ask, _ANSWER_SECONDS)
+        answer = self._request(ask, _ANSWER_SECONDS)
         body = answer.read()
         warnings = tuple(_warning_text(text) for text in answer.headers.get_all("Warning") or ())
         return ApiResponse(answer.status, body, warnings)
 
     def stream(self, ask: ApiRequest) -> Iterator[bytes]:
-        answer = self._answer(ask, None)
+        answer = self._request(ask, None)
         # The stream takes the connection over; the next request opens another one.
         connection, self._open = self._open, None
         try:
             while piece := answer.read1(_PIECE_BYTES):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from None
+            raise self._unreachable_error(error) from None
         finally:
             answer.close()
             if connection is not None:
                 connection.close()
 
     def fresh(self) -> "HttpApi":
+        """Return a client with a connection of its own, for another thread."""
         return HttpApi(self._connection, self._start_hint)
 
     def close(self) -> None:
@@ -83,7 +84,7 @@ class HttpApi:
     def _port(self) -> int:
         return self._url.port or (443 if self._url.scheme == "https" else 80)
 
-    def _answer(self, ask: ApiRequest, timeout: float | None) -> http.client.HTTPResponse:
+    def _request(self, ask: ApiRequest, timeout: float | None) -> http.client.HTTPResponse:
         headers = {
             "Accept": ask.accept,
             "User-Agent": f"onejob/{__version__}",
@@ -103,7 +104,7 @@ class HttpApi:
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise self._unreachable(error) from None
+            raise self._unreachable_error(error) from None
         if answer.status >= 400:
             raise _error(answer)
         return answer
@@ -122,7 +123,7 @@ class HttpApi:
             self._host, self._port, timeout=_CONNECT_SECONDS, context=context
         )
 
-    def _unreachable(self, error: Exception) -> CommandError:
+    def _unreachable_error(self, error: Exception) -> CommandError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return CommandError(
                 f"{self._connection.server} has a certificate that this kubeconfig does not "

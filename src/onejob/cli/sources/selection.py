@@ -68,14 +68,14 @@ class Sources(msgspec.Struct, frozen=True):
         if self.only_runs:
             return None
         if self.kubeconfig is not None:
-            return self._keep(open_http_api(self.kubeconfig, "is it running?"))
+            return self._register(open_http_api(self.kubeconfig, "is it running?"))
         if not self.data_dir.has_kubeconfig():
             return None
         start = f"start it with {self._serve_command}"
         api = open_http_api(self.data_dir.kubeconfig, start)
         if not api.answers():
             raise ServerDown(f"{api.title} does not respond", start)
-        return self._keep(api)
+        return self._register(api)
 
     def require_server(self) -> Api:
         api = self.server()
@@ -86,13 +86,13 @@ class Sources(msgspec.Struct, frozen=True):
             )
         return api
 
-    def one_place(self) -> Api:
+    def selected_source(self) -> Api:
         """Return the run chosen with --run, else the server. Raises CommandError without either."""
         if not self.run:
             return self.require_server()
         from onejob.cli.sources.stored_api import StoredApi
 
-        return self._keep(StoredApi(*find_run(self.data_dir.runs, self.run)))
+        return self._register(StoredApi(*find_run(self.data_dir.runs, self.run)))
 
     def listed_server(self) -> Api | None:
         """Return `server()` for commands that list objects.
@@ -107,9 +107,10 @@ class Sources(msgspec.Struct, frozen=True):
 
     def kinds(self) -> KnownKinds:
         """Return the kinds that commands accept; discovery runs only for unknown words."""
-        return KnownKinds(self._discovered)
+        return KnownKinds(self._discover_kinds)
 
-    def _discovered(self) -> Sequence[Kind]:
+    def _discover_kinds(self) -> Sequence[Kind]:
+        """Return the kinds of the server; none if it is down."""
         try:
             api = self.server()
         except ServerDown:
@@ -178,7 +179,7 @@ class Sources(msgspec.Struct, frozen=True):
             else:
                 return api, namespace
         if self.kubeconfig is None:
-            found = self._kept(arg)
+            found = self._find_in_kept_runs(arg)
             if found is not None:
                 why = down.lines[0] if down is not None else f"{arg} not found on the server"
                 if down is not None or missing is not None:
@@ -207,9 +208,9 @@ class Sources(msgspec.Struct, frozen=True):
     def job_instead_of(self, pod: ResourceArg) -> ResourceArg | None:
         """Return the Job of that name if it exists and no such Pod does, else None."""
         job = ResourceArg(BY_RESOURCE[JOBS], pod.name)
-        return job if self._has(job) and not self._has(pod) else None
+        return job if self._exists(job) and not self._exists(pod) else None
 
-    def _has(self, arg: ResourceArg) -> bool:
+    def _exists(self, arg: ResourceArg) -> bool:
         try:
             api = self.server()
             if api is not None:
@@ -217,7 +218,7 @@ class Sources(msgspec.Struct, frozen=True):
                 return True
         except (NotFound, ServerDown):
             pass
-        return self.kubeconfig is None and self._kept(arg) is not None
+        return self.kubeconfig is None and self._find_in_kept_runs(arg) is not None
 
     def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
         """Return the server.
@@ -225,7 +226,7 @@ class Sources(msgspec.Struct, frozen=True):
         Raises CommandError, with `instead` as advice, if there is no server but a kept run has the
         object.
         """
-        if self.server() is None and self._kept(arg) is not None:
+        if self.server() is None and self._find_in_kept_runs(arg) is not None:
             raise CommandError(f"no server: {arg} is in a kept run", instead)
         return self.require_server()
 
@@ -240,11 +241,13 @@ class Sources(msgspec.Struct, frozen=True):
             return iter((find_run(self.data_dir.runs, self.run),))
         return kept_runs(self.data_dir.runs)
 
-    def _keep(self, api: A) -> A:
+    def _register(self, api: A) -> A:
+        """Register a source to be closed at exit, and return it."""
         self._opened.append(api)
         return api
 
-    def _kept(self, arg: ResourceArg) -> tuple[Api, str] | None:
+    def _find_in_kept_runs(self, arg: ResourceArg) -> tuple[Api, str] | None:
+        """Return the API of the kept run that contains the object, and its namespace; else None."""
         for folder, run in self._kept_runs():
             namespaces = dict.fromkeys(
                 job.namespace
@@ -256,7 +259,7 @@ class Sources(msgspec.Struct, frozen=True):
             api = _opened_run(folder, run)
             if api is None:
                 continue
-            self._keep(api)
+            self._register(api)
             for namespace in namespaces:
                 try:
                     get(api, arg.kind, namespace, arg.name)

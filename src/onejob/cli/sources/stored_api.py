@@ -57,7 +57,7 @@ class StoredApi:
         try:
             self._store = self._loop.run_until_complete(self._open_copy())
         except BaseException:
-            self._forget()
+            self._clean_up()
             raise
         self._endpoints = self._serve()
 
@@ -65,22 +65,23 @@ class StoredApi:
         answer = self._answer(ask)
         if isinstance(answer.body, bytes):
             return ApiResponse(answer.code, answer.body)
-        return ApiResponse(answer.code, b"".join(self._pieces(answer.body)))
+        return ApiResponse(answer.code, b"".join(self._iterate_body(answer.body)))
 
     def stream(self, ask: ApiRequest) -> Iterator[bytes]:
         answer = self._answer(ask)
         if isinstance(answer.body, bytes):
             yield answer.body
         else:
-            yield from self._pieces(answer.body)
+            yield from self._iterate_body(answer.body)
 
     def fresh(self) -> "StoredApi":
+        """Return a second reader of the same run, for another thread."""
         return StoredApi(self.folder, self.run)
 
     def close(self) -> None:
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._store.close())
-            self._forget()
+            self._clean_up()
 
     async def _open_copy(self) -> LogStore:
         try:
@@ -99,7 +100,7 @@ class StoredApi:
                 f"cannot read {self.title}: {error}", f"see {self.folder}", exit_code=EXIT_FAILED
             ) from None
 
-    def _forget(self) -> None:
+    def _clean_up(self) -> None:
         self._loop.close()
         shutil.rmtree(self._copy, ignore_errors=True)
 
@@ -136,7 +137,7 @@ class StoredApi:
                 f"{self.title}: {error}", "the other objects of the run are readable"
             ) from None
 
-    def _pieces(self, body: AsyncIterator[bytes]) -> Iterator[bytes]:
+    def _iterate_body(self, body: AsyncIterator[bytes]) -> Iterator[bytes]:
         while True:
             try:
                 yield self._loop.run_until_complete(anext(body))

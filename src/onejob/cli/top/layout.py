@@ -31,11 +31,14 @@ def as_lines(
     """
     lines: list[str] = []
     if title:
-        lines += [_cut(f"{title}  {_summary(snapshot)}", width), _cut(_KEYS.format(key=key), width)]
-    lines += [_cut(f"note: {note}", width) for note in snapshot.notes]
+        lines += [
+            _truncate(f"{title}  {_summary(snapshot)}", width),
+            _truncate(_KEYS.format(key=key), width),
+        ]
+    lines += [_truncate(f"note: {note}", width) for note in snapshot.notes]
     if snapshot.nodes:
         rows = [_node_row(node) for node in snapshot.nodes]
-        lines += [*_spaced(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
+        lines += [*_blank_line_before(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
     jobs = [_job_row(line) for line in in_order(snapshot.jobs, key)]
     pods = [_pod_row(line) for line in in_order(snapshot.pods, key)]
     left = None if height is None else height - len(lines)
@@ -45,7 +48,7 @@ def as_lines(
         lines += part
         left = None if left is None else left - len(part)
     if not jobs and not pods:
-        lines += [*_spaced(lines), "No active Jobs."]
+        lines += [*_blank_line_before(lines), "No active Jobs."]
     return lines if height is None else lines[:height]
 
 
@@ -65,11 +68,11 @@ def _section(
         return [*space, *render_table(headers, rows, width, whole=0)]
     # One line for the headers, one for the number of omitted rows.
     shown = max(_MIN_ROWS, room - len(space) - 2)
-    more = _cut(f"... and {len(rows) - shown} more", width)
+    more = _truncate(f"... and {len(rows) - shown} more", width)
     return [*space, *render_table(headers, rows[:shown], width, whole=0), more]
 
 
-def _spaced(lines: list[str]) -> list[str]:
+def _blank_line_before(lines: list[str]) -> list[str]:
     return [""] if lines else []
 
 
@@ -88,13 +91,13 @@ def _counts(states: Counter[str]) -> str:
 def _node_row(node: NodeRow) -> list[str]:
     cpu = memory = "-"
     if node.usage is not None:
-        cpu = _part(
+        cpu = _share_text(
             f"{node.usage.cpu_millicores / 1000:.1f}",
             f"{node.cpu_capacity_millicores / 1000:g}",
             node.usage.cpu_millicores,
             node.cpu_capacity_millicores,
         )
-        memory = _part(
+        memory = _share_text(
             memory_text(node.usage.memory_bytes),
             memory_text(node.memory_capacity_bytes),
             node.usage.memory_bytes,
@@ -103,7 +106,7 @@ def _node_row(node: NodeRow) -> list[str]:
     return [node.name, cpu, memory, f"{node.pods}/{node.pods_capacity}"]
 
 
-def _part(used: str, capacity: str, amount: int, whole: int) -> str:
+def _share_text(used: str, capacity: str, amount: int, whole: int) -> str:
     share = f" ({amount * 100 // whole}%)" if whole else ""
     return f"{used}/{capacity}{share}"
 
@@ -138,6 +141,6 @@ def _age(line: ObjectRow) -> str:
     return short_seconds(line.age_seconds)
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     text = visible(text).replace("\n", " ")
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"

@@ -80,7 +80,7 @@ class IncomingResponse:
     async def head(self) -> None:
         """Wait for status and headers. Raises OSError, including TimeoutError."""
         while not self._head_complete:
-            await self._more()
+            await self._wait_for_data()
 
     async def read(self, most_bytes: int = MAX_BODY_BYTES) -> bytes:
         """Return the whole body.
@@ -106,14 +106,14 @@ class IncomingResponse:
                 if piece := inflater.next_piece():
                     return piece
             elif self._pieces:
-                received = self._take()
+                received = self._take_pieces()
                 if inflater is None:
                     return received
                 inflater.feed(received)
             elif self.complete:
                 return b""
             else:
-                await self._more()
+                await self._wait_for_data()
 
     # --- for the connection ---------------------------------------------------------------
 
@@ -192,19 +192,20 @@ class IncomingResponse:
         self.complete = True
         self._wake()
 
-    def _take(self) -> bytes:
+    def _take_pieces(self) -> bytes:
+        """Return the received pieces, and resume reading."""
         pieces, self._pieces = self._pieces, []
         self._waiting_bytes = 0
-        self._go_on()
+        self._resume_reading()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         if self._paused:
             self._paused = False
             if not self.complete:
                 self._resume()
 
-    async def _more(self) -> None:
+    async def _wait_for_data(self) -> None:
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()

@@ -129,6 +129,7 @@ class Transport:
             self._idle.pop(0).close()
 
     def lost(self, connection: HttpConnection) -> None:
+        """Handle the loss of a connection."""
         self._connections.discard(connection)
         if not self._connections and self._all_lost is not None and not self._all_lost.done():
             self._all_lost.set_result(None)

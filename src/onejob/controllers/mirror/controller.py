@@ -137,7 +137,8 @@ class MirrorController:
                     memory.stand_ins.forget()
                 self._queue.add_after(key, _BUNCH_SECONDS)
 
-    def _wake(self, origin: str) -> None:
+    def _enqueue_origin(self, origin: str) -> None:
+        """Sync the Job with this UID, after a short delay."""
         key = self._keys.get(origin)
         if key is not None:
             self._queue.add_after(key, _BUNCH_SECONDS)
@@ -150,13 +151,13 @@ class MirrorController:
             try:
                 document = await self._client.get(key)
             except NotFound:
-                await self._forget(key)
+                await self._drop_state(key)
                 return None
             job = read_job(document)
             if not needs_mirror(job):
-                await self._forget(key)
+                await self._drop_state(key)
                 return None
-            memory = self._remember(key, job)
+            memory = self._memory_of(key, job)
             try:
                 finished, again = await self._step(job, msgspec.json.decode(document), memory)
             except Conflict as conflict:
@@ -188,7 +189,7 @@ class MirrorController:
         try:
             match step:
                 case NothingToDo():
-                    await self._forget(job.key)
+                    await self._drop_state(job.key)
                     return True, None
                 case Wait(reason, message):
                     await todo.follow(observed)
@@ -203,7 +204,7 @@ class MirrorController:
                     await todo.release(step)
                     return True, None
                 case _:
-                    self._mind_repetition(memory, step)
+                    self._check_progress(memory, step)
                     await todo.take(step)
                     return False, None
         except Stuck as stuck:
@@ -240,7 +241,7 @@ class MirrorController:
         await todo.trouble(reason, text, brief=message)
         return seconds
 
-    def _mind_repetition(self, memory: _Memory, step: object) -> None:
+    def _check_progress(self, memory: _Memory, step: object) -> None:
         """Count repetitions of a change; raise Stuck at the third one.
 
         A remote client may undo our changes again and again, and must not cause a busy loop.
@@ -266,10 +267,10 @@ class MirrorController:
             remote = await self._remote(job, record, memory)
         except InvalidKubeconfig as error:
             reason = "TargetMissing" if isinstance(error, _TargetMissing) else "InvalidKubeconfig"
-            return None, self._out_of_reach(job, memory, reason, str(error))
+            return None, self._unreachable(job, memory, reason, str(error))
         health = remote.health
         if health.attempts and self._clock.monotonic() < health.next_try:
-            return remote, self._out_of_reach(job, memory, health.reason, health.message)
+            return remote, self._unreachable(job, memory, health.reason, health.message)
         try:
             found = await remote.job(record.name)
             others = found is None or found["metadata"]["uid"] != record.uid
@@ -280,14 +281,14 @@ class MirrorController:
             raise
         except ApiError as error:
             reason, message = describe(error, remote.target, remote.server)
-            return remote, self._out_of_reach(job, memory, reason, message)
+            return remote, self._unreachable(job, memory, reason, message)
         memory.lost_since = None
         remote.start()
         if found is None:
             return remote, Absent(pods_left, remote.server)
         return remote, FoundCopy(found, pods_left, remote.server)
 
-    def _out_of_reach(
+    def _unreachable(
         self, job: Job, memory: _Memory, reason: str, message: str
     ) -> RemoteUnreachable:
         """Return the observation of an unreachable remote, with the seconds it has been so.
@@ -313,7 +314,7 @@ class MirrorController:
         """
         place = (job.metadata.namespace, record.target, record.namespace)
         if memory.remote is not None and memory.remote != place:
-            await self._leave(memory)
+            await self._release_remote(memory)
         memory.remote = place
         known = self._remotes.get(place)
         try:
@@ -326,14 +327,14 @@ class MirrorController:
         if known is not None:
             if self._versions[place] == version:
                 return known
-            await self._close(place)
+            await self._close_remote(place)
         remote = self._remotes[place] = Remote(
             record.target,
             record.namespace,
             connection,
             clock=self._clock,
             connect=self._connect,
-            wake=self._wake,
+            wake=self._enqueue_origin,
             intake=self._intake,
         )
         self._versions[place] = version
@@ -341,7 +342,8 @@ class MirrorController:
 
     # --- memory -----------------------------------------------------------------------------
 
-    def _remember(self, key: Key, job: Job) -> _Memory:
+    def _memory_of(self, key: Key, job: Job) -> _Memory:
+        """Return the state of the Job, creating it on first use."""
         memory = self._memories.get(key)
         if memory is None or memory.uid != job.metadata.uid:
             memory = self._memories[key] = _Memory(job.metadata.uid)
@@ -358,21 +360,21 @@ class MirrorController:
         memory.stand_ins.job = document
         return memory.stand_ins
 
-    async def _forget(self, key: Key) -> None:
+    async def _drop_state(self, key: Key) -> None:
         self._queue.drop(key)
         memory = self._memories.pop(key, None)
         if memory is not None:
             self._keys.pop(memory.uid, None)
-            await self._leave(memory)
+            await self._release_remote(memory)
 
-    async def _leave(self, memory: _Memory) -> None:
+    async def _release_remote(self, memory: _Memory) -> None:
         """Close the Job's connection unless another Job uses it."""
         place, memory.remote = memory.remote, None
         if place is None or any(other.remote == place for other in self._memories.values()):
             return
-        await self._close(place)
+        await self._close_remote(place)
 
-    async def _close(self, place: tuple[str, str, str]) -> None:
+    async def _close_remote(self, place: tuple[str, str, str]) -> None:
         remote = self._remotes.pop(place, None)
         if remote is not None:
             self._closing.append(remote)
@@ -380,12 +382,13 @@ class MirrorController:
             self._closing.remove(remote)
 
 
-def _is_news(delta: Delta[Job]) -> bool:
+def _is_relevant(delta: Delta[Job]) -> bool:
     """Return whether more changed than the status, which this controller writes itself."""
-    return delta.old is None or _wanted(delta.old) != _wanted(delta.new)
+    return delta.old is None or _relevant_state(delta.old) != _relevant_state(delta.new)
 
 
-def _wanted(job: Job | None) -> object:
+def _relevant_state(job: Job | None) -> object:
+    """Return the parts of a Job to which this controller reacts."""
     metadata = job.metadata if job is not None else None
     return metadata and (
         metadata.uid,

@@ -25,6 +25,7 @@ class Intake:
         self._clients: set[CountedClient] = set()
 
     def counted(self, client: Client) -> "CountedClient":
+        """Return a client whose cached objects count towards the memory limit."""
         counted = CountedClient(client, self)
         self._clients.add(counted)
         return counted
@@ -81,6 +82,7 @@ class CountedClient:
                 yield batch
 
     def _charge(self, what: Selection, size: int) -> None:
+        """Add bytes to the amount that a selection holds."""
         self._held[what] = self._held.get(what, 0) + size
 
     async def get(self, key: Key) -> bytes:

@@ -54,7 +54,7 @@ class MirrorOnDemand:
         if _CONTROLLER not in sys.modules:
             # These imports take some 100 ms, during which the event loop would stand still.
             await asyncio.to_thread(_import_controller)
-        self._controller = self._made()
+        self._controller = self._new_controller()
         self._controller.jobs_changed(self._early)
         self._early = []
         await self._controller.run()
@@ -78,7 +78,7 @@ class MirrorOnDemand:
             self._early += ours
             self._wanted.set()
 
-    def _made(self) -> "MirrorController":
+    def _new_controller(self) -> "MirrorController":
         from onejob.controllers.mirror.controller import MirrorController
 
         return MirrorController(

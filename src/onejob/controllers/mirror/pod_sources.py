@@ -34,7 +34,7 @@ class PodLogs:
 
             return remote_logs(self._client, pod, container, options)
         if self._here is None:
-            return _nothing()
+            return _empty_stream()
         return await self._here.logs(namespace, name, container, options)
 
 
@@ -69,7 +69,7 @@ class Ports:
         return await self._here.connect(namespace, name, port)
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _empty_stream() -> AsyncIterator[bytes]:
     return
     yield b""
 

@@ -67,12 +67,14 @@ class StandIns:
         """
         await self._load()
         there = {pod.metadata.name: pod for pod in pods}
-        gone = [name for name, here in self._here.items() if not _is(there.get(name), here)]
+        gone = [
+            name for name, here in self._here.items() if not _is_same_pod(there.get(name), here)
+        ]
         await self._remove(gone)
         await self._create([pod for name, pod in there.items() if name not in self._here])
         await self._update([pod for name, pod in there.items() if name in self._here])
         if forward:
-            await self._forward(remote, there)
+            await self._forward_deletions(remote, there)
 
     async def remove_all(self) -> None:
         self._read = False
@@ -82,7 +84,7 @@ class StandIns:
     async def bring_events(self, remote: Remote, copy_uid: str) -> None:
         about_job = [(event, self.job) for event in remote.events_about(copy_uid)]
         about_pods = [
-            (event, self._shown_as(name, here))
+            (event, self._stand_in_document(name, here))
             for name, here in self._here.items()
             for event in remote.events_about(here.remote_uid)
         ]
@@ -116,13 +118,14 @@ class StandIns:
         while True:
             page = await self.client.list(what, limit=_BATCH, token=token)
             for document in page.documents:
-                self._know(msgspec.json.decode(document), before)
+                self._load_stand_in(msgspec.json.decode(document), before)
             token = page.continue_token
             if not token:
                 break
         self._read = True
 
-    def _know(self, pod: Document, before: dict[str, _Here]) -> None:
+    def _load_stand_in(self, pod: Document, before: dict[str, _Here]) -> None:
+        """Load an existing stand-in Pod."""
         metadata = pod["metadata"]
         if not names.target_of_node(pod.get("spec", {}).get("nodeName", "")):
             # The target is this very server: the Pod is a real one.
@@ -158,7 +161,7 @@ class StandIns:
             ops.append(Create(PODS, namespace, msgspec.json.encode(document)))
         for pod, result in zip(pods, await self._write(ops), strict=True):
             if isinstance(result, Written):
-                self._know(msgspec.json.decode(result.document), {})
+                self._load_stand_in(msgspec.json.decode(result.document), {})
             elif isinstance(result, AlreadyExists):
                 # A stand-in from before a crash is found by listing; a Pod of another owner is left
                 # unchanged.
@@ -193,7 +196,7 @@ class StandIns:
                 log.info("pod %s: %s", pod.metadata.name, result)
                 self._read = False
 
-    async def _forward(self, remote: Remote, there: dict[str, Seen]) -> None:
+    async def _forward_deletions(self, remote: Remote, there: dict[str, Seen]) -> None:
         for name, here in self._here.items():
             pod = there.get(name)
             if not here.deleting or pod is None or pod.metadata.deleting:
@@ -212,7 +215,7 @@ class StandIns:
     def _key(self, name: str) -> Key:
         return Key(PODS, self.job["metadata"]["namespace"], name)
 
-    def _shown_as(self, name: str, here: _Here) -> Document:
+    def _stand_in_document(self, name: str, here: _Here) -> Document:
         metadata = {
             "namespace": self.job["metadata"]["namespace"],
             "name": name,
@@ -221,5 +224,5 @@ class StandIns:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def _is(pod: Seen | None, here: _Here) -> bool:
+def _is_same_pod(pod: Seen | None, here: _Here) -> bool:
     return pod is not None and pod.metadata.uid == here.remote_uid

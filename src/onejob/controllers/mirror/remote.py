@@ -107,6 +107,7 @@ class Health:
 
 
 def backoff(attempts: int) -> float:
+    """Return the seconds to wait after the given number of failed attempts."""
     return float(min(_FIRST_DELAY * 2 ** min(attempts - 1, 10), _MAX_DELAY_SECONDS))
 
 
@@ -268,18 +269,18 @@ class Remote:
                 result = await answer()
         except TimeoutError as slow:
             error = Unreachable(f"no response within {_REQUEST_SECONDS:g} s")
-            self._failed(error)
+            self._record_failure(error)
             raise error from slow
         except ApiError as error:
             if is_out_of_reach(error):
-                self._failed(error)
+                self._record_failure(error)
             else:
                 self.health = Health()
             raise
         self.health = Health()
         return result
 
-    def _failed(self, error: ApiError) -> None:
+    def _record_failure(self, error: ApiError) -> None:
         moment = self._clock.monotonic()
         health = self.health
         if not health.attempts:

@@ -133,7 +133,7 @@ async def remote_session(
         if request.stdin:
             helping.append(asyncio.create_task(_type(socket, streams)))
         try:
-            return await _show(socket, streams)
+            return await _copy_output(socket, streams)
         finally:
             for task in helping:
                 task.cancel()
@@ -155,7 +155,8 @@ async def _resize(socket: "ClientConnection", streams: ExecStreams) -> None:
         await socket.send(bytes([_RESIZE]) + body)
 
 
-async def _show(socket: "ClientConnection", streams: ExecStreams) -> int:
+async def _copy_output(socket: "ClientConnection", streams: ExecStreams) -> int:
+    """Copy the output of the remote session to the client; return the exit code."""
     async for message in _messages(socket):
         data = message if isinstance(message, bytes) else message.encode()
         channel, content = data[0] if data else -1, data[1:]

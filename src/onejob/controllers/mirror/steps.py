@@ -15,7 +15,7 @@ from onejob.controllers.mirror.remote import Remote
 from onejob.objects.job import Job, is_finished
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.mirror import names
-from onejob.planning.mirror.annotations import CopyLocation, read_wish, record_text
+from onejob.planning.mirror.annotations import CopyLocation, read_mirror_spec, record_text
 from onejob.planning.mirror.copying import changed_copy
 from onejob.planning.mirror.planner import (
     ChangeCopy,
@@ -77,7 +77,9 @@ class Work:
             case LinkCopy(record):
                 await self._write_record(record)
                 place = f"job {record.namespace}/{record.name} on {record.target}"
-                self._tell("Normal", "CopyCreated", f"{place} (UID {record.uid}) is the copy")
+                self._record_event(
+                    "Normal", "CopyCreated", f"{place} (UID {record.uid}) is the copy"
+                )
             case CreateCopy(document):
                 await self._create(document)
             case ChangeCopy():
@@ -87,13 +89,13 @@ class Work:
             case Relocate(record, message, abandoned):
                 await self._write_record(record)
                 kind = "Warning" if abandoned else "Normal"
-                self._tell(kind, "CopyAbandoned" if abandoned else "CopyGone", message)
+                self._record_event(kind, "CopyAbandoned" if abandoned else "CopyGone", message)
             case Fail(reason, message):
                 if self.stand_ins is not None:
                     await self.stand_ins.remove_all()
                 spec, old = self.document["spec"], self.document.get("status", {})
                 await self._write_status(failed_status(spec, old, reason, message, self.now))
-                self._tell("Warning", reason, message)
+                self._record_event("Warning", reason, message)
             case _:
                 raise AssertionError(f"not a step to be taken: {step}")
 
@@ -120,9 +122,10 @@ class Work:
             await self._follow_pods(observed.document, fresh=False)
 
     async def trouble(self, reason: str, message: str, *, brief: str) -> None:
+        """Write a problem to the Job's mirror condition, and record an Event."""
         before = ready_condition(self.document.get("status", {}))
         if before is None or before.get("reason") != reason:
-            self._tell("Warning", reason, brief)
+            self._record_event("Warning", reason, brief)
         status = with_condition(
             self.document.get("status", {}), ready=False, reason=reason, message=message,
             now=self.now,
@@ -134,7 +137,7 @@ class Work:
         if self.stand_ins is not None:
             await self.stand_ins.remove_all()
         if step.message:
-            self._tell("Warning", "CopyAbandoned", step.message)
+            self._record_event("Warning", "CopyAbandoned", step.message)
             await self.recorder.flush()
         left = [name for name in self.document["metadata"]["finalizers"] if name != names.FINALIZER]
         await self._patch_metadata({"finalizers": left})
@@ -160,7 +163,7 @@ class Work:
         changed = {**self.document, "status": status}
         await self.client.write(Replace(self.job.key, msgspec.json.encode(changed), "status"))
 
-    def _tell(self, kind: str, reason: str, message: str) -> None:
+    def _record_event(self, kind: str, reason: str, message: str) -> None:
         self.recorder.record(about("batch/v1", "Job", self.job.metadata), kind, reason, message)
 
     # --- there ------------------------------------------------------------------------------
@@ -190,8 +193,8 @@ class Work:
         metadata = step.copy["metadata"]
         if step.starts:
             try:
-                wish = read_wish(self.job)
-                await copy_config(self.client, remote, self.document, step.copy, wish.copied)
+                wanted = read_mirror_spec(self.job)
+                await copy_config(self.client, remote, self.document, step.copy, wanted.copied)
             except CannotCopy as error:
                 raise Stuck("ConfigNotCopied", str(error)) from error
         changed = changed_copy(self.document, step.copy, step.changes)
@@ -203,7 +206,7 @@ class Work:
                 "CopyRefused", f"{remote.server} rejected the request: {invalid.message}"
             ) from invalid
         text = ", ".join(map(str, step.changes))
-        self._tell("Normal", "CopyChanged", f"updated the copy on {remote.target}: {text}")
+        self._record_event("Normal", "CopyChanged", f"updated the copy on {remote.target}: {text}")
 
     async def _delete(self, uid: str, propagation: Any) -> None:
         remote = self._remote()

@@ -31,7 +31,7 @@ from onejob.planning.notify.annotations import (
     NOTIFY_ON_ANNOTATION,
     Subscription,
     effective_subscription,
-    read_wish,
+    read_subscription,
     unknown_targets,
 )
 from onejob.planning.notify.events import cronjob_lateness, ended_at, job_late_at
@@ -94,7 +94,7 @@ class Notifications:
         self._late.clock_jumped()
 
     async def run(self) -> None:
-        file = await self._opened()
+        file = await self._open_outbox()
         outbox = Outbox(file)
         sender = Sender(
             self._channels,
@@ -105,19 +105,20 @@ class Notifications:
             clock=self._clock,
             metrics=self._metrics,
         )
-        self._forget_what_is_gone(file.record)
+        self._note_deleted(file.record)
         for message in file.messages:
             sender.add(message)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(outbox.run())
-                group.create_task(self._follow(file.record, outbox, sender))
-                group.create_task(self._follow_late(file.record, outbox, sender))
+                group.create_task(self._process_jobs(file.record, outbox, sender))
+                group.create_task(self._process_late(file.record, outbox, sender))
                 group.create_task(sender.run())
         finally:
             await outbox.close()
 
-    async def _opened(self) -> OutboxFile:
+    async def _open_outbox(self) -> OutboxFile:
+        """Open the outbox, retrying until that succeeds."""
         while True:
             try:
                 return await asyncio.to_thread(open_outbox, self._file, self._clock.now())
@@ -125,7 +126,7 @@ class Notifications:
                 log.warning("cannot open %s: %s; retrying", self._file.name, error)
                 await asyncio.sleep(_OPEN_AGAIN_SECONDS)
 
-    def _forget_what_is_gone(self, record: NotificationRecord) -> None:
+    def _note_deleted(self, record: NotificationRecord) -> None:
         there = {view.metadata.uid for cache in (self._jobs, self._cronjobs) for view in cache}
         self._gone.update(dict.fromkeys(uid for uid in record.seen if uid not in there))
         if self._gone:
@@ -140,7 +141,7 @@ class Notifications:
                 continue
             uid = job.metadata.uid
             if job.finished and (delta.new is None or delta.old is None or not delta.old.finished):
-                self._note_end(job)
+                self._enqueue_if_finished(job)
             if delta.new is None:
                 self._gone[uid] = None
                 self._wake.set()
@@ -153,7 +154,7 @@ class Notifications:
                 old = None if delta.old is None else delta.old.metadata
                 self._check_annotations("Job", old, job.metadata)
 
-    def _note_end(self, job: Job) -> None:
+    def _enqueue_if_finished(self, job: Job) -> None:
         self._ended[job.metadata.uid] = job
         if len(self._ended) > _MAX_QUEUED_REQUESTS:
             del self._ended[next(iter(self._ended))]
@@ -185,9 +186,9 @@ class Notifications:
             before is not None and said == [before.annotations.get(name) for name in names]
         ):
             return
-        wish = read_wish(now.annotations)
-        problems = [*wish.problems]
-        if unknown := unknown_targets(wish, self._usual.keys()):
+        subscription = read_subscription(now.annotations)
+        problems = [*subscription.problems]
+        if unknown := unknown_targets(subscription, self._usual.keys()):
             problems.append(
                 f"{NOTIFY_ANNOTATION}: unknown target {', '.join(unknown)}; this server has "
                 f"{', '.join(sorted(self._usual)) or 'none'}"
@@ -200,7 +201,9 @@ class Notifications:
 
     # --- processing -----------------------------------------------------------------------
 
-    async def _follow(self, record: NotificationRecord, outbox: Outbox, sender: Sender) -> None:
+    async def _process_jobs(
+        self, record: NotificationRecord, outbox: Outbox, sender: Sender
+    ) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -208,20 +211,20 @@ class Notifications:
             gone, self._gone = self._gone, {}
             # In the order in which they ended: the next Job of a CronJob may be in the same batch.
             for job in sorted(ended.values(), key=lambda job: ended_at(job) or record.since):
-                await self._look_at_end(job, record, outbox, sender)
+                await self._process_finished(job, record, outbox, sender)
             forgotten = {uid: None for uid in gone if uid in record.seen}
             if forgotten:
                 await self._carry_out(RecordChange(forgotten), record, outbox, sender)
 
-    async def _look_at_end(
+    async def _process_finished(
         self, job: Job, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
-        wish = self._wish(job)
-        if wish is None:
+        subscription = self._subscription(job)
+        if subscription is None:
             return
         try:
             now = self._clock.now()
-            change = job_ended(job, wish, record, self._usual, now, self._give_up_after)
+            change = job_ended(job, subscription, record, self._usual, now, self._give_up_after)
         except Exception:
             # A failure here must not stop Jobs or other notifications.
             log.exception("%s: cannot send the notification of its end", job.key)
@@ -229,7 +232,7 @@ class Notifications:
         if change is not None:
             await self._carry_out(change, record, outbox, sender)
 
-    async def _follow_late(
+    async def _process_late(
         self, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
         while True:
@@ -248,26 +251,26 @@ class Notifications:
         if key.resource == JOBS:
             job = self._jobs.get(key)
             late_at = None if job is None else job_late_at(job)
-            if job is None or late_at is None or (wish := self._wish(job)) is None:
+            if job is None or late_at is None or (subscription := self._subscription(job)) is None:
                 return None
             if late_at > now:
                 self._late.set(key, late_at)
                 return None
-            return job_is_late(job, wish, record, self._usual, now)
+            return job_is_late(job, subscription, record, self._usual, now)
         assert key.resource == CRONJOBS
         cronjob = self._cronjobs.get(key)
         lateness = None if cronjob is None else cronjob_lateness(cronjob, self._local_zone)
         if cronjob is None or lateness is None:
             return None
-        wish = effective_subscription(
+        subscription = effective_subscription(
             cronjob.metadata.annotations, self._namespace_annotations(key.namespace)
         )
-        if wish is None:
+        if subscription is None:
             return None
         if lateness.at > now:
             self._late.set(key, lateness.at)
             return None
-        return cronjob_is_late(cronjob, lateness, wish, record, self._usual, now)
+        return cronjob_is_late(cronjob, lateness, subscription, record, self._usual, now)
 
     async def _carry_out(
         self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender
@@ -281,7 +284,8 @@ class Notifications:
             log.info("notify %s: %s", message.target, message.text)
             sender.add(message)
 
-    def _wish(self, job: Job) -> Subscription | None:
+    def _subscription(self, job: Job) -> Subscription | None:
+        """Return the Job's subscription, with the defaults of its CronJob and namespace."""
         metadata = job.metadata
         owner = metadata.controller_ref
         cronjob = None

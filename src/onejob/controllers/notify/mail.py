@@ -52,7 +52,7 @@ class MailChannel:
     def _deliver(self, mail: EmailMessage) -> str:
         """Send a mail. Return the error, or "" on success."""
         try:
-            with self._connected() as server:
+            with self._connect() as server:
                 if self._email.tls == "starttls":
                     server.starttls(context=self._tls)
                 if self._email.username:
@@ -62,7 +62,7 @@ class MailChannel:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    def _connected(self) -> smtplib.SMTP:
+    def _connect(self) -> smtplib.SMTP:
         host, port = self._email.address
         seconds = self._email.timeout_seconds
         if self._email.tls == "tls":

@@ -128,7 +128,7 @@ class Sender:
         try:
             await line.channel.send(message)
         except NotDelivered as error:
-            self._failed(name, line, message, str(error))
+            self._record_failure(name, line, message, str(error))
             raise ReportedRetry(str(error)) from None
         if line.failing:
             line.failing = False
@@ -138,7 +138,7 @@ class Sender:
         self._remove(key)
         self._metrics.notifications.inc(target=name, result="sent")
 
-    def _failed(self, name: str, line: _TargetQueue, message: Message, error: str) -> None:
+    def _record_failure(self, name: str, line: _TargetQueue, message: Message, error: str) -> None:
         self._metrics.notifications.inc(target=name, result="failed")
         if not line.failing:
             # Logged once: a target that is down for a night must not fill the log.

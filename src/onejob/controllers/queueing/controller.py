@@ -89,7 +89,7 @@ class QueueController:
 
     # --- for the Job controller -----------------------------------------------------------
 
-    def on_let_go(self, call: Callable[[Key], None]) -> None:
+    def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
         self._let_go = call
 
@@ -122,7 +122,7 @@ class QueueController:
     def _classes_changed(self, deltas: Sequence[Delta[PriorityClass]]) -> None:
         cache = self._classes.cache
         self._priorities = Priorities.of(filter(None, map(cache.get, cache.keys())))
-        self._judge_all()
+        self._consider_all()
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
@@ -132,14 +132,14 @@ class QueueController:
                 self._forget(delta.old.metadata.uid)
             if delta.new is not None:
                 suspended = delta.old is not None and delta.old.spec.suspend
-                self._judge(delta.new, resumed=suspended and not delta.new.spec.suspend)
+                self._consider(delta.new, resumed=suspended and not delta.new.spec.suspend)
 
-    def _judge_all(self) -> None:
+    def _consider_all(self) -> None:
         cache = self._jobs.cache
         for job in filter(None, map(cache.get, list(cache.keys()))):
-            self._judge(job)
+            self._consider(job)
 
-    def _judge(self, job: Job, *, resumed: bool = False) -> None:
+    def _consider(self, job: Job, *, resumed: bool = False) -> None:
         """Classify a Job by its newest version: absent, waiting or running.
 
         A `resumed` Job starts anew, though its status may not yet show that it was suspended.
@@ -152,7 +152,7 @@ class QueueController:
         scopes = self._limits.scopes_of(job)
         where = standing(job, has_pods=self._has_pods) if self._is_ours(job) else "absent"
         if where != "absent" and not job.spec.suspend:
-            where = self._let_go_or_not(job, where, resumed)
+            where = self._unsuspended_standing(job, where, resumed)
         match where:
             case "absent":
                 if uid in self._keys:
@@ -171,7 +171,7 @@ class QueueController:
                 self._wake.set()
         self._keys[uid] = job.key
 
-    def _let_go_or_not(self, job: Job, where: Standing, resumed: bool) -> Standing:
+    def _unsuspended_standing(self, job: Job, where: Standing, resumed: bool) -> Standing:
         """Return the standing of a Job that is not suspended.
 
         It runs if it was admitted, even if it has yet to start; a waiting one waits until then.
@@ -212,13 +212,13 @@ class QueueController:
                     group.create_task(self._classes.run(), name="informer-priorityclasses")
                     await self._classes.synced()
                 try:
-                    await self._turn()
+                    await self._release_and_suspend()
                 except (ApiError, OSError) as error:
                     log.warning("queue: %s", error)
                     await asyncio.sleep(_RETRY_SECONDS)
                     self._wake.set()
 
-    async def _turn(self) -> None:
+    async def _release_and_suspend(self) -> None:
         if self._limits_changed:
             await self._read_limits()
         released = self._line.start()
@@ -250,22 +250,22 @@ class QueueController:
                 job = self._jobs.cache.get(key)
                 if job is not None and before.runs(uid):
                     self._line.put_running(uid, limits.scopes_of(job))
-            self._judge_all()
+            self._consider_all()
 
     def _release(self, uid: str) -> tuple[str, Patch] | None:
-        job = self._cached(uid)
+        job = self._cached_job(uid)
         if job is None or not job.spec.suspend:
             return None
         return uid, Patch(job.key, release_patch(job), "merge")
 
     def _suspend(self, uid: str) -> tuple[str, Patch] | None:
-        job = self._cached(uid)
+        job = self._cached_job(uid)
         if job is None or job.spec.suspend:
             return None
         entered = self._line.rank_of(uid).entered
         return uid, Patch(job.key, hold_patch(job, entered), "merge")
 
-    def _cached(self, uid: str) -> Job | None:
+    def _cached_job(self, uid: str) -> Job | None:
         job = self._jobs.cache.get(self._keys[uid])
         return job if job is not None and job.metadata.uid == uid else None
 
@@ -277,7 +277,7 @@ class QueueController:
                 failed = await self._write_batch(writes[first : first + _BATCH]) or failed
         finally:
             self._in_flight.clear()
-            self._judge_again(uid for uid, _ in writes)
+            self._reconsider(uid for uid, _ in writes)
         if failed is not None:
             raise failed
 
@@ -300,14 +300,14 @@ class QueueController:
                 failed = result
         return failed
 
-    def _judge_again(self, uids: Iterable[str]) -> None:
+    def _reconsider(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            job = self._cached(uid) if uid in self._keys else None
+            job = self._cached_job(uid) if uid in self._keys else None
             if job is not None:
-                self._judge(job)
+                self._consider(job)
 
     def _report(self, uid: str) -> None:
-        job = self._cached(uid)
+        job = self._cached_job(uid)
         scope = self._line.full_scope(uid) if self._line.waits(uid) else ""
         if job is not None and scope:
             text = f"queued: {scope_text(scope)} may run {self._limits.by_scope[scope]} at once"

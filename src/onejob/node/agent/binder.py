@@ -80,16 +80,17 @@ class Binder:
     def consider_soon(self) -> None:
         if not self._due and self._queue:
             self._due = True
-            asyncio.get_running_loop().call_soon(self._consider)
+            asyncio.get_running_loop().call_soon(self._bind_queued)
 
-    def _consider(self) -> None:
+    def _bind_queued(self) -> None:
+        """Bind queued Pods that fit."""
         self._due = False
         if self._closed:
             return
         for candidate in self._queue.take(self.room.left):
             pod, _ = self._waiting.pop(candidate.uid)
             self._unplaced.drop(pod)
-            self._take(pod, candidate.demand)
+            self._reserve_and_place(pod, candidate.demand)
 
     def _enqueue(self, pod: NodePod, candidate: Candidate) -> None:
         why = misfit(candidate, self.room.node)
@@ -110,7 +111,7 @@ class Binder:
 
         return why
 
-    def _take(self, pod: NodePod, demand: Amounts) -> None:
+    def _reserve_and_place(self, pod: NodePod, demand: Amounts) -> None:
         self.room.occupy(demand)
         self._place(pod, demand)
 

@@ -60,6 +60,7 @@ class ContainerRules:
     def note(
         self, state: Active, event: RuntimeEvent, effects: list[PodEffect], node: NodeNow
     ) -> None:
+        """Apply a runtime event to the state of a Pod."""
         if isinstance(event, Warned):
             effects.append(RecordWarning(state.pod, event.reason, event.message))
             return
@@ -77,7 +78,7 @@ class ContainerRules:
                 if seen is not state.containers.get(container.name):
                     _put(state, container.name, seen)
             case Started():
-                self._started(state, container, seen, event, effects)
+                self._apply_started(state, container, seen, event, effects)
             case Ended(exit=ended):
                 if seen.busy:
                     _put(state, container.name, lifecycle.end(seen, ended))
@@ -87,9 +88,9 @@ class ContainerRules:
             case Lost(at=at):
                 _put(state, container.name, lifecycle.lose(seen, at))
             case StartBlocked():
-                self._blocked(state, seen, event, effects, node)
+                self._apply_blocked(state, seen, event, effects, node)
 
-    def _started(
+    def _apply_started(
         self,
         state: Active,
         container: Container,
@@ -129,7 +130,7 @@ class ContainerRules:
         _put(state, container.name, running)
         effects.append(ContainerRuns(state.pod, container, running.attempt))
 
-    def _blocked(
+    def _apply_blocked(
         self,
         state: Active,
         seen: ContainerSeen,

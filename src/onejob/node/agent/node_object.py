@@ -143,10 +143,11 @@ class NodeObject:
         """Watch the Node and send heartbeats, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
-            group.create_task(self._beat())
+            group.create_task(self._send_heartbeats())
             group.create_task(self._report_changes())
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
+        """Renew the Lease, and update the Node's status periodically."""
         status_due = self._clock.monotonic() + _STATUS_EVERY_SECONDS
         while True:
             # Jitter, so that many nodes do not send their heartbeats at the same moment.

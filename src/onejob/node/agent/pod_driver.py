@@ -253,7 +253,7 @@ class PodDriver:
     def clock_jumped(self) -> None:
         """Reconcile all Pods that wait for a timer: the wall clock was set."""
         for _, _, uid in self._timers:
-            self._soon(uid)
+            self._schedule_reconcile(uid)
         self._timers.clear()
         self._start_timer(asyncio.get_running_loop())
         self.volumes.clock_jumped()
@@ -268,16 +268,16 @@ class PodDriver:
         for delta in deltas:
             old, new = delta.old, delta.new
             if new is not None:
-                self._seen(new, delta.document, node)
+                self._on_pod(new, delta.document, node)
             elif old is not None:
-                self._vanished(old)
+                self._on_deleted(old)
 
     def pods_listed(self, pods: Mapping[Key, Pod]) -> None:
         """Handle a complete list, which does not report Pods deleted before this node saw them."""
         uids = {pod.metadata.uid for pod in pods.values()}
         self.binder.room.cancel_absent(uids, self._pods.cache.listed_revision)
 
-    def _seen(self, pod: Pod, document: bytes, node: NodeNow) -> None:
+    def _on_pod(self, pod: Pod, document: bytes, node: NodeNow) -> None:
         uid = pod.metadata.uid
         state = self._states.get(uid)
         if state is not None:
@@ -291,14 +291,14 @@ class PodDriver:
             self.binder.room.cancel(uid)
             return
         if self._startup is not None:
-            self._seen_early(self._startup, pod, document)
+            self._on_pod_at_startup(self._startup, pod, document)
             return
         self._dispatch(uid, PodSeen(ObservedPod(pod, document)), node)
         if state is None:
             # A no-op for a Pod that this node runs now.
             self.binder.room.cancel(uid)
 
-    def _seen_early(self, startup: _Startup, pod: Pod, document: bytes) -> None:
+    def _on_pod_at_startup(self, startup: _Startup, pod: Pod, document: bytes) -> None:
         uid = pod.metadata.uid
         if not pod.terminal or pod.metadata.deletion_timestamp is not None:
             startup.pods[uid] = ObservedPod(pod, document)
@@ -307,7 +307,7 @@ class PodDriver:
             if pod.spec.node_name == self._node_name:
                 startup.ended.add(uid)
 
-    def _vanished(self, pod: Pod) -> None:
+    def _on_deleted(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if self._startup is not None:
             self._startup.pods.pop(uid, None)
@@ -328,7 +328,7 @@ class PodDriver:
             else:
                 due[uid] = [event]
         if not self._depth:
-            self._turn()
+            self._process_due()
 
     def _place(self, pod: NodePod, demand: Amounts) -> None:
         self._dispatch(pod.uid, PlacedHere(pod, demand))
@@ -387,13 +387,13 @@ class PodDriver:
     def _reconcile_all(self) -> None:
         for uid, state in self._states.items():
             if isinstance(state, Active):
-                self._soon(uid)
+                self._schedule_reconcile(uid)
 
     def _reconcile_soon(self, uid: str, effect: ReconcileSoon) -> None:
         # Effects run within a step; `_dispatch` schedules a turn for due Pods after it.
         self._due.setdefault(uid, [])
 
-    def _soon(self, uid: str) -> None:
+    def _schedule_reconcile(self, uid: str) -> None:
         self._due.setdefault(uid, [])
         if not self._depth:
             self._schedule_turn()
@@ -401,13 +401,14 @@ class PodDriver:
     def _schedule_turn(self) -> None:
         if self._due and not self._turn_scheduled:
             self._turn_scheduled = True
-            asyncio.get_running_loop().call_soon(self._scheduled_turn)
+            asyncio.get_running_loop().call_soon(self._run_scheduled_turn)
 
-    def _scheduled_turn(self) -> None:
+    def _run_scheduled_turn(self) -> None:
         self._turn_scheduled = False
-        self._turn()
+        self._process_due()
 
-    def _turn(self) -> None:
+    def _process_due(self) -> None:
+        """Process due Pods, at most `_PODS_PER_TURN` of them."""
         node = self._node_now()
         self._depth += 1
         for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
@@ -430,12 +431,12 @@ class PodDriver:
     def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._timers[0][0], self._ring) if self._timers else None
+        self._timer = loop.call_at(self._timers[0][0], self._fire_timers) if self._timers else None
 
-    def _ring(self) -> None:
+    def _fire_timers(self) -> None:
         loop = asyncio.get_running_loop()
         while self._timers and self._timers[0][0] <= loop.time():
-            self._soon(heapq.heappop(self._timers)[2])
+            self._schedule_reconcile(heapq.heappop(self._timers)[2])
         self._start_timer(loop)
 
     # --- effects

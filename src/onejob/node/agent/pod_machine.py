@@ -121,38 +121,38 @@ class PodMachine:
         ignored."""
         working: dict[type, _Rule] = {
             PodSeen: self._observe,
-            PodDeleted: self._vanish,
-            StatusTaken: self._status_taken,
+            PodDeleted: self._delete_active,
+            StatusTaken: self._begin_status_write,
             StatusWritten: self._status_written,
             StatusRefused: self._status_refused,
         }
         return {
             "unknown": {
                 PodSeen: self._discover,
-                PodDeleted: self._forget,
+                PodDeleted: self._delete_inactive,
                 PlacedHere: self._bind,
             },
             "waiting": {
                 PodSeen: self._discover,
-                PodDeleted: self._forget,
+                PodDeleted: self._delete_inactive,
                 PlacedHere: self._bind,
                 Reconcile: self._enqueue_again,
             },
             "binding": {
                 PodSeen: self._observe_while_binding,
                 PodDeleted: self._deleted_while_binding,
-                BindingWritten: self._bound,
+                BindingWritten: self._on_bound,
                 BindingRefused: self._not_bound,
             },
             "running": {
                 **working,
                 Adopted: self._take_over,
-                HookDone: self._hook_done,
-                Probed: self._probed,
+                HookDone: self._apply_hook_result,
+                Probed: self._apply_probe,
                 Reconcile: self._reconcile,
             },
             "finishing": {**working, Reconcile: self._write_again},
-            "ended": {PodSeen: self._observe_after_end, PodDeleted: self._forget},
+            "ended": {PodSeen: self._observe_after_end, PodDeleted: self._delete_inactive},
         }
 
     # --- before the Pod runs here
@@ -185,7 +185,7 @@ class PodMachine:
         effects += [TakeRoom(demand), FollowVolumes(pod), _RECONCILE_SOON]
         return active_pod(pod, demand, pod.metadata.revision, node.now), effects
 
-    def _forget(self, state: PodState, event: PodDeleted, node: NodeNow) -> Step:
+    def _delete_inactive(self, state: PodState, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [Dequeue()] if isinstance(state, Waiting) else []
         if event.from_here:
             effects.append(DiscardPod())
@@ -206,7 +206,7 @@ class PodMachine:
         effects: Effects = [DiscardPod()] if event.from_here else []
         return replace(state, deleted=True), effects
 
-    def _bound(self, state: Binding, event: BindingWritten, node: NodeNow) -> Step:
+    def _on_bound(self, state: Binding, event: BindingWritten, node: NodeNow) -> Step:
         if state.deleted:
             return UNKNOWN, [FreeRoom(state.demand)]
         active = active_pod(state.pod, state.demand, event.revision, node.now)
@@ -260,7 +260,7 @@ class PodMachine:
             state.known_revision = max(state.known_revision, observed.revision)
             effects += [PodChanged(pod), _RECONCILE_SOON]
 
-    def _vanish(self, state: Active, event: PodDeleted, node: NodeNow) -> Step:
+    def _delete_active(self, state: Active, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [EndWork(), FreeRoom(state.demand)]
         if event.from_here:
             effects.append(DiscardPod())
@@ -274,14 +274,14 @@ class PodMachine:
         effects += [RefreshVolumes(), _RECONCILE_SOON]
         return state, effects
 
-    def _hook_done(self, state: Active, event: HookDone, node: NodeNow) -> Step:
+    def _apply_hook_result(self, state: Active, event: HookDone, node: NodeNow) -> Step:
         following, effects = copy_active(state), list[PodEffect]()
         if not self._containers.note_hook(following, event, effects):
             return state, []
         effects.append(_RECONCILE_SOON)
         return following, effects
 
-    def _probed(self, state: Active, event: Probed, node: NodeNow) -> Step:
+    def _apply_probe(self, state: Active, event: Probed, node: NodeNow) -> Step:
         following = copy_active(state)
         if not self._containers.note_probe(following, event):
             return state, []
@@ -370,7 +370,7 @@ class PodMachine:
         _request_write(state, effects)
         return state, effects
 
-    def _status_taken(self, state: Active, event: StatusTaken, node: NodeNow) -> Step:
+    def _begin_status_write(self, state: Active, event: StatusTaken, node: NodeNow) -> Step:
         state = copy_active(state)
         state.in_flight, state.unwritten = state.unwritten, None
         state.write_requested = False

@@ -124,7 +124,7 @@ class PendingPodReporter:
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
-        self._writer.submit(patch, _written, pod.metadata)
+        self._writer.submit(patch, _log_failure, pod.metadata)
 
     def _set_timer(self, due: float) -> None:
         """Schedule the next report at `due`, but at least a period after the previous one."""
@@ -141,7 +141,7 @@ class PendingPodReporter:
         self._timer = None
         why = self._reasons()
         if now >= self._next_review:
-            self._review(why, now)
+            self._requeue_changed(why, now)
         for waiting in self._take_due(now):
             if text := why(waiting.pod.uid):
                 self.report(waiting.pod, text)
@@ -170,7 +170,7 @@ class PendingPodReporter:
             taken += 1
             yield first
 
-    def _review(self, why: Why, now: float) -> None:
+    def _requeue_changed(self, why: Why, now: float) -> None:
         self._next_review = now + _REVIEW_SECONDS
         for uid, (pod, text) in self._reported.items():
             if why(uid) not in ("", text):
@@ -190,7 +190,7 @@ def _reported_before(pod: NodePod) -> str:
     return ""
 
 
-def _written(result: Result) -> None:
+def _log_failure(result: Result) -> None:
     if isinstance(result, ApiError):
         # A Pod that was changed or deleted meanwhile is reconciled anyway.
         expected = isinstance(result, Conflict | NotFound)

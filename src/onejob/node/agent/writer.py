@@ -69,7 +69,7 @@ class Writer:
             waiting = self._waiting[owner] = deque()
         waiting.append((newest, answer))
 
-    def _submit_later(self, op: Delete, answer: Answer) -> None:
+    def _retry_deletion(self, op: Delete, answer: Answer) -> None:
         log.warning("%s: cannot delete, retrying", op.key)
         loop = asyncio.get_running_loop()
         loop.call_later(_MAX_RETRY_SECONDS, self._submit, op.uid, lambda: op, answer)
@@ -87,20 +87,20 @@ class Writer:
                 # Follow-ups of the last answers mostly arrive one loop iteration later and share
                 # the commit.
                 await asyncio.sleep(0)
-                batch = self._take()
+                batch = self._take_batch()
                 results = await self._write([op for op, _ in batch])
                 for number, ((op, answer), result) in enumerate(zip(batch, results, strict=True)):
                     if isinstance(op, Delete) and _failed(result):
                         # Only this node completes a Pod's deletion, and no later event would
                         # trigger a retry.
-                        self._submit_later(op, answer)
+                        self._retry_deletion(op, answer)
                     else:
                         answer(result)
                     if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
                         await asyncio.sleep(0)
             self._idle.set()
 
-    def _take(self) -> list[tuple[Change, Answer]]:
+    def _take_batch(self) -> list[tuple[Change, Answer]]:
         batch: list[tuple[Change, Answer]] = []
         while self._waiting and len(batch) < _MAX_BATCH_SIZE:
             owner = next(iter(self._waiting))
@@ -117,7 +117,7 @@ class Writer:
 
     async def _write(self, ops: Sequence[Change]) -> Sequence[Result]:
         """Write a batch; retry with back-off while the API is unreachable."""
-        results = await self._try(ops)
+        results = await self._write_once(ops)
         if results is not None:
             return results
         # The batch may have been applied: a retry must not repeat an operation that a later one on
@@ -127,11 +127,11 @@ class Writer:
         while results is None:
             await asyncio.sleep(delay)
             delay = min(delay * 2, _MAX_RETRY_SECONDS)
-            results = await self._try(list(last.values()))
+            results = await self._write_once(list(last.values()))
         answers = dict(zip(last, results, strict=True))
         return [answers[op.key] for op in ops]
 
-    async def _try(self, ops: Sequence[Change]) -> Sequence[Result] | None:
+    async def _write_once(self, ops: Sequence[Change]) -> Sequence[Result] | None:
         try:
             return await self._client.write_many(ops)
         except CALL_FAILURES as error:

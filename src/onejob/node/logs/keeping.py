@@ -62,24 +62,24 @@ class KeptLogs:
 
     def start(self) -> None:
         """Measure the existing logs, and check for expired ones periodically."""
-        self._thread.submit(self._guarded, self._count)
-        self._look()
+        self._thread.submit(self._log_errors, self._measure_all)
+        self._prune_periodically()
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             if delta.new is None and delta.old is not None and delta.old.spec.node_name:
-                self._keep(delta.old)
+                self._archive(delta.old)
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _look(self) -> None:
-        self._thread.submit(self._guarded, self._prune)
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+    def _prune_periodically(self) -> None:
+        self._thread.submit(self._log_errors, self._prune)
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._prune_periodically)
 
-    def _keep(self, pod: Pod) -> None:
+    def _archive(self, pod: Pod) -> None:
         """Archive the logs of a deleted Pod, if there are any: a few system calls, made
         synchronously before its folder is removed."""
         metadata = pod.metadata
@@ -100,9 +100,9 @@ class KeptLogs:
         except OSError as error:
             log.warning("cannot keep logs of pod %s: %s", metadata.name, error)
             return
-        self._thread.submit(self._guarded, lambda: self._added(name))
+        self._thread.submit(self._log_errors, lambda: self._add_size(name))
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _log_errors(self, work: Callable[[], None]) -> None:
         try:
             work()
         except OSError as error:
@@ -110,10 +110,12 @@ class KeptLogs:
 
     # --- in the worker thread
 
-    def _count(self) -> None:
-        self._sizes = deque((name, _size(self._folder / name)) for name in _names(self._folder))
+    def _measure_all(self) -> None:
+        self._sizes = deque(
+            (name, _size(self._folder / name)) for name in _list_folder(self._folder)
+        )
 
-    def _added(self, name: str) -> None:
+    def _add_size(self, name: str) -> None:
         if all(name != known for known, _ in self._sizes):
             self._sizes.append((name, _size(self._folder / name)))
         self._prune()
@@ -136,7 +138,7 @@ def kept_pods(data_dir: Path) -> Iterator[tuple[KeptPod, Path]]:
     """Yield the archived Pods below a data directory, oldest first, with their folders. Unreadable
     entries are skipped."""
     folder = data_dir / FOLDER
-    for name in _names(folder):
+    for name in _list_folder(folder):
         try:
             record = (folder / name / _RECORD).read_bytes()
             yield msgspec.json.decode(record, type=KeptPod), folder / name
@@ -147,7 +149,7 @@ def kept_pods(data_dir: Path) -> Iterator[tuple[KeptPod, Path]]:
 def kept_attempts(folder: Path) -> dict[str, list[Path]]:
     """Return the logs in an archived Pod's folder by container: one per attempt, in order."""
     found: dict[str, list[Path]] = {}
-    for container in sorted(_names(folder / _LOGS)):
+    for container in sorted(_list_folder(folder / _LOGS)):
         place = folder / _LOGS / container
         if not stat.S_ISDIR(place.lstat().st_mode):
             continue
@@ -170,7 +172,8 @@ def _record(pod: Pod, now: datetime) -> KeptPod:
     )
 
 
-def _names(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
+    """Return the sorted entries of a folder; none if it does not exist."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):

@@ -67,11 +67,11 @@ def _attempt(pod: NodePod, name: str, *, previous: bool) -> int:
         return status.restart_count if waiting else status.restart_count - 1
     begun = status.state.running or status.state.terminated or status.last_state.terminated
     if begun is None:
-        raise BadRequest(f"{place} is waiting to start: {_why(status)}")
+        raise BadRequest(f"{place} is waiting to start: {_waiting_reason(status)}")
     return status.restart_count
 
 
-def _why(status: ReportedContainer) -> str:
+def _waiting_reason(status: ReportedContainer) -> str:
     waiting = status.state.waiting
     return waiting.reason if waiting is not None and waiting.reason else "ContainerCreating"
 

@@ -69,12 +69,12 @@ async def read_logs(
         pieces = reader.news()
 
 
-def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
+def log_tail(path: Path, max_lines: int, max_bytes: int) -> str:
     """Return the end of a log, for a termination message. Reads no more than necessary for
     `max_bytes`, however long the lines are."""
     text = b""
     for file in reversed(_files(path)):
-        with _opened(file) as stream:
+        with _open_file(file) as stream:
             start = max(stream.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES, 0)
             stream.seek(start)
             records = stream.read(_LAST_WORDS_BYTES).split(b"\n")
@@ -114,7 +114,7 @@ class _Reader:
                 stream.seek(start)
                 start = 0
                 while chunk := stream.read(_CHUNK_BYTES):
-                    yield self.render(self._records(chunk))
+                    yield self.render(self._split_records(chunk))
             if streams and _is_at(streams[-1], self._path):
                 self._fd = os.dup(streams[-1].fileno())
                 self._inode = os.fstat(self._fd).st_ino
@@ -129,12 +129,13 @@ class _Reader:
             if self._fd < 0 and not self._open():
                 return
             while chunk := os.read(self._fd, _CHUNK_BYTES):
-                yield self.render(self._records(chunk))
-            if not self._rotated():
+                yield self.render(self._split_records(chunk))
+            if not self._was_rotated():
                 return
             self._close()
 
-    def _records(self, chunk: bytes) -> list[bytes]:
+    def _split_records(self, chunk: bytes) -> list[bytes]:
+        """Return the complete lines, and keep the last incomplete one."""
         *records, self._rest = (self._rest + chunk).split(b"\n")
         return records
 
@@ -165,7 +166,8 @@ class _Reader:
         self._inode = os.fstat(self._fd).st_ino
         return True
 
-    def _rotated(self) -> bool:
+    def _was_rotated(self) -> bool:
+        """Return whether the path leads to another file now."""
         try:
             return os.stat(self._path).st_ino != self._inode
         except FileNotFoundError:
@@ -195,7 +197,7 @@ def _is_regular(file: Path) -> bool:
         return False
 
 
-def _opened(file: Path) -> BinaryIO:
+def _open_file(file: Path) -> BinaryIO:
     return open(open_regular(str(file), os.O_RDONLY), "rb")
 
 
@@ -204,7 +206,7 @@ def _open_files(path: Path) -> list[BinaryIO]:
     streams: dict[int, BinaryIO] = {}
     for file in reversed(_files(path)):
         try:
-            stream = _opened(file)
+            stream = _open_file(file)
         except OSError:
             # Rotated meanwhile, or replaced by the container.
             continue
@@ -232,10 +234,10 @@ def _tail_start(streams: list[BinaryIO], lines: int) -> Generator[bytes, None, t
     wanted: int | None = None
     for number in reversed(range(len(streams))):
         for position, records in _blocks_backwards(streams[number]):
-            ends = [at for at, record in enumerate(records) if _is_final(record)]
+            ends = [at for at, record in enumerate(records) if _is_complete_record(record)]
             if wanted is None and records:
                 # An unfinished last line counts as one of the lines.
-                wanted = lines + 1 if _is_final(records[-1]) else lines
+                wanted = lines + 1 if _is_complete_record(records[-1]) else lines
             if wanted is not None:
                 if len(ends) >= wanted:
                     before = records[: ends[-wanted] + 1]
@@ -268,7 +270,7 @@ def _blocks_backwards(stream: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
             cut = data
 
 
-def _is_final(record: bytes) -> bool:
+def _is_complete_record(record: bytes) -> bool:
     return record[_STAMP_BYTES : _STAMP_BYTES + 3] == b" F "
 
 

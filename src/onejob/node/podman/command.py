@@ -87,7 +87,7 @@ def run_request(
         *_limits(with_pod_limits(pod.spec, container), node_side.abilities),
         *env_arguments,
         *(_volume(mount) for mount in mounts),
-        *_hosts(pod),
+        *_host_aliases(pod),
         f"--hostname={_hostname(pod)}",
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
         # The Pod's probes define health, not the image.
@@ -224,7 +224,7 @@ def _volume(mount: Mount) -> str:
     return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
 
 
-def _hosts(pod: NodePod) -> list[str]:
+def _host_aliases(pod: NodePod) -> list[str]:
     return [
         f"--add-host={name}:{alias.ip}"
         for alias in pod.spec.host_aliases

@@ -48,7 +48,7 @@ class EndWatch:
         self._to_examine.update(refs)
         self._examine_now.set()
 
-    def look_again(self, ref: AttemptRef) -> None:
+    def inspect_later(self, ref: AttemptRef) -> None:
         """Inspect an attempt again later: its exit was announced, but is not in the engine's
         records yet."""
         asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self.look_at, ref)
@@ -57,13 +57,13 @@ class EndWatch:
         while True:
             async with contextlib.aclosing(self._engine.deaths(since)) as deaths:
                 async for name in deaths:
-                    self._announced(name)
+                    self._on_death(name)
             log.warning("the event stream of the engine ended; restarting it")
             await asyncio.sleep(_RETRY_SECONDS)
             since = self._clock.now() - timedelta(seconds=2 * _RETRY_SECONDS)
             self.look_at(*self._attempts.refs)
 
-    def _announced(self, name: str) -> None:
+    def _on_death(self, name: str) -> None:
         attempt = self._attempts.by_name(name)
         if attempt is not None:
             attempt.announced = True

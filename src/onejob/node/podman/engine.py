@@ -98,12 +98,12 @@ class Engine:
             raise RuntimeUnavailable(
                 f"{self.command[0]} is still processing requests of an earlier server"
             )
-        return _abilities(msgspec.json.decode(answer.output))
+        return _parse_abilities(msgspec.json.decode(answer.output))
 
     async def containers(self) -> list[Found]:
         """Return all containers of this node, in any state, including the ones removed by a guard.
         Raises RuntimeUnavailable."""
-        answer = await self._call("ps", "--all", "--quiet", "--no-trunc", *self._ours())
+        answer = await self._call("ps", "--all", "--quiet", "--no-trunc", *self._own_filter())
         if answer.code:
             raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
         found = await self.inspect(answer.output.decode().split())
@@ -127,7 +127,7 @@ class Engine:
     async def inspect(self, names: Sequence[str]) -> list[Found]:
         """Return the named containers that exist. Raises RuntimeUnavailable."""
         found: list[Found] = []
-        for some in _portions(names):
+        for some in _batches(names):
             answer = await self._call("container", "inspect", *some)
             # Only an explicit "no such container" counts: a failing engine reports nothing.
             if answer.code and "no such" not in answer.complaint.lower():
@@ -157,7 +157,7 @@ class Engine:
 
     async def remove(self, names: Iterable[str]) -> None:
         patience = () if self.is_docker else ("--time", "0", "--ignore")
-        for some in _portions(list(names)):
+        for some in _batches(list(names)):
             answer = await self._call("rm", "--force", "--volumes", *patience, *some)
             if answer.code and "no such container" not in answer.complaint.lower():
                 log.warning("cannot remove containers: %s", answer.problem)
@@ -186,7 +186,7 @@ class Engine:
         try:
             return await process.wait()
         except asyncio.CancelledError:
-            await _put_down(process)
+            await _kill_and_wait(process)
             raise
 
     def output_of(self, name: str) -> OutputCommands:
@@ -209,7 +209,7 @@ class Engine:
         wanted = ("--since", str(int(since.timestamp())), "--filter", f"event={ended}")
         try:
             process = await asyncio.create_subprocess_exec(
-                *self.command, "events", "--format", "{{json .}}", *wanted, *self._ours(),
+                *self.command, "events", "--format", "{{json .}}", *wanted, *self._own_filter(),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=_LINE_BYTES,
             )  # fmt: skip
@@ -222,7 +222,7 @@ class Engine:
                 if name := read_death(line):
                     yield name
         finally:
-            await _put_down(process)
+            await _kill_and_wait(process)
 
     async def guard(self) -> asyncio.subprocess.Process:
         """Start a watchdog that stops all containers of this node, gracefully, when this process
@@ -243,7 +243,8 @@ class Engine:
         async with self._calls:
             return await _client([*self.command, *arguments])
 
-    def _ours(self) -> tuple[str, str]:
+    def _own_filter(self) -> tuple[str, str]:
+        """Return the arguments that select our own containers."""
         return ("--filter", f"label={self._mark}")
 
 
@@ -289,19 +290,19 @@ async def _client(
     try:
         output, complaint = await process.communicate()
     except asyncio.CancelledError:
-        await _put_down(process)
+        await _kill_and_wait(process)
         raise
     assert process.returncode is not None
     return EngineResult(process.returncode, output, complaint.decode("utf-8", "replace"))
 
 
-async def _put_down(process: asyncio.subprocess.Process) -> None:
+async def _kill_and_wait(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     await process.wait()
 
 
-def _portions(names: Sequence[str]) -> Iterable[Sequence[str]]:
+def _batches(names: Sequence[str]) -> Iterable[Sequence[str]]:
     for start in range(0, len(names), _NAMES_PER_CALL):
         yield names[start : start + _NAMES_PER_CALL]
 
@@ -318,7 +319,7 @@ class _Info(msgspec.Struct):
     CpuCfsQuota: bool = True
 
 
-def _abilities(answer: object) -> Abilities:
+def _parse_abilities(answer: object) -> Abilities:
     info = msgspec.convert(answer, _Info)
     if info.host is None:
         return Abilities(info.MemoryLimit, info.CpuCfsQuota)

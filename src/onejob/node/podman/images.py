@@ -62,7 +62,7 @@ class Images:
                 f'"{image}": invalid reference format',
             )
         policy = policy or _default_policy(image)
-        facts = None if policy == "Always" else await self._look(image)
+        facts = None if policy == "Always" else await self._inspect(image)
         if facts is not None:
             return facts
         if policy == "Never":
@@ -71,7 +71,7 @@ class Images:
                 f'Container image "{image}" is not present with pull policy of Never',
             )
         await self._pull(uid, image)
-        facts = await self._look(image)
+        facts = await self._inspect(image)
         if facts is None:
             raise ImageProblem("ErrImagePull", f'image "{image}" was pulled but does not exist')
         return facts
@@ -81,6 +81,7 @@ class Images:
         self._present.pop(image, None)
 
     def forget_pod(self, uid: str) -> None:
+        """Drop the failed pulls of a deleted Pod."""
         for key in [key for key in self._failures if key[0] == uid]:
             del self._failures[key]
 
@@ -89,7 +90,8 @@ class Images:
             pull.cancel()
         await asyncio.gather(*self._pulls.values(), return_exceptions=True)
 
-    async def _look(self, image: str) -> ImageFacts | None:
+    async def _inspect(self, image: str) -> ImageFacts | None:
+        """Return the facts of an image that is present, else None."""
         known = self._present.get(image)
         if known is not None:
             return known

@@ -115,8 +115,8 @@ class LogFileImport:
                 return
             while chunk := os.read(self._fd, _CHUNK_BYTES):
                 *records, self._rest = (self._rest + chunk).split(b"\n")
-                self._take(records)
-            if not self._rotated():
+                self._write_records(records)
+            if not self._was_rotated():
                 return
             self._close_source()
 
@@ -130,7 +130,7 @@ class LogFileImport:
         self._close_source()
         self._log.close()
 
-    def _take(self, records: list[bytes]) -> None:
+    def _write_records(self, records: list[bytes]) -> None:
         self._log.write_all(_parse(records))
 
     def _open(self) -> bool:
@@ -142,7 +142,7 @@ class LogFileImport:
         self._rest = b""
         return True
 
-    def _rotated(self) -> bool:
+    def _was_rotated(self) -> bool:
         try:
             return os.stat(self._source).st_ino != self._inode
         except FileNotFoundError:

@@ -12,6 +12,7 @@ class PodFolders:
         self.all = self.data_dir / "pods"
 
     def of(self, uid: str) -> Path:
+        """Return the folder of a Pod."""
         return self.all / uid
 
     def all_but_logs(self, uid: str) -> list[Path]:

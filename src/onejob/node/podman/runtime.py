@@ -101,7 +101,7 @@ class PodmanRuntime(Runtime):
         self._deliver: Deliver
         self._fetch: Fetch
         self._attempts = Attempts()
-        self._ends = EndWatch(self._engine, clock, self._attempts, self._judge)
+        self._ends = EndWatch(self._engine, clock, self._attempts, self._apply_inspection)
         self._preparing = asyncio.Lock()
         self._preparation = Preparation(self._folders, settings, self._node_side)
         self._removals = Removals(self._engine)
@@ -115,7 +115,7 @@ class PodmanRuntime(Runtime):
         self._folders.all.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._abilities = await self._engine.prepare()
         began = self._clock.now()
-        events = await self._take_over(await self._engine.containers())
+        events = await self._adopt_containers(await self._engine.containers())
         loops = (
             self._logs.run(),
             self._ends.follow_events(began),
@@ -144,7 +144,7 @@ class PodmanRuntime(Runtime):
             return
         if attempt.stage == "preparing":
             attempt.cancel_making()
-            self._report(attempt, Ended(ref, _never_began(self._clock.now())))
+            self._report(attempt, Ended(ref, _not_started_exit(self._clock.now())))
             return
         again = attempt.stop_grace is not None
         attempt.stop_grace = grace_seconds
@@ -222,7 +222,8 @@ class PodmanRuntime(Runtime):
 
     # --- containers of an earlier run
 
-    async def _take_over(self, containers: Sequence[Found]) -> list[RuntimeEvent]:
+    async def _adopt_containers(self, containers: Sequence[Found]) -> list[RuntimeEvent]:
+        """Adopt the containers of an earlier run; return events that they ended or run."""
         # Their clients are dead, so they will never be started: those attempts are still to be
         # made.
         await self._engine.remove(found.name for found in containers if found.unborn)
@@ -233,8 +234,8 @@ class PodmanRuntime(Runtime):
             attempt = self._attempts.add(
                 Attempt(found.ref, "running", found.stop_signal, found.message_policy)
             )
-            self._follow(found.ref)
-            event = self._verdict(found)
+            self._copy_logs(found.ref)
+            event = self._end_event(found)
             if isinstance(event, Started):
                 attempt.started_at = event.at
             else:
@@ -280,7 +281,7 @@ class PodmanRuntime(Runtime):
             request.arguments, request.env, self._folders.of_engine(ref)
         )
         left = None if answer.code == 0 else await self._left_by_failure(ref)
-        self._made(container, attempt, answer, left)
+        self._on_created(container, attempt, answer, left)
 
     async def _left_by_failure(self, ref: AttemptRef) -> Found | None:
         """Return the container that the engine created before it failed; None if there is none or
@@ -298,7 +299,7 @@ class PodmanRuntime(Runtime):
         if not task.cancelled() and task.exception() is not None and not attempt.unwanted:
             self._block(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
-    def _made(
+    def _on_created(
         self, container: Container, attempt: Attempt, answer: EngineResult, left: Found | None
     ) -> None:
         ref, name = attempt.ref, attempt.name
@@ -307,7 +308,7 @@ class PodmanRuntime(Runtime):
         elif answer.code == 0:
             attempt.stage = "running"
             attempt.started_at = self._clock.now()
-            self._follow(ref)
+            self._copy_logs(ref)
             self._report(attempt, Started(ref, attempt.started_at))
             if attempt.announced:
                 self._ends.look_at(ref)
@@ -358,7 +359,7 @@ class PodmanRuntime(Runtime):
             log.info("%s: %s", attempt.name, answer.problem)
             self._ends.look_at(attempt.ref)
 
-    async def _judge(self, ref: AttemptRef, found: Found | None) -> None:
+    async def _apply_inspection(self, ref: AttemptRef, found: Found | None) -> None:
         attempt = self._attempts.running(ref)
         if attempt is None:
             return
@@ -366,16 +367,16 @@ class PodmanRuntime(Runtime):
             self._removals.add([found.name])
             self._block(attempt, "CreateContainerError", "another container has the same name")
             return
-        event = Lost(ref, self._clock.now()) if found is None else self._verdict(found)
+        event = Lost(ref, self._clock.now()) if found is None else self._end_event(found)
         if isinstance(event, Started):
             if attempt.announced:
-                self._ends.look_again(ref)
+                self._ends.inspect_later(ref)
             return
         concluded = await self._conclude(attempt, event)
         if not attempt.unwanted:
             self._report(attempt, concluded)
 
-    def _verdict(self, found: Found) -> RuntimeEvent:
+    def _end_event(self, found: Found) -> RuntimeEvent:
         # Podman's monitor notes an OOM kill in its folder, even where inspect misses it.
         noted = (self._folders.of_engine(found.ref) / "oom").exists()
         seen = replace(found, oom_killed=found.oom_killed or noted)
@@ -385,7 +386,7 @@ class PodmanRuntime(Runtime):
         """Complete the attempt's log, and add its termination message to the event."""
         attempt.cancel_kill()
         # The exit may be the first observation of this container.
-        self._follow(attempt.ref)
+        self._copy_logs(attempt.ref)
         await self._logs.finish(attempt.ref)
         attempt.stage = "over"
         if not isinstance(event, Ended):
@@ -449,7 +450,7 @@ class PodmanRuntime(Runtime):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request to the engine failed", exc_info=error)
 
-    def _follow(self, ref: AttemptRef) -> None:
+    def _copy_logs(self, ref: AttemptRef) -> None:
         is_docker = self._engine.is_docker
         source = (
             self._engine.output_of(container_name(ref))
@@ -459,7 +460,7 @@ class PodmanRuntime(Runtime):
         self._logs.begin(ref, source, self._folders.log(ref))
 
 
-def _never_began(now: datetime) -> Exit:
+def _not_started_exit(now: datetime) -> Exit:
     """Return the kubelet's exit for a container that did not exist when its Pod was terminated."""
     return Exit(
         137,
@@ -481,9 +482,9 @@ def _make(options: NodeOptions, data_dir: Path, clock: Clock, context: NodeConte
     return PodmanRuntime(data_dir, clock, settings)
 
 
-def _problem(options: NodeOptions) -> str:
+def _unusable_reason(options: NodeOptions) -> str:
     program = options.engine[0]
     return "" if shutil.which(program) is not None else not_installed(program)
 
 
-KIND: Final = RuntimeKind(PodmanRuntime.traits, _make, _problem)
+KIND: Final = RuntimeKind(PodmanRuntime.traits, _make, _unusable_reason)

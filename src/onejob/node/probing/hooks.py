@@ -60,6 +60,7 @@ class Hooks:
         self._begin(ref, self._pre_stop(pod, container, ref, hook, grace_seconds))
 
     def forget(self, uid: str) -> None:
+        """Cancel the hooks of a Pod."""
         for ref in [ref for ref in (*self._tasks, *self._stopping) if ref.uid == uid]:
             self._cancel(ref)
             self._stopping.discard(ref)
@@ -109,9 +110,9 @@ class Hooks:
     def _begin(self, ref: AttemptRef, doing: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(doing)
         self._tasks[ref] = task
-        task.add_done_callback(lambda _: self._ended(ref, task))
+        task.add_done_callback(lambda _: self._on_task_end(ref, task))
 
-    def _ended(self, ref: AttemptRef, task: "asyncio.Task[None]") -> None:
+    def _on_task_end(self, ref: AttemptRef, task: "asyncio.Task[None]") -> None:
         if self._tasks.get(ref) is task:
             del self._tasks[ref]
 

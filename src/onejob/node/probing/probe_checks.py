@@ -60,6 +60,7 @@ async def ask(
     question: ProbeAction,
     seconds: float,
 ) -> ProbeResult:
+    """Execute one probe and return its result."""
     if question.exec is not None:
         result = await runtime.run_command(pod, ref, question.exec.command, seconds)
         why = result.output.strip() or f"exit code {result.code}"

@@ -59,6 +59,7 @@ class Prober:
             task.add_done_callback(tasks.discard)
 
     def forget(self, uid: str) -> None:
+        """Stop the probes of a Pod."""
         for task in self._tasks.pop(uid, ()):
             task.cancel()
 
@@ -69,18 +70,19 @@ class Prober:
 
     async def _probe_attempt(self, pod: NodePod, container: Container, ref: AttemptRef) -> None:
         if container.startup_probe is not None:
-            await self._repeat(pod, container, ref, container.startup_probe, "Startup")
+            await self._run_probe(pod, container, ref, container.startup_probe, "Startup")
         async with asyncio.TaskGroup() as group:
             if container.readiness_probe is not None:
                 probe = container.readiness_probe
-                group.create_task(self._repeat(pod, container, ref, probe, "Readiness"))
+                group.create_task(self._run_probe(pod, container, ref, probe, "Readiness"))
             if container.liveness_probe is not None:
                 probe = container.liveness_probe
-                group.create_task(self._repeat(pod, container, ref, probe, "Liveness"))
+                group.create_task(self._run_probe(pod, container, ref, probe, "Liveness"))
 
-    async def _repeat(
+    async def _run_probe(
         self, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe, kind: str
     ) -> None:
+        """Execute a probe periodically and report transitions."""
         tally = _Tally()
         await asyncio.sleep(probe.initial_delay_seconds)
         while self._is_current(ref):

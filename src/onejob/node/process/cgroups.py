@@ -114,7 +114,7 @@ class ControlGroups:
     def known(self) -> set[str]:
         """Return the names of all container groups."""
         folders = self._tree.folders() if self._tree is not None else ()
-        return {group.name for folder in folders for group in _below(folder)}
+        return {group.name for folder in folders for group in _subfolders(folder)}
 
     def close(self, ref: AttemptRef) -> GroupUsage:
         """Return the usage of a container that has ended, and remove its groups."""
@@ -129,7 +129,7 @@ class ControlGroups:
     def remove_all(self) -> None:
         """Remove all groups, after the last container has ended."""
         for folder in self._tree.folders() if self._tree is not None else ():
-            for group in _below(folder):
+            for group in _subfolders(folder):
                 _remove(group)
         self.remove_if_empty()
 
@@ -137,7 +137,7 @@ class ControlGroups:
         """Remove the parent directories at shutdown, unless they have container groups: those
         containers may still run, or their usage has not been read yet."""
         for folder in self._tree.folders() if self._tree is not None else ():
-            if not _below(folder):
+            if not _subfolders(folder):
                 _remove(folder)
 
     def _groups(self, ref: AttemptRef) -> list[Path]:
@@ -234,14 +234,14 @@ def _find_tree(name: str, proc: Path) -> _Tree:
         if controller in mount.options and controller in own
     }
     if "memory" in trees:
-        return _try_version_1(trees, name)
+        return _use_version_1(trees, name)
     for mount in mounts:
         if mount.type == "cgroup2" and "" in own:
-            return _try_version_2(_own_folder(mount, own[""]), name, proc)
+            return _use_version_2(_own_folder(mount, own[""]), name, proc)
     raise _Unusable("this machine has no control groups")
 
 
-def _try_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
+def _use_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
     usable: dict[str, Path] = {}
     for controller, folder in trees.items():
         try:
@@ -253,7 +253,7 @@ def _try_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
     return _Version1(usable)
 
 
-def _try_version_2(folder: Path, name: str, proc: Path) -> _Tree:
+def _use_version_2(folder: Path, name: str, proc: Path) -> _Tree:
     if folder.name == _OWN:
         # This process, or the one that started it, was moved here before.
         folder = folder.parent
@@ -359,7 +359,7 @@ def _read(path: Path, parse: Callable[[str], int]) -> int:
         return 0
 
 
-def _below(folder: Path) -> list[Path]:
+def _subfolders(folder: Path) -> list[Path]:
     try:
         return [entry for entry in folder.iterdir() if entry.is_dir()]
     except OSError:
@@ -375,10 +375,10 @@ def _remove(group: Path) -> None:
 def _remove_abandoned(tree: _Tree, now: datetime) -> None:
     """Remove the groups of servers that were killed, once none of their processes is left."""
     for folder in tree.folders():
-        for other in _below(folder.parent):
+        for other in _subfolders(folder.parent):
             if other.name.startswith(_PREFIX) and other not in (folder, folder.parent / _OWN):
                 with contextlib.suppress(OSError):
                     if now.timestamp() - other.stat().st_mtime > _ABANDONED_SECONDS:
-                        for group in _below(other):
+                        for group in _subfolders(other):
                             _remove(group)
                         _remove(other)

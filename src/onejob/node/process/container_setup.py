@@ -97,7 +97,7 @@ class ContainerSetup:
             return folder
         return _covering(os.path.realpath(folder), pod, container) or folder
 
-    def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
+    def grant_scratch_folder(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
         """Make the scratch folder writable for a Pod that runs as another user, and have it entered
         before the user is changed: its parent folders are accessible only to root."""
         starts_there = request["cwd"] == self._scratch.known(uid)
@@ -201,17 +201,17 @@ class ContainerSetup:
 
     def may_be_in_use(self, uid: str) -> None:
         """Exclude the Pod's scratch folder from reuse: its processes may outlive its containers."""
-        self._scratch.never_hand_on(uid)
+        self._scratch.exclude_from_reuse(uid)
 
     def unlink(self, uid: str) -> None:
         """Remove the links of an ended Pod at once: another that is about to start may need their
         paths."""
-        self._links.give_back(uid)
+        self._links.release(uid)
 
     def take_back(self, uid: str) -> None:
         """Remove the files of an ended Pod, after `unlink`; only its logs are kept."""
         self._inherited.discard(uid)
-        self._scratch.give_back(uid)
+        self._scratch.release(uid)
         if uid in self._with_folders:
             self._with_folders.discard(uid)
             for name in ("volumes", "root", "messages", "etc"):
@@ -220,9 +220,9 @@ class ContainerSetup:
     def remove_all(self, uid: str) -> None:
         """Remove all files of a deleted Pod, whose processes may still run."""
         self._inherited.discard(uid)
-        self._scratch.never_hand_on(uid)
-        self._links.give_back(uid)
-        self._scratch.give_back(uid)
+        self._scratch.exclude_from_reuse(uid)
+        self._links.release(uid)
+        self._scratch.release(uid)
         self._with_folders.discard(uid)
         self._remove(f"{self._pods}/{uid}")
 

@@ -73,9 +73,9 @@ class Devices:
         owner = (uid, container.name)
         self._idle.discard(owner)
         changed = False
-        for resource, amount in _wanted(container, self._capacity).items():
-            if self._of(resource, *owner) is None:
-                self._held.append(_Held(resource, *owner, self._take(resource, amount)))
+        for resource, amount in _requested_devices(container, self._capacity).items():
+            if self._assigned_slots(resource, *owner) is None:
+                self._held.append(_Held(resource, *owner, self._take_slots(resource, amount)))
                 changed = True
         if changed:
             self._save()
@@ -86,7 +86,7 @@ class Devices:
         empty list, so that it sees none of those devices."""
         found: dict[str, str] = {}
         for resource in self._capacity:
-            slots = self._of(resource, uid, container) or ()
+            slots = self._assigned_slots(resource, uid, container) or ()
             for variable in variables_of(resource):
                 found[variable] = ",".join(_device(variable, slot) for slot in slots)
         return found
@@ -104,25 +104,26 @@ class Devices:
             self._save()
         self._idle = {owner for owner in self._idle if owner[0] != uid}
 
-    def _of(self, resource: str, uid: str, container: str) -> tuple[int, ...] | None:
+    def _assigned_slots(self, resource: str, uid: str, container: str) -> tuple[int, ...] | None:
         for one in self._held:
             if (one.resource, one.uid, one.container) == (resource, uid, container):
                 return one.slots
         return None
 
-    def _take(self, resource: str, amount: int) -> tuple[int, ...]:
-        free = self._free(resource)
+    def _take_slots(self, resource: str, amount: int) -> tuple[int, ...]:
+        """Return free slots, taking those of ended containers if necessary. Raises NoDevice."""
+        free = self._free_slots(resource)
         for one in list(self._held):
             if len(free) >= amount:
                 break
             if one.resource == resource and (one.uid, one.container) in self._idle:
                 self._held.remove(one)
-                free = self._free(resource)
+                free = self._free_slots(resource)
         if len(free) < amount:
             raise NoDevice(f"{resource}: {amount} requested, {len(free)} free")
         return tuple(free[:amount])
 
-    def _free(self, resource: str) -> list[int]:
+    def _free_slots(self, resource: str) -> list[int]:
         taken = {slot for one in self._held if one.resource == resource for slot in one.slots}
         return [slot for slot in range(self._capacity[resource]) if slot not in taken]
 
@@ -144,7 +145,8 @@ def _device(variable: str, slot: int) -> str:
     return own[slot] if slot < len(own) else str(slot)
 
 
-def _wanted(container: Container, known: Mapping[str, int]) -> dict[str, int]:
+def _requested_devices(container: Container, known: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of requested devices by resource."""
     amounts = {**container.resources.requests, **container.resources.limits}
     wanted = {name: parse_quantity(amounts[name]).whole for name in known if name in amounts}
     return {name: amount for name, amount in wanted.items() if amount > 0}

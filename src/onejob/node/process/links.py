@@ -38,6 +38,7 @@ class Links:
                 self._links[target] = _Link(record.parent.name, source)
 
     def take(self, uid: str, source: str, target: str) -> None:
+        """Create a link from `target` to `source` for a Pod. Raises LinkRefused."""
         link = self._links.get(target)
         if link is not None and link.uid != uid:
             raise LinkRefused(
@@ -67,7 +68,7 @@ class Links:
         except OSError as error:
             raise LinkRefused(f"cannot create {target}: {error.strerror}") from error
 
-    def give_back(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Remove the links of a Pod that has ended."""
         targets = [target for target, link in self._links.items() if link.uid == uid]
         if not targets:

@@ -59,7 +59,7 @@ class HostView(Struct, frozen=True):
     own_proc: bool = False
 
     @property
-    def trees_apart(self) -> tuple[str, ...]:
+    def separately_mounted_trees(self) -> tuple[str, ...]:
         """Directory trees mounted after the host's files are read-only, since they are not host
         files."""
         if self.sealed:
@@ -74,14 +74,16 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     around = {mount.target: _enclosing(mount, resolved) for mount in resolved}
     # A volume mounted over the new root's directory would also cover the other volumes' sources.
     fits = all(
-        _fits(mount) and not around[mount.target] and not root.startswith(mount.target + "/")
+        _is_same_type(mount)
+        and not around[mount.target]
+        and not root.startswith(mount.target + "/")
         for mount in resolved
     )
     if not view.read_only and fits:
         first = ONLY_PROC if view.own_proc else ()
         return MountPlan((*first, *(_bind(mount, "") for mount in resolved)))
     opened = _opened(resolved)
-    late = view.trees_apart
+    late = view.separately_mounted_trees
     steps: list[Step] = [("tmpfs", "", root, False)]
     for folder in sorted(opened, key=len):
         if not _within(folder, late):
@@ -89,7 +91,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     if view.read_only:
         # After the root is sealed, no mount points can be created there.
         steps.extend(
-            _place(mount, root, root)
+            _bind_step(mount, root, root)
             for mount in resolved
             if not around[mount.target] and not _within(mount.target, late)
         )
@@ -104,11 +106,11 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
         steps.append(("bind", path, root + path, False))
     if view.sealed:
         steps.extend(_hide_files(root, view, opened))
-        steps.extend(_hide(root, view))
+        steps.extend(_hiding_steps(root, view))
     for mount in resolved:
         tree = _within(mount.target, late)
         if not view.read_only or around[mount.target] or tree:
-            steps.append(_place(mount, root, root + (around[mount.target] or tree)))
+            steps.append(_bind_step(mount, root, root + (around[mount.target] or tree)))
         steps.append(_bind_in_view(mount, root, view))
     return MountPlan(tuple(steps), root, sealed=view.sealed)
 
@@ -127,7 +129,8 @@ def _resolve(mounts: Sequence[Mount]) -> list[Mount]:
     return resolved
 
 
-def _fits(mount: Mount) -> bool:
+def _is_same_type(mount: Mount) -> bool:
+    """Return whether source and target are both folders or both files."""
     if os.path.isdir(mount.source):
         return os.path.isdir(mount.target)
     return os.path.exists(mount.target) and not os.path.isdir(mount.target)
@@ -243,7 +246,7 @@ def _hide_files(root: str, view: HostView, opened: set[str]) -> Iterator[Step]:
         yield ("seal", "", root + folder, True)
 
 
-def _hide(root: str, view: HostView) -> Iterator[Step]:
+def _hiding_steps(root: str, view: HostView) -> Iterator[Step]:
     for folder in view.hidden:
         if tree := _within(folder, _MADE_ANEW):
             yield ("directory", root + tree, root + folder, False)
@@ -305,7 +308,7 @@ def _bind_in_view(mount: Mount, root: str, view: HostView) -> Step:
     return ("bind", source, root + mount.target, mount.read_only)
 
 
-def _place(mount: Mount, root: str, inside: str) -> Step:
+def _bind_step(mount: Mount, root: str, inside: str) -> Step:
     kind: Literal["directory", "file"] = "directory" if os.path.isdir(mount.source) else "file"
     return (kind, inside, root + mount.target, False)
 

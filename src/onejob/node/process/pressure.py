@@ -70,7 +70,9 @@ class Pressures:
         if (timer := self._timers.get(pressure)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[pressure] = loop.call_later(_RELIEVED_AFTER_SECONDS, self._relieved, pressure)
+        self._timers[pressure] = loop.call_later(
+            _RELIEVED_AFTER_SECONDS, self._clear_if_over, pressure
+        )
 
     def close(self) -> None:
         if self._watch is not None:
@@ -78,7 +80,8 @@ class Pressures:
         for timer in self._timers.values():
             timer.cancel()
 
-    def _relieved(self, pressure: str) -> None:
+    def _clear_if_over(self, pressure: str) -> None:
+        """Clear the condition, unless the shortage persists."""
         if pressure == DISK and (why := self._persists()):
             self.report(DISK, why)
         elif self._conditions is not None:

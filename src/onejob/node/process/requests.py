@@ -86,7 +86,7 @@ class ProcessRequests:
         if container.stdin:
             request["stdin"] = True
         if container.tty:
-            give_terminal(request)
+            enable_terminal(request)
         return request, notes
 
     def beside(
@@ -139,7 +139,7 @@ class ProcessRequests:
             request["group"] = group if group is not None else (0 if user is None else user)
             request["groups"] = groups
             if not container.working_dir:
-                self._setup.hand_over(pod.uid, user, request)
+                self._setup.grant_scratch_folder(pod.uid, user, request)
         return request
 
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
@@ -181,6 +181,6 @@ class ProcessRequests:
             request["mounts"] = ONLY_PROC
 
 
-def give_terminal(request: dict[str, Any]) -> None:
+def enable_terminal(request: dict[str, Any]) -> None:
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")

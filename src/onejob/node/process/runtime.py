@@ -25,7 +25,7 @@ from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitEnforcer
 from onejob.node.process.pressure import Pressures, short_of_space
-from onejob.node.process.requests import ProcessRequests, give_terminal
+from onejob.node.process.requests import ProcessRequests, enable_terminal
 from onejob.node.process.runtime_settings import ProcessSettings, process_settings, variable_problem
 from onejob.node.process.supervisor_client import (
     OUTDATED_SUPERVISOR_MESSAGE,
@@ -273,7 +273,7 @@ class ProcessRuntime(Runtime):
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
         if (launching := self._launching.get(ref)) is not None:
             launching.cancel()
-        if launching is not None or self._take_back(ref):
+        if launching is not None or self._withdraw_start(ref):
             never = Exit(137, self._clock.now(), message="stopped before it could be started")
             self._deliver([Ended(ref, never)])
             return
@@ -325,7 +325,7 @@ class ProcessRuntime(Runtime):
         # Taken literally: `$(VAR)` is expanded only in a container's own command.
         request["argv"] = list(command)
         if tty:
-            give_terminal(request)
+            enable_terminal(request)
 
         async def execute(streams: tuple[int, int, int]) -> Finished:
             return await self._supervisor.execute(request, streams)
@@ -377,14 +377,14 @@ class ProcessRuntime(Runtime):
         await asyncio.to_thread(self._cleaner.shutdown)
         self._limits.close(ended=end)
 
-    def _take_back(self, ref: AttemptRef) -> bool:
+    def _withdraw_start(self, ref: AttemptRef) -> bool:
         """Withdraw an unsent start request. Return False if it was already sent or does not
         exist."""
         others = [request for request in self._to_spawn if request["claim"] != ref]
         if len(others) == len(self._to_spawn):
             return False
         self._to_spawn = others
-        self._answered(ref)
+        self._drop_request(ref)
         self._running.discard(ref)
         self._devices.ended(ref.uid, ref.container)
         self._limits.forget(ref)
@@ -484,7 +484,7 @@ class ProcessRuntime(Runtime):
             # `_flush` clears the cached result.
             self._flush_soon()
         if self._seen_space:
-            self._deliver([self._blocked(ref, DISK, self._seen_space)])
+            self._deliver([self._report_blocked(ref, DISK, self._seen_space)])
         return bool(self._seen_space)
 
     def _request(
@@ -514,7 +514,7 @@ class ProcessRuntime(Runtime):
             return
         except OSError as error:
             if pressure := pressure_of(error):
-                self._deliver([self._blocked(ref, pressure, str(error))])
+                self._deliver([self._report_blocked(ref, pressure, str(error))])
                 return
             reason = "ContainerCannotRun"
             failed = Exit(128, self._clock.now(), reason=reason, message=str(error))
@@ -578,7 +578,7 @@ class ProcessRuntime(Runtime):
         except OSError as error:
             return str(error)
 
-    def _blocked(self, ref: AttemptRef, pressure: str, message: str) -> StartBlocked:
+    def _report_blocked(self, ref: AttemptRef, pressure: str, message: str) -> StartBlocked:
         self._pressures.report(pressure, message)
         return StartBlocked(ref, pressure, message)
 
@@ -598,32 +598,32 @@ class ProcessRuntime(Runtime):
                 answer.set_result(CommandResult(code, output, *short_of))
             return None
         ref = AttemptRef(record[1], record[2], record[3])
-        self._answered(ref)
+        self._drop_request(ref)
         if kind == "started":
             self._running.add(ref)
-            return Started(ref, _moment(record[4])) if record[4] else Starting(ref)
+            return Started(ref, _from_timestamp(record[4])) if record[4] else Starting(ref)
         self._running.discard(ref)
         self._devices.ended(ref.uid, ref.container)
         # Name in the protocol, which supervisors of earlier versions also use.
         if kind == "hindered":
-            return self._blocked(ref, record[4], record[5])
+            return self._report_blocked(ref, record[4], record[5])
         started_at, at, code, signal, reason, message, *alone = record[4:]
         if alone != [True]:
             self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
             self._limits.forget(ref)
-            return Lost(ref, _moment(at))
+            return Lost(ref, _from_timestamp(at))
         exit = Exit(
             code,
-            _moment(at),
-            _moment(started_at) if started_at else None,
+            _from_timestamp(at),
+            _from_timestamp(started_at) if started_at else None,
             signal,
             reason,
             message or self._setup.last_message(ref, code),
         )
         return Ended(ref, self._limits.ended(ref, exit))
 
-    def _answered(self, ref: AttemptRef) -> None:
+    def _drop_request(self, ref: AttemptRef) -> None:
         asked = self._asked.get(ref.uid)
         if asked is not None:
             asked.pop(ref, None)
@@ -680,7 +680,7 @@ def _remove_after(written: "Future[None] | None", paths: Sequence[str]) -> None:
 def _nothing() -> None: ...
 
 
-def _moment(seconds: float) -> datetime:
+def _from_timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 

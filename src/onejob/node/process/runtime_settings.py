@@ -31,14 +31,14 @@ def process_settings(options: NodeOptions, context: NodeContext) -> ProcessSetti
     # Python block-buffers output to pipes; its last lines before a kill would be lost.
     variables = {
         "PYTHONUNBUFFERED": options.caller_env.get("PYTHONUNBUFFERED", "1"),
-        **_inherited(options),
+        **_inherited_environment(options),
     }
     return ProcessSettings(context, variables, options, Images(options.image_map))
 
 
 def variable_problem(options: NodeOptions) -> str:
     """Return a message if an inherited variable is not UTF-8: requests for processes are JSON."""
-    for name, value in _inherited(options).items():
+    for name, value in _inherited_environment(options).items():
         if not is_text(value):
             return f"the variable {name}, which is passed to Pods, is not valid UTF-8: {value!r}"
     return ""
@@ -54,5 +54,5 @@ def is_text(value: str) -> bool:
     return True
 
 
-def _inherited(options: NodeOptions) -> dict[str, str]:
+def _inherited_environment(options: NodeOptions) -> dict[str, str]:
     return server_variables(INHERITED_VARIABLES) | passed_variables(options)

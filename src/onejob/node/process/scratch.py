@@ -57,16 +57,17 @@ class ScratchFolders:
         """Return the Pod's folder; "" if it has none."""
         return self._of.get(uid, "")
 
-    def never_hand_on(self, uid: str) -> None:
+    def exclude_from_reuse(self, uid: str) -> None:
         """Exclude the Pod's folder from reuse: a process that it started may still be alive and
         hold it."""
         if uid in self._of:
             self._not_handed_on.add(uid)
 
-    def give_back(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
+        """Return the folder of an ended Pod to the pool, or remove it if it cannot be reused."""
         path = self._of.pop(uid, None)
         if path is not None:
-            if uid not in self._not_handed_on and self._is_as_made(path):
+            if uid not in self._not_handed_on and self._is_pristine(path):
                 self._idle.append(path)
             else:
                 self._looks.pop(path, None)
@@ -91,16 +92,17 @@ class ScratchFolders:
                 # In use by a Pod of an earlier run.
                 continue
             else:
-                self._looks[path] = _look(path)
+                self._looks[path] = _fingerprint(path)
                 return path
 
-    def _is_as_made(self, path: str) -> bool:
+    def _is_pristine(self, path: str) -> bool:
         try:
-            return self._looks.get(path) == _look(path) and not os.listdir(path)
+            return self._looks.get(path) == _fingerprint(path) and not os.listdir(path)
         except OSError:
             return False
 
 
-def _look(path: str) -> _Look:
+def _fingerprint(path: str) -> _Look:
+    """Return mode, owner, group and change time, to detect any change of the folder."""
     found = os.stat(path)
     return found.st_mode, found.st_uid, found.st_gid, found.st_ctime_ns

@@ -117,7 +117,7 @@ class Conversation(asyncio.Protocol):
             on_line(line)
         self._early.clear()
 
-    def say(self, line: bytes) -> None:
+    def send_line(self, line: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(line)
 
@@ -234,12 +234,12 @@ class SupervisorClient:
         self.settles = handshake.settles
         # Not before our caller has the handshake.
         asyncio.get_running_loop().call_soon(conversation.listen, self._receive)
-        conversation.ended.add_done_callback(lambda _: self._lost(conversation))
+        conversation.ended.add_done_callback(lambda _: self._on_connection_lost(conversation))
         return handshake
 
     def send(self, message: dict[str, Any]) -> None:
         if self._conversation is not None:
-            self._conversation.say(msgspec.json.encode(message) + b"\n")
+            self._conversation.send_line(msgspec.json.encode(message) + b"\n")
 
     async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
         """Run a command on the given descriptors, over a connection of its own whose end also ends
@@ -306,7 +306,7 @@ class SupervisorClient:
     def _receive(self, line: bytes) -> None:
         self._on_events(msgspec.json.decode(line)["events"])
 
-    def _lost(self, conversation: Conversation) -> None:
+    def _on_connection_lost(self, conversation: Conversation) -> None:
         if conversation is self._conversation:
             self._on_lost()
 
@@ -336,12 +336,12 @@ def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
                 _lock_folder(folder)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _dial(address(folder)), None
+                return _connect(address(folder)), None
             require_known_journal(str(directory / JOURNAL_NAME))
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 bind(folder, listener)
                 process = _start(directory, listener.fileno(), lock, folder)
-            return _dial(address(folder)), process
+            return _connect(address(folder)), process
         except NewerVersion as newer:
             raise SupervisorRefused(str(newer)) from newer
         except OSError as error:
@@ -360,7 +360,7 @@ def _lock_folder(folder: int) -> None:
 
 
 def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
-    with _call_again(directory) as sock:
+    with _reconnect(directory) as sock:
         sock.settimeout(_ANSWER_SECONDS)
         sock.sendall(message)
         _, descriptors, _, _ = socket.recv_fds(sock, 4096, 1)
@@ -373,7 +373,7 @@ def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
 def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
     answer = b""
     try:
-        with _call_again(directory) as sock:
+        with _reconnect(directory) as sock:
             sock.settimeout(_ANSWER_SECONDS)
             sock.sendall(b'{"do":"processes"}\n')
             while not answer.endswith(b"\n"):
@@ -401,7 +401,7 @@ async def _dialled(directory: Path) -> socket.socket:
     given_up = False
 
     def dial() -> socket.socket:
-        sock = _call_again(directory)
+        sock = _reconnect(directory)
         opened.append(sock)
         if given_up:
             sock.close()
@@ -416,10 +416,10 @@ async def _dialled(directory: Path) -> socket.socket:
         raise
 
 
-def _call_again(directory: Path) -> socket.socket:
+def _reconnect(directory: Path) -> socket.socket:
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return _dial(address(folder))
+        return _connect(address(folder))
     except OSError as error:
         raise SupervisorGone(f"cannot start a supervisor in {directory}: {error}") from error
     finally:
@@ -456,7 +456,7 @@ def _output(directory: Path) -> BinaryIO:
         return open(os.devnull, "ab")
 
 
-def _dial(path: str) -> socket.socket:
+def _connect(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(path)

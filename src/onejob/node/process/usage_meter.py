@@ -75,7 +75,7 @@ class UsageMeter:
         except SupervisorGone:
             # Another supervisor is being started, and will report the containers' fate.
             return {}
-        trees = await asyncio.to_thread(_trees, running)
+        trees = await asyncio.to_thread(_process_trees, running)
         now = _uptime()
         before, self._sample = self._sample, _Sample(now, _ticks_by_pid(trees))
         at = self._clock.now()
@@ -100,22 +100,22 @@ class UsageMeter:
         return Measurement(self._clock.now(), window, {self._node_name: usage})
 
 
-def _trees(running: Mapping[AttemptRef, int]) -> dict[AttemptRef, list[Process]]:
+def _process_trees(running: Mapping[AttemptRef, int]) -> dict[AttemptRef, list[Process]]:
     table = ProcessTable.read()
     trees = {ref: table.tree(pid) for ref, pid in running.items()}
     return {ref: tree for ref, tree in trees.items() if tree}
 
 
 def _ticks_by_pid(trees: Mapping[AttemptRef, list[Process]]) -> dict[int, int]:
-    return {tree[0].pid: _ticks(tree) for tree in trees.values()}
+    return {tree[0].pid: _total_ticks(tree) for tree in trees.values()}
 
 
-def _ticks(tree: list[Process]) -> int:
+def _total_ticks(tree: list[Process]) -> int:
     return sum(process.ticks for process in tree)
 
 
 def _usage(tree: list[Process], before: _Sample, now: float) -> tuple[Usage, float]:
-    first, ticks = tree[0], _ticks(tree)
+    first, ticks = tree[0], _total_ticks(tree)
     since = first.began / TICKS_PER_SECOND
     known = before.ticks.get(first.pid)
     recent = now - before.at <= _MAX_WINDOW_SECONDS

@@ -20,7 +20,6 @@ from onejob.objects.pod_spec import (
     NodePod,
     ResourceFieldSelector,
 )
-from onejob.planning.pod.env_file import InvalidEnvFile, find_variable
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
@@ -205,6 +204,9 @@ def _from_source(
 
 
 def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str | None:
+    # Imported by the few Pods that use it.
+    from onejob.planning.pod.env_file import InvalidEnvFile, find_variable
+
     name = selector.volume_name
     if not any(each.name == name and each.empty_dir is not None for each in pod.spec.volumes):
         raise ConfigProblem(f'cannot find the volume "{name}" referenced by FileKeyRef')

@@ -7,7 +7,7 @@ regular file reached without links is read, and only its beginning.
 import os
 from pathlib import Path
 
-from onejob.node.logs.reading import last_words
+from onejob.node.logs.reading import log_tail
 from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor.paths import beneath, folder_of, open_regular, read_file_beneath
 
@@ -18,7 +18,7 @@ _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 def make_message_file(pods: Path, ref: AttemptRef) -> Path:
     """Create an empty file that the container may write to as any user. Raises OSError."""
-    folder, name = _place(ref)
+    folder, name = _message_path(ref)
     with folder_of(str(pods)) as top, beneath(top, folder, make=0o755) as parent:
         fd = open_regular(name, os.O_WRONLY | os.O_CREAT, dir_fd=parent)
         try:
@@ -32,18 +32,19 @@ def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Pa
     """Return the message of an attempt that exited with `code`: its file, or the end of its log if
     the policy permits; "" if there is none."""
     try:
-        found = read_file_beneath(str(pods), "/".join(_place(ref)), _MESSAGE_BYTES)
+        found = read_file_beneath(str(pods), "/".join(_message_path(ref)), _MESSAGE_BYTES)
     except OSError:
         # The container deleted the file, or replaced it by another kind.
         found = b""
     if not found and code and policy == "FallbackToLogsOnError":
         try:
-            return last_words(log, _FALLBACK_LINES, _FALLBACK_BYTES)
+            return log_tail(log, _FALLBACK_LINES, _FALLBACK_BYTES)
         except OSError:
             # The log was rotated or replaced at this moment.
             return ""
     return found.decode("utf-8", "replace")
 
 
-def _place(ref: AttemptRef) -> tuple[str, str]:
+def _message_path(ref: AttemptRef) -> tuple[str, str]:
+    """Return folder and name of the termination message, relative to all Pods' folders."""
     return f"{ref.uid}/messages", f"{ref.container}-{ref.attempt}"

@@ -54,11 +54,11 @@ def fetch_with_tokens(fetch: Fetch, issue: IssueToken) -> Fetch:
     Secrets."""
 
     def fetch_any(key: Key) -> Awaitable[bytes]:
-        return _issued(key, issue) if key.resource == TOKENS else fetch(key)
+        return _issue_encoded(key, issue) if key.resource == TOKENS else fetch(key)
 
     return fetch_any
 
 
-async def _issued(key: Key, issue: IssueToken) -> bytes:
+async def _issue_encoded(key: Key, issue: IssueToken) -> bytes:
     wanted = msgspec.json.decode(key.name, type=TokenWanted)
     return msgspec.json.encode({"data": {TOKEN_FIELD: issue(key.namespace, wanted)}})

@@ -48,6 +48,7 @@ class VolumeRefresh:
             self._renew_tokens(pod)
 
     def forget(self, uid: str) -> None:
+        """Stop refreshing the volumes of a Pod."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
@@ -91,7 +92,7 @@ class VolumeRefresh:
             self._again.add(uid)
         elif uid in self._pods:
             task = self._tasks[uid] = asyncio.create_task(self._refresh(uid))
-            task.add_done_callback(lambda _: self._done(uid, task))
+            task.add_done_callback(lambda _: self._on_task_end(uid, task))
 
     def clock_jumped(self) -> None:
         """Renew all tokens: after a clock change they may have expired, or not be valid yet."""
@@ -121,7 +122,7 @@ class VolumeRefresh:
         except (ConfigProblem, VolumeProblem) as problem:
             self._warn(pod, "FailedMount", problem.message)
 
-    def _done(self, uid: str, task: "asyncio.Task[None]") -> None:
+    def _on_task_end(self, uid: str, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s: cannot refresh its volumes", uid, exc_info=error)
         if self._tasks.get(uid) is task:

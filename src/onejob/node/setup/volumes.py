@@ -129,8 +129,8 @@ def provide_volumes(
         if volume is None:
             raise VolumeProblem(mount.name, "the Pod has no such volume")
         if mount.name not in provided:
-            with _problems_of(volume):
-                provided[mount.name] = _provide(pod, volume, folder, contents, node, notes)
+            with _name_volume_in_errors(volume):
+                provided[mount.name] = _provide_volume(pod, volume, folder, contents, node, notes)
     return provided
 
 
@@ -160,7 +160,7 @@ def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeCo
         if not _is_written_by_node(volume) or not (folder / "volumes" / volume.name).is_dir():
             continue
         try:
-            with _problems_of(volume), suppress(FileNotFoundError):
+            with _name_volume_in_errors(volume), suppress(FileNotFoundError):
                 _write_files(pod, volume, folder, contents.of(volume), make=None)
         except VolumeProblem as problem:
             problems.append(problem)
@@ -195,7 +195,7 @@ def _is_written_by_node(volume: Volume) -> bool:
 
 
 @contextmanager
-def _problems_of(volume: Volume) -> Iterator[None]:
+def _name_volume_in_errors(volume: Volume) -> Iterator[None]:
     try:
         yield
     except ConfigProblem as problem:
@@ -211,7 +211,7 @@ def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
         if missing := missing_values(mount.sub_path_expr, env):
             problem = f"missing value for {', '.join(missing)}"
         part = expand(mount.sub_path_expr, env)
-    if part and not problem and not _safe(part):
+    if part and not problem and not _is_safe_path(part):
         problem = f'"{part}" must be a relative path without ".."'
     if problem:
         what = f'failed to prepare subPath for volumeMount "{mount.name}" of container'
@@ -251,7 +251,7 @@ _SECRET_BYTES = 2 * MAX_FILES_BYTES
 _writing = threading.Lock()
 
 
-def _provide(
+def _provide_volume(
     pod: NodePod,
     volume: Volume,
     folder: Path,
@@ -370,7 +370,9 @@ class _PodFiles:
         """Return the files of one volume by relative path. Raises ConfigProblem, including for
         every volume if the Pod's volumes exceed the limit in total."""
         if self._volumes is None:
-            self._volumes = {each.name: self._found(each) for each in self._pod.spec.volumes}
+            self._volumes = {
+                each.name: self._contents_or_error(each) for each in self._pod.spec.volumes
+            }
         if self._room < 0:
             raise ConfigProblem(
                 f"the files of this Pod's volumes need more than {MAX_FILES_BYTES >> 20} MiB"
@@ -380,7 +382,7 @@ class _PodFiles:
             raise files
         return files
 
-    def _found(self, volume: Volume) -> dict[str, File] | ConfigProblem:
+    def _contents_or_error(self, volume: Volume) -> dict[str, File] | ConfigProblem:
         if not _is_written_by_node(volume) or self._room < 0:
             return ConfigProblem("this node does not provide volumes of this kind")
         try:
@@ -393,23 +395,25 @@ class _PodFiles:
     def _contents(self, volume: Volume) -> dict[str, File]:
         files: _Files = {}
         if (config := volume.config_map) is not None:
-            files = self._selected(CONFIG_MAPS, config.name, config.items, optional=config.optional)
+            files = self._config_files(
+                CONFIG_MAPS, config.name, config.items, optional=config.optional
+            )
             mode = config.default_mode
         elif (secret := volume.secret) is not None:
-            files = self._selected(
+            files = self._config_files(
                 SECRETS, secret.secret_name, secret.items, optional=secret.optional
             )
             mode = secret.default_mode
         elif volume.downward_api is not None:
-            files = self._downward(volume.downward_api.items)
+            files = self._downward_files(volume.downward_api.items)
             mode = volume.downward_api.default_mode
         else:
             assert volume.projected is not None, "the node writes volumes of these kinds"
-            files = self._projected(volume.projected)
+            files = self._projected_files(volume.projected)
             mode = volume.projected.default_mode
         for name in files:
             # As in the kubelet, such names are reserved, for `..data` and its targets.
-            if not _safe(name) or name.startswith(".."):
+            if not _is_safe_path(name) or name.startswith(".."):
                 raise ConfigProblem(
                     f'"{name}" must be a relative path that does not begin with ".."'
                 )
@@ -418,7 +422,7 @@ class _PodFiles:
             for name, (content, own_mode) in files.items()
         }
 
-    def _selected(
+    def _config_files(
         self, resource: str, name: str, items: Sequence[KeyToPath], *, optional: bool
     ) -> _Files:
         values = self._settings.values(Key(resource, self._pod.metadata.namespace, name))
@@ -436,7 +440,7 @@ class _PodFiles:
                 raise ConfigProblem(f"{resource[:-1]} references non-existent key: {item.key}")
         return files
 
-    def _downward(self, items: Sequence[DownwardFile]) -> _Files:
+    def _downward_files(self, items: Sequence[DownwardFile]) -> _Files:
         files: _Files = {}
         for item in items:
             if item.field_ref is not None:
@@ -461,19 +465,19 @@ class _PodFiles:
             self._fields[path] = content
         return content
 
-    def _projected(self, volume: ProjectedVolume) -> _Files:
+    def _projected_files(self, volume: ProjectedVolume) -> _Files:
         files: _Files = {}
         for source in volume.sources:
             if (config := source.config_map) is not None:
-                files |= self._selected(
+                files |= self._config_files(
                     CONFIG_MAPS, config.name, config.items, optional=config.optional
                 )
             elif (secret := source.secret) is not None:
-                files |= self._selected(
+                files |= self._config_files(
                     SECRETS, secret.name, secret.items, optional=secret.optional
                 )
             elif source.downward_api is not None:
-                files |= self._downward(source.downward_api.items)
+                files |= self._downward_files(source.downward_api.items)
             elif (token := source.service_account_token) is not None:
                 values = self._settings.values(token_key(self._pod, token))
                 if values is None:
@@ -546,6 +550,7 @@ def _text(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
-def _safe(part: str) -> bool:
+def _is_safe_path(part: str) -> bool:
+    """Return whether a relative path stays below its base."""
     path = PurePosixPath(part)
     return not path.is_absolute() and ".." not in path.parts and "\0" not in part

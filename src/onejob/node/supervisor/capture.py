@@ -276,11 +276,11 @@ def last_time_ns(path: str) -> int:
             continue
         for record in reversed(records[:-1]):
             if record[_STAMP_BYTES : _STAMP_BYTES + 3] in (b" F ", b" P "):
-                return _parsed(record[:_STAMP_BYTES])
+                return _parse_stamp(record[:_STAMP_BYTES])
     return 0
 
 
-def _parsed(stamp: bytes) -> int:
+def _parse_stamp(stamp: bytes) -> int:
     # Imported on demand: only needed after a restart.
     from calendar import timegm
 

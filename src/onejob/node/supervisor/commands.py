@@ -101,6 +101,7 @@ class Commands:
         self._answer(connection, number, -1, why, pressure_of(error))
 
     def ended(self, command: Command, code: int) -> None:
+        """Report the exit code and output of a command."""
         self._running.discard(command)
         if self._loop.watches(command.pipe):
             with contextlib.suppress(OSError):
@@ -116,7 +117,7 @@ class Commands:
             pressure = spawn.reported_pressure(output)
         self._answer(command.requester, command.number, code, output, pressure)
 
-    def end_beside(self, pid: int) -> bool:
+    def kill_commands_of(self, pid: int) -> bool:
         """Kill the commands of a container that has ended; return whether there were any."""
         return self._end(lambda command: command.beside == pid)
 

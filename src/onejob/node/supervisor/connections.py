@@ -64,7 +64,7 @@ class Connections:
             connection.outgoing += _encode(message).encode() + b"\n"
             self._write_out(connection)
 
-    def tell_subscribers(self, events: list[list[Any]]) -> None:
+    def notify_subscribers(self, events: list[list[Any]]) -> None:
         for connection in list(self._connections.values()):
             if connection.subscribed:
                 self.send(connection, {"events": events})
@@ -105,9 +105,10 @@ class Connections:
         sock.setblocking(False)
         connection = Connection(sock)
         self._connections[sock.fileno()] = connection
-        self._loop.watch(sock.fileno(), lambda mask: self._talk(connection, mask))
+        self._loop.watch(sock.fileno(), lambda mask: self._transfer(connection, mask))
 
-    def _talk(self, connection: Connection, mask: int) -> None:
+    def _transfer(self, connection: Connection, mask: int) -> None:
+        """Read from and write to a connection that is ready."""
         if mask & select.EPOLLOUT:
             self._write_out(connection)
         if not mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):

@@ -222,7 +222,7 @@ class Journal:
             return False
         return True
 
-    def may_be_told(self, attempt: Attempt) -> bool:
+    def is_reportable(self, attempt: Attempt) -> bool:
         """Return whether the attempt's state can be reported, because the next supervisor would
         derive the same from the file. A lost attempt can: it follows from a claim without an
         end."""
@@ -234,10 +234,12 @@ class Journal:
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
 
     def each(self) -> Iterator[Attempt]:
+        """Yield all attempts."""
         for uid in self.attempts:
             yield from self.of(uid)
 
     def of(self, uid: str) -> Iterator[Attempt]:
+        """Yield the attempts of a Pod."""
         for attempts in self.attempts.get(uid, {}).values():
             yield from attempts.values()
 
@@ -247,7 +249,7 @@ class Journal:
         self._unrecorded_ends.add(attempt.number)
         record = _end_record(attempt.number, outcome)
         if len(record) > _END_BYTES and not self._has_spare(len(record)):
-            record = _end_record(attempt.number, _cut(outcome))
+            record = _end_record(attempt.number, _truncate(outcome))
         self._append(record)
 
     def settle(self) -> None:
@@ -358,7 +360,7 @@ class Journal:
         elif kind == "claim":
             claim = Claim(fields["uid"], fields["container"], fields["attempt"])
             mark, folder = fields.get("mark", 0), fields.get("folder", "")
-            attempt = self._found(Attempt(claim, fields["n"], mark, folder))
+            attempt = self._add_replayed(Attempt(claim, fields["n"], mark, folder))
             self._apply_slot(attempt, record.slot)
         else:
             found = self._by_number.get(fields["n"])
@@ -366,7 +368,7 @@ class Journal:
                 self._replay_change(found, kind, fields)
         self._records += 1
 
-    def _found(self, attempt: Attempt) -> Attempt:
+    def _add_replayed(self, attempt: Attempt) -> Attempt:
         attempt.foreign = self._found_identity != self.identity
         return self._add(attempt)
 
@@ -436,7 +438,7 @@ class Journal:
         elif kind == "claim":
             claim = Claim(str(fields[0]), str(fields[1]), int(fields[2]))
             folder = str(fields[4]) if len(fields) > 4 else ""
-            self._found(Attempt(claim, self._last_number + 1, int(fields[3]), folder))
+            self._add_replayed(Attempt(claim, self._last_number + 1, int(fields[3]), folder))
         elif (attempt := self.find(Claim(fields[0], fields[1], fields[2]))) is None:
             return
         elif kind == "pid":
@@ -463,7 +465,7 @@ def _apply_start(attempt: Attempt, fields: dict[str, Any]) -> None:
     attempt.command, attempt.command_ticks = fields.get("command", 0), fields.get("cticks", 0)
 
 
-def _cut(outcome: Outcome) -> Outcome:
+def _truncate(outcome: Outcome) -> Outcome:
     # In the worst case, each character takes six bytes.
     return outcome._replace(reason=outcome.reason[:16], message=outcome.message[:24])
 

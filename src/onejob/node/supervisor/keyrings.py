@@ -53,7 +53,7 @@ def keep_out() -> None:
 
 def _program(calls: Sequence[tuple[int, tuple[int, int, int]]]) -> Iterator[bytes]:
     """Yield a BPF program that makes these calls fail and allows all others."""
-    blocks = [(kind, _numbers(kind, numbers)) for kind, numbers in calls]
+    blocks = [(kind, _syscall_numbers(kind, numbers)) for kind, numbers in calls]
     left = sum(len(numbers) + 4 for _, numbers in blocks) + 1
     for kind, numbers in blocks:
         yield _instruction(_LOAD, _ARCHITECTURE)
@@ -70,7 +70,7 @@ def _program(calls: Sequence[tuple[int, tuple[int, int, int]]]) -> Iterator[byte
     yield _instruction(_RETURN, _FAIL)
 
 
-def _numbers(kind: int, numbers: tuple[int, int, int]) -> tuple[int, ...]:
+def _syscall_numbers(kind: int, numbers: tuple[int, int, int]) -> tuple[int, ...]:
     if kind != _CALLS["x86_64"][0][0]:
         return numbers
     # The same calls in the x32 calling convention.

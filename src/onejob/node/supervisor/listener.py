@@ -14,11 +14,11 @@ class Listener:
     def __init__(self, folder: int, sock: socket.socket) -> None:
         self.sock = sock
         self._folder = folder
-        self._inode = self._found()
+        self._inode = self._socket_inode()
 
     def is_found(self) -> bool:
         """Return whether the socket's file still exists."""
-        found = self._found()
+        found = self._socket_inode()
         return found != 0 and found == self._inode
 
     def renew(self) -> None:
@@ -31,9 +31,10 @@ class Listener:
             raise
         self.sock.close()
         self.sock = fresh
-        self._inode = self._found()
+        self._inode = self._socket_inode()
 
-    def _found(self) -> int:
+    def _socket_inode(self) -> int:
+        """Return the inode of the socket file; 0 if it does not exist."""
         try:
             return os.stat(_NAME, dir_fd=self._folder).st_ino
         except FileNotFoundError:

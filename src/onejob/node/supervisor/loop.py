@@ -36,6 +36,7 @@ class Loop:
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` after some seconds."""
         self._timer_number += 1
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._timer_number, action))
 

@@ -214,7 +214,7 @@ class Supervisor:
                 "version": PROTOCOL,
                 # An end that is not recorded yet is reported later, with other events.
                 "known": [
-                    describe(attempt, with_end=self._journal.may_be_told(attempt))
+                    describe(attempt, with_end=self._journal.is_reportable(attempt))
                     for attempt in attempts
                 ],
                 "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
@@ -371,8 +371,8 @@ class Supervisor:
             )
         except OSError as error:
             if init is not None:
-                self._inits.give_back(init)
-            self._hinder(claim, DISK, f"cannot write the journal: {error.strerror}")
+                self._inits.release(init)
+            self._report_hindered(claim, DISK, f"cannot write the journal: {error.strerror}")
             return
         try:
             if init is not None and inside is not None:
@@ -394,7 +394,7 @@ class Supervisor:
         self._children[child.pid] = child
         self._running[claim] = child
         if init is None and not forks:
-            self._began(child, _now())
+            self._on_began(child, _now())
             self._journal.began(attempt)
 
     def _take_init(self) -> ReusableInit | None:
@@ -446,7 +446,7 @@ class Supervisor:
         if child is None:
             return
         if not child.started_at and not report.failed:
-            self._began(child, report.at)
+            self._on_began(child, report.at)
         if report.began:
             self._record_command(child)
             return
@@ -462,9 +462,9 @@ class Supervisor:
             self._release(child)
             self._not_started(child.attempt, *json.loads(report.text))
         else:
-            self._ended(child, os.waitstatus_to_exitcode(report.status), alone=True)
+            self._on_ended(child, os.waitstatus_to_exitcode(report.status), alone=True)
         if report.left_nothing and child.init_is_reusable:
-            self._inits.give_back(init)
+            self._inits.release(init)
         else:
             self._inits.end(init)
         self._finish_turn()
@@ -534,7 +534,7 @@ class Supervisor:
         child.report = -1
         self._journal.child_settled(child.attempt)
         if not problem:
-            self._began(child, _now())
+            self._on_began(child, _now())
             if child.pids == "container":
                 self._record_command(child)
             return True
@@ -548,7 +548,7 @@ class Supervisor:
         if started := linux.children(child.pid):
             self._journal.command_began(child.attempt, started[0])
 
-    def _began(self, child: Child, at: float) -> None:
+    def _on_began(self, child: Child, at: float) -> None:
         child.started_at = child.attempt.started_at = at
         self._news.began(child.attempt)
 
@@ -557,13 +557,13 @@ class Supervisor:
         under pressure, so that it can be requested again."""
         if pressure:
             self._journal.withdraw(attempt)
-            self._hinder(attempt.claim, pressure, message)
+            self._report_hindered(attempt.claim, pressure, message)
             return
         outcome = Outcome("refused", _now(), 128, 0, reason, message, alone=True)
         self._journal.end(attempt, outcome)
         self._news.add(attempt)
 
-    def _hinder(self, claim: Claim, pressure: str, message: str) -> None:
+    def _report_hindered(self, claim: Claim, pressure: str, message: str) -> None:
         self._news.add_event(["hindered", *claim, pressure, message])
 
     # --- end of a container
@@ -596,7 +596,7 @@ class Supervisor:
             if isinstance(child, Command):
                 self._commands.ended(child, code)
             else:
-                self._ended(child, code, alone=alone)
+                self._on_ended(child, code, alone=alone)
         self._kill_daemons(strays)
         self._finish_turn()
 
@@ -612,7 +612,7 @@ class Supervisor:
         if child.init is not None:
             del self._inside[child.attempt.number]
             if not child.started_at:
-                self._began(child, _now())
+                self._on_began(child, _now())
             return child.wait_status
         return init.wait_status(child.status) if child.status >= 0 else None
 
@@ -659,7 +659,7 @@ class Supervisor:
             if pid not in self._children and pid not in ours and pid not in self._inits
         ]
 
-    def _ended(self, child: Child, code: int, *, alone: bool) -> None:
+    def _on_ended(self, child: Child, code: int, *, alone: bool) -> None:
         if child.report >= 0 and not self._settle_beginning(child):
             return
         attempt = child.attempt
@@ -667,7 +667,7 @@ class Supervisor:
             # It never began, which was reported before.
             return
         self._release(child)
-        if self._commands.end_beside(child.pid):
+        if self._commands.kill_commands_of(child.pid):
             alone = False
         number = -code if code < 0 else 0
         outcome = Outcome("exited", _now(), 128 + number if number else code, number, alone=alone)
@@ -706,7 +706,7 @@ class Supervisor:
         journal. Return False if the journal cannot be written yet."""
         if not self._write_down():
             return False
-        self._connections.tell_subscribers(events)
+        self._connections.notify_subscribers(events)
         return True
 
     def _write_down(self) -> bool:
@@ -724,9 +724,9 @@ class Supervisor:
     def _watch_for_idleness(self) -> None:
         if not self._idle_timer and not self._connections and not self._running:
             self._idle_timer = True
-            self._loop.after(_IDLE_SECONDS, self._leave_if_idle)
+            self._loop.after(_IDLE_SECONDS, self._exit_if_idle)
 
-    def _leave_if_idle(self) -> None:
+    def _exit_if_idle(self) -> None:
         self._idle_timer = False
         if not self._connections and not self._running:
             self.done = True

@@ -84,7 +84,7 @@ def private_namespace(*, sealed: bool = False) -> None:
     """Create a mount namespace and, if `sealed`, an IPC namespace. Raises OSError."""
     flags = linux.CLONE_NEWNS | (linux.CLONE_NEWIPC if sealed else 0)
     if not may_mount():
-        _be_root_of_nothing(flags)
+        _enter_identity_user_namespace(flags)
     else:
         linux.unshare(flags)
     # Our mounts never propagate to the host. Its later ones propagate here, unless `sealed`, as
@@ -97,7 +97,7 @@ def enter_user_namespace() -> None:
     children. Raises OSError."""
     global _in_user_namespace
     if not may_mount():
-        _be_root_of_nothing(0)
+        _enter_identity_user_namespace(0)
         _in_user_namespace = True
 
 
@@ -108,7 +108,7 @@ def may_mount() -> bool:
 _in_user_namespace = False
 
 
-def _be_root_of_nothing(flags: int) -> None:
+def _enter_identity_user_namespace(flags: int) -> None:
     """Enter a user namespace that maps our own user and group to themselves."""
     user, group = os.getuid(), os.getgid()
     linux.unshare(linux.CLONE_NEWUSER | flags)

@@ -35,10 +35,10 @@ def open_beneath(base: int, part: str, *, make: int | None = None) -> int:
     """
     fd = os.dup(base)
     try:
-        for name in _names(part):
+        for name in _path_components(part):
             if name == "..":
                 raise OSError(errno.EINVAL, "not a path below its folder", part)
-            made = make is not None and _made(fd, name)
+            made = make is not None and _make_folder(fd, name)
             following = os.open(name, _STEP, dir_fd=fd)
             os.close(fd)
             fd = following
@@ -55,6 +55,7 @@ def open_beneath(base: int, part: str, *, make: int | None = None) -> int:
 
 @contextmanager
 def beneath(base: int, part: str, *, make: int | None = None) -> Iterator[int]:
+    """Open `part` below the folder `base` as an O_PATH descriptor, for a `with` block."""
     fd = open_beneath(base, part, make=make)
     try:
         yield fd
@@ -131,12 +132,12 @@ def open_trusted(path: str, *, make: int | None = None) -> int:
     own user are followed: links of other users could lead anywhere. Raises OSError."""
     fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     links = 0
-    pending = _names(path)[::-1]
+    pending = _path_components(path)[::-1]
     try:
         while pending:
             name = pending.pop()
             if make is not None and name != "..":
-                _made(fd, name, make)
+                _make_folder(fd, name, make)
             following = os.open(name, _STEP, dir_fd=fd)
             found = os.fstat(following)
             if not stat.S_ISLNK(found.st_mode):
@@ -149,7 +150,7 @@ def open_trusted(path: str, *, make: int | None = None) -> int:
                 text = os.readlink("", dir_fd=following)
             finally:
                 os.close(following)
-            pending.extend(_names(text)[::-1])
+            pending.extend(_path_components(text)[::-1])
             if text.startswith("/"):
                 os.close(fd)
                 fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -166,7 +167,8 @@ def _check_link(owner: int, links: int, path: str) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
-def _made(fd: int, name: str, mode: int = 0o700) -> bool:
+def _make_folder(fd: int, name: str, mode: int = 0o700) -> bool:
+    """Create a folder; return False if it exists."""
     try:
         os.mkdir(name, mode, dir_fd=fd)
     except FileExistsError:
@@ -174,5 +176,5 @@ def _made(fd: int, name: str, mode: int = 0o700) -> bool:
     return True
 
 
-def _names(part: str) -> list[str]:
+def _path_components(part: str) -> list[str]:
     return [name for name in part.split("/") if name not in ("", ".")]

@@ -26,7 +26,7 @@ def fork_first() -> int:
     return _quietly(lambda: linux.clone(linux.CLONE_NEWPID))
 
 
-def fork_beside(pid: int) -> int:
+def fork_in_namespace(pid: int) -> int:
     """Fork a child into the namespace of process `pid`. Raises OSError."""
     read, write = os.pipe2(os.O_CLOEXEC)
     namespace = -1
@@ -119,7 +119,7 @@ def problem() -> str:
         mounting.enter_user_namespace()
         pid = fork_first()
         if pid == 0:
-            _try_out(write)
+            _probe_support(write)
     except OSError as error:
         os.close(read)
         if pressure_of(error) in (MEMORY, DESCRIPTORS) or error.errno == errno.EAGAIN:
@@ -132,7 +132,7 @@ def problem() -> str:
     return why if os.waitpid(pid, 0)[1] == 0 else "pid 1 was killed"
 
 
-def _try_out(report: int) -> NoReturn:
+def _probe_support(report: int) -> NoReturn:
     try:
         spread_pids(linux.own_pid())
         mounting.private_namespace()
@@ -169,6 +169,7 @@ class PodNamespaces:
             os.kill(holder, signal.SIGKILL)
 
     def reaped(self, pid: int) -> None:
+        """Handle the end of a namespace's holder process."""
         self.pids.discard(pid)
         for uid, holder in list(self._holders.items()):
             if holder == pid:
@@ -183,7 +184,7 @@ def _hold() -> int:
     try:
         pid = fork_first()
         if pid == 0:
-            _be_holder(write, arguments)
+            _run_holder(write, arguments)
     finally:
         os.close(write)
     with open(read, "rb") as file:
@@ -192,7 +193,7 @@ def _hold() -> int:
     return pid
 
 
-def _be_holder(ready: int, arguments: tuple[int, int]) -> NoReturn:
+def _run_holder(ready: int, arguments: tuple[int, int]) -> NoReturn:
     try:
         linux.die_with_parent()
         os.setsid()

@@ -135,11 +135,11 @@ class InitPool:
         made = self._inits[pid] = ReusableInit(pid, linux.ticks_now(), channel)
         return made
 
-    def give_back(self, used: ReusableInit) -> None:
+    def release(self, used: ReusableInit) -> None:
         """Keep an init whose container left nothing, unless it has ended."""
         if self._inits.get(used.pid) is used:
             self._idle.append(used)
-            self._trim_later()
+            self._schedule_trim()
 
     def end(self, used: ReusableInit) -> None:
         """End an init, if it has not ended, and all processes of its namespace."""
@@ -164,11 +164,11 @@ class InitPool:
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._read, 1 << 16):
                 data += piece
-        for report in _reports(data):
+        for report in _parse_reports(data):
             self._on_report(report)
         return bool(data)
 
-    def _trim_later(self) -> None:
+    def _schedule_trim(self) -> None:
         if not self._timer:
             self._timer = True
             self._surplus = len(self._idle)
@@ -181,7 +181,7 @@ class InitPool:
             self.end(unused)
         del self._idle[: self._surplus]
         if self._idle:
-            self._trim_later()
+            self._schedule_trim()
 
 
 def encoded(request: Request) -> bytes | None:
@@ -219,7 +219,7 @@ def fork_init(reports: int) -> tuple[int, Channel]:
         pid = pid_namespaces.fork_first()
         if pid == 0:
             try:
-                _become(theirs, reports, arguments)
+                _run_init(theirs, reports, arguments)
             finally:
                 os._exit(spawn.NOT_BEGUN)
     except OSError:
@@ -231,7 +231,7 @@ def fork_init(reports: int) -> tuple[int, Channel]:
     return pid, _Socket(ours)
 
 
-def _reports(data: bytes) -> Iterator[Report]:
+def _parse_reports(data: bytes) -> Iterator[Report]:
     start = 0
     while start < len(data):
         kind, number, status, at, size = _REPORT.unpack_from(data, start)
@@ -244,7 +244,7 @@ def _reports(data: bytes) -> Iterator[Report]:
 # --- init
 
 
-def _become(requests: socket.socket, reports: int, arguments: tuple[int, int]) -> NoReturn:
+def _run_init(requests: socket.socket, reports: int, arguments: tuple[int, int]) -> NoReturn:
     linux.die_with_parent()
     os.setsid()
     linux.call_process(init.NAME, arguments)

@@ -81,7 +81,7 @@ def spawn_plain(request: Request, streams: Streams) -> int:
     Half the cost of `fork`: the child is never a copy of this process. Raises SetupFailed.
     """
     enter(request["cwd"])
-    return _find_and_start(_spawning(streams), request)
+    return _find_and_start(_spawn_function(streams), request)
 
 
 def mark(request: Request) -> int:
@@ -118,10 +118,10 @@ def hostname_of(pid: int) -> str | None:
 def fork(request: Request, streams: Streams, journal: Journal | None, *, pids_of: int = 0) -> int:
     """Start the process described by the request, in the PID namespace of process `pids_of` if that
     is given; return its PID."""
-    pid = pid_namespaces.fork_beside(pids_of) if pids_of else pid_namespaces.fork_here()
+    pid = pid_namespaces.fork_in_namespace(pids_of) if pids_of else pid_namespaces.fork_here()
     if pid == 0:
         try:
-            _become(request, streams, journal)
+            _exec_request(request, streams, journal)
         finally:
             # In any event, there must be only one supervisor.
             os._exit(NOT_BEGUN)
@@ -138,7 +138,7 @@ def fork_init(request: Request, streams: Streams, journal: Journal, status: int)
     if pid == 0:
         try:
             linux.call_process(init.NAME, arguments)
-            _become_init(request, streams, journal, status)
+            _run_as_init(request, streams, journal, status)
         finally:
             os._exit(NOT_BEGUN)
     return pid
@@ -173,7 +173,7 @@ def try_out(request: Request) -> str:
     try:
         pid = pid_namespaces.fork_first()
         if pid == 0:
-            _or_report(lambda: _try_out(request), write)
+            _or_report(lambda: _verify_setup(request), write)
             os._exit(0)
     except OSError as error:
         os.close(read)
@@ -186,13 +186,13 @@ def try_out(request: Request) -> str:
     return str(json.loads(problem)[1]) if problem else ""
 
 
-def _try_out(request: Request) -> None:
+def _verify_setup(request: Request) -> None:
     _set_up(request, Streams(-1, -1, -1, -1))
     if found := mounting.changeable(request["writable"]):
         raise SetupFailed("", f"can still be changed: {', '.join(found)}")
 
 
-def _become(request: Request, streams: Streams, journal: Journal | None) -> NoReturn:
+def _exec_request(request: Request, streams: Streams, journal: Journal | None) -> NoReturn:
     def start() -> None:
         os.setsid()
         if journal is not None:
@@ -204,7 +204,7 @@ def _become(request: Request, streams: Streams, journal: Journal | None) -> NoRe
     raise AssertionError("a program that began does not return")
 
 
-def _become_init(request: Request, streams: Streams, journal: Journal, status: int) -> NoReturn:
+def _run_as_init(request: Request, streams: Streams, journal: Journal, status: int) -> NoReturn:
     command = 0
 
     def start() -> None:
@@ -263,13 +263,13 @@ def _set_up(request: Request, streams: Streams) -> None:
         mounting.mount_all(request["mounts"], root, sealed=sealed)
     if "sealed" in request:
         keyrings.keep_out()
-    _limit(request.get("limits", {}))
+    _set_limits(request.get("limits", {}))
     if own_folder is not None:
         _enter_own(request["cwd"], own_folder)
     allowed = request.get("capabilities") if os.geteuid() == 0 else None
     if allowed is not None:
         linux.bound_capabilities(allowed)
-    _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
+    _set_identity(request.get("user"), request.get("group"), request.get("groups", ()))
     os.umask(0o022)
     if own_folder is None:
         enter(request["cwd"])
@@ -282,7 +282,7 @@ def _set_up(request: Request, streams: Streams) -> None:
 def start_below(request: Request, streams: Streams) -> int:
     """Start the command of an init in its own session; return its PID in the namespace."""
     if not request.get("tty"):
-        return _find_and_start(_spawning(streams, setsigmask=()), request)
+        return _find_and_start(_spawn_function(streams, setsigmask=()), request)
     pid = os.fork()
     if pid == 0:
         _or_report(lambda: _exec_in_session(request, streams), streams.report)
@@ -309,7 +309,7 @@ def _exec(request: Request, streams: Streams) -> None:
 _Start = Callable[[str, list[str], dict[str, str]], int]
 
 
-def _spawning(streams: Streams, **how: Any) -> _Start:
+def _spawn_function(streams: Streams, **how: Any) -> _Start:
     actions = [
         (os.POSIX_SPAWN_DUP2, streams.stdin, 0),
         (os.POSIX_SPAWN_DUP2, streams.output, 1),
@@ -401,7 +401,7 @@ def _enter_own(folder: str, expected: os.stat_result) -> None:
         raise SetupFailed("ContainerCannotRun", why)
 
 
-def _take_identity(user: int | None, group: int | None, groups: list[int]) -> None:
+def _set_identity(user: int | None, group: int | None, groups: list[int]) -> None:
     if user is None and group is None and not groups:
         return
     try:
@@ -417,7 +417,7 @@ def _take_identity(user: int | None, group: int | None, groups: list[int]) -> No
         ) from error
 
 
-def _limit(limits: dict[str, int]) -> None:
+def _set_limits(limits: dict[str, int]) -> None:
     for name, value in limits.items():
         kind = getattr(resource, name)
         _, hard = resource.getrlimit(kind)

@@ -80,7 +80,7 @@ def fires(
     delay = start_delay(cronjob)
     slots = last_slots(schedule, cronjob.metadata.creation_timestamp or now, now - delay, count)
     found = [
-        _fire(cronjob, slot, until, by_slot.get(slot), events, now)
+        _fire_of_slot(cronjob, slot, until, by_slot.get(slot), events, now)
         for slot, until in pairwise((*slots, now))
     ]
     return found[::-1]
@@ -135,7 +135,7 @@ def _annotated_slot(job: Job) -> datetime | None:
         return None
 
 
-def _fire(
+def _fire_of_slot(
     cronjob: CronJob,
     slot: datetime,
     until: datetime,
@@ -143,6 +143,7 @@ def _fire(
     events: Sequence[CronJobEvent],
     now: datetime,
 ) -> Fire:
+    """Return the outcome of one scheduled time."""
     if job is not None:
         return _with_job(slot, job)
     for event in events:

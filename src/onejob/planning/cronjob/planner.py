@@ -217,11 +217,11 @@ def settle(
             # A Job of the same name with another owner, or one already listed: nothing to record.
             if not controls(plan.current.cronjob, job) or job.metadata.uid in update.uids():
                 return _settlement(update)
-            return _started(plan, update, job)
+            return _settle_started(plan, update, job)
         case Created(job):
             name = job.metadata.name
             update.events.append(Event("Normal", "SuccessfulCreate", f"Created job {name}"))
-            return replace(_started(plan, update, job), skew_seconds=_skew(plan, job))
+            return replace(_settle_started(plan, update, job), skew_seconds=_start_delay(plan, job))
 
 
 def reschedule(
@@ -273,7 +273,7 @@ def _obstacle(
     return None
 
 
-def _started(plan: StartPlan, update: StatusUpdate, job: Job) -> Settlement:
+def _settle_started(plan: StartPlan, update: StatusUpdate, job: Job) -> Settlement:
     assert plan.start is not None, "a Job was started without a plan to"
     assert plan.schedule is not None, "a Job was started without a schedule"
     update.active.append(reference_to(job))
@@ -291,7 +291,8 @@ def _settlement(
     return Settlement(status, tuple(update.events), look_again_seconds, error)
 
 
-def _skew(plan: StartPlan, job: Job) -> float | None:
+def _start_delay(plan: StartPlan, job: Job) -> float | None:
+    """Return the seconds from the slot to the creation of its Job, or None."""
     created_at = job.metadata.creation_timestamp
     if created_at is None or plan.start is None:
         return None

@@ -202,15 +202,15 @@ class _Bounds(Struct, frozen=True):
     names: Mapping[str, int]
 
 
-def _numbered(names: str, first: int) -> dict[str, int]:
+def _name_numbers(names: str, first: int) -> dict[str, int]:
     return {name: number for number, name in enumerate(names.split(), first)}
 
 
 _MINUTES = _Bounds(0, 59, {})
 _HOURS = _Bounds(0, 23, {})
 _DAYS = _Bounds(1, 31, {})
-_MONTHS = _Bounds(1, 12, _numbered("jan feb mar apr may jun jul aug sep oct nov dec", 1))
-_WEEKDAYS = _Bounds(0, 6, _numbered("sun mon tue wed thu fri sat", 0))
+_MONTHS = _Bounds(1, 12, _name_numbers("jan feb mar apr may jun jul aug sep oct nov dec", 1))
+_WEEKDAYS = _Bounds(0, 6, _name_numbers("sun mon tue wed thu fri sat", 0))
 
 
 def _calendar(fields: Sequence[str], zone: str) -> Calendar:

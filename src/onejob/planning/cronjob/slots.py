@@ -67,7 +67,7 @@ def most_recent_slot(
     earliest = future_times.counts_from(slots_from(cronjob, status))
     deadline_seconds = cronjob.spec.starting_deadline_seconds
     if within_deadline and deadline_seconds is not None:
-        earliest = max(earliest, _earlier(now, deadline_seconds))
+        earliest = max(earliest, _subtract_seconds(now, deadline_seconds))
     first = schedule.next(earliest)
     second = schedule.next(first) if first is not None else None
     if first is not None and now < first:
@@ -138,10 +138,10 @@ def start_delay(cronjob: CronJob) -> timedelta:
 
 def is_too_late(cronjob: CronJob, slot: datetime, now: datetime) -> bool:
     deadline_seconds = cronjob.spec.starting_deadline_seconds
-    return deadline_seconds is not None and slot < _earlier(now, deadline_seconds)
+    return deadline_seconds is not None and slot < _subtract_seconds(now, deadline_seconds)
 
 
-def _earlier(now: datetime, seconds: int) -> datetime:
+def _subtract_seconds(now: datetime, seconds: int) -> datetime:
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:

@@ -48,8 +48,8 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[
         if condition := job.finished_condition:
             finished[condition.type].append(job)
     excess = (
-        *_excess(finished["Complete"], cronjob.spec.successful_jobs_history_limit),
-        *_excess(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
+        *_beyond_limit(finished["Complete"], cronjob.spec.successful_jobs_history_limit),
+        *_beyond_limit(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
     )
     return tuple(
         job
@@ -131,6 +131,7 @@ def by_start_time(job: Job) -> tuple[bool, datetime, str]:
 
 
 def controls(cronjob: CronJob, job: Job) -> bool:
+    """Return whether the CronJob is the Job's controller."""
     controller = job.metadata.controller_ref
     return controller is not None and controller.uid == cronjob.metadata.uid
 
@@ -206,7 +207,8 @@ def _started_after(job: Job, now: datetime) -> bool:
     return started_at is not None and started_at > now
 
 
-def _excess(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
+def _beyond_limit(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
+    """Return the Jobs to delete, the first of `jobs`."""
     return jobs[: max(len(jobs) - limit, 0)] if limit is not None else ()
 
 

@@ -54,6 +54,7 @@ class FinishHistory:
         self._failed_at: dict[str, datetime] = {}
 
     def note(self, uid: str, finished_at: datetime, *, succeeded: bool) -> None:
+        """Record the finish time of a Pod."""
         latest = self._succeeded_at
         if latest is not None and finished_at <= latest:
             return
@@ -81,6 +82,7 @@ class BackoffPolicy(Struct, frozen=True):
     def remaining(
         self, failures: int, last_failure_at: datetime | None, now: datetime
     ) -> timedelta:
+        """Return the time left until a failed Pod may be replaced."""
         if failures <= 0 or last_failure_at is None or not self.base:
             return _NO_DELAY
         delay = self.ceiling

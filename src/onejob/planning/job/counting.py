@@ -117,6 +117,7 @@ class JobPods:
 
     @property
     def empty(self) -> bool:
+        """Return whether the Job has no Pods."""
         return not (self.active or self.ending or self.ended or self.accounted)
 
     def get(self, uid: str) -> Pod | None:
@@ -143,7 +144,7 @@ class JobPods:
             if pod_failed(pod, job):
                 yield pod
 
-    def has_misfits(self, completions: int) -> bool:
+    def has_invalid_indexes(self, completions: int) -> bool:
         """Return whether an active Pod has no valid index, or shares its index with another Pod."""
         return (
             len(self.active) != len(self.active_by_index)
@@ -229,7 +230,7 @@ def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet
     )
 
 
-def _apart(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
+def _disjoint(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
     """Make completed and failed indexes disjoint.
 
     Pods of one index can end both ways: one succeeds while it is being deleted, and its replacement
@@ -250,7 +251,7 @@ def _with_indexes(
     failed: IndexSet | None = None
     retained: Mapping[int, Pod] = {}
     if job.spec.backoff_limit_per_index is not None:
-        completed, failed = _apart(job, completed, failed_indexes(job, finished))
+        completed, failed = _disjoint(job, completed, failed_indexes(job, finished))
         retained = retained_pods(
             job, finished, census.active_by_index, completed, failed or NO_INDEXES
         )

@@ -50,7 +50,7 @@ def match_failure_policy(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMat
             pattern = _pattern_matching(rule.on_pod_conditions, pod)
             if pattern is None:
                 continue
-            evidence = f"Pod {_place(pod)} has condition {pattern.type}"
+            evidence = f"Pod {_display_name(pod)} has condition {pattern.type}"
         message = None
         if action == "FailJob":
             message = f"{evidence} matching FailJob rule at index {position}"
@@ -86,10 +86,10 @@ def _exit_code_evidence(status: ContainerStatus, pod: Pod) -> str:
     terminated = status.state.terminated
     assert terminated is not None, "only a terminated container can match an exit code"
     return (
-        f"Container {status.name} for pod {_place(pod)}"
+        f"Container {status.name} for pod {_display_name(pod)}"
         f" failed with exit code {terminated.exit_code}"
     )
 
 
-def _place(pod: Pod) -> str:
+def _display_name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -104,7 +104,7 @@ class IndexSet:
 
         Linear in the intervals of both; returns `self` if they are disjoint.
         """
-        shared = list(self._overlaps(other))
+        shared = list(self._intersections(other))
         if not shared:
             return self
         left: list[tuple[int, int]] = []
@@ -120,14 +120,15 @@ class IndexSet:
 
     def common_with(self, other: "IndexSet") -> int:
         """Return the size of the intersection."""
-        return sum(last - first + 1 for first, last in self._overlaps(other))
+        return sum(last - first + 1 for first, last in self._intersections(other))
 
     def first_common(self, other: "IndexSet") -> int | None:
-        for first, _ in self._overlaps(other):
+        for first, _ in self._intersections(other):
             return first
         return None
 
-    def _overlaps(self, other: "IndexSet") -> Iterator[tuple[int, int]]:
+    def _intersections(self, other: "IndexSet") -> Iterator[tuple[int, int]]:
+        """Yield the intervals that both sets contain."""
         mine = theirs = 0
         while mine < len(self._firsts) and theirs < len(other._firsts):
             first = max(self._firsts[mine], other._firsts[theirs])
@@ -243,12 +244,12 @@ def check_no_overlap(completed: str, failed: str, completions: int) -> None:
 
     Malformed pieces of either list are skipped; they are reported by `validate_indexes`.
     """
-    common = _accepted(completed, completions).first_common(_accepted(failed, completions))
+    common = _parse(completed, completions).first_common(_parse(failed, completions))
     if common is not None:
         raise IndexFormatError(f"failedIndexes and completedIndexes overlap at index: {common}")
 
 
-def _accepted(text: str, completions: int) -> IndexSet:
+def _parse(text: str, completions: int) -> IndexSet:
     intervals: list[tuple[int, int]] = []
     for piece in text.split(","):
         try:

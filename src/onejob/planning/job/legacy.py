@@ -75,12 +75,12 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
     completed, failed_indexes = tally.completed_indexes, tally.failed_indexes
     status = msgspec.structs.replace(
         draft.status,
-        succeeded=_never_less(
+        succeeded=_monotonic(
             plan,
             succeeded - len(uncounted.succeeded),
             job.status.succeeded + len(set(stored.succeeded) - held),
         ),
-        failed=_never_less(
+        failed=_monotonic(
             plan,
             failed - len(uncounted.failed),
             job.status.failed + len(set(stored.failed) - held),
@@ -193,7 +193,7 @@ def _open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome
     return Ledger(held=tuple(pod for pod in census if is_tracked(pod)), tally=tally)
 
 
-def _never_less(plan: Plan, counted: int, stored: int) -> int:
+def _monotonic(plan: Plan, counted: int, stored: int) -> int:
     """Return the counter to write, keeping it monotonic where that is required.
 
     Counters shrink when Pods are deleted, which the API forbids for managed Jobs. They must not

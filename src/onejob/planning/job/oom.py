@@ -156,11 +156,11 @@ def grown_document(document: bytes, growth: MemoryGrowth) -> bytes:
     annotations = pod["metadata"].setdefault("annotations", {})
     annotations[OOM_RETRIES] = str(growth.retries)
     for owner in (spec, *(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        _grow(owner.get("resources") or {}, growth)
+        _grow_resources(owner.get("resources") or {}, growth)
     return msgspec.json.encode(pod)
 
 
-def _grow(resources: dict[str, Any], growth: MemoryGrowth) -> None:
+def _grow_resources(resources: dict[str, Any], growth: MemoryGrowth) -> None:
     limit: Quantity | None = None
     for kind in ("limits", "requests"):
         amounts = resources.get(kind) or {}

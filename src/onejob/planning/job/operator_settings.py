@@ -43,6 +43,7 @@ class Settings(Struct, frozen=True):
         tracking_finalizer: str = TRACKING,
         default_failed_pods_limit: int | None = None,
     ) -> "Settings":
+        """Return the settings for the given feature gates."""
         return cls(
             manager=manager,
             respect_managed_by=gates.enabled("JobManagedBy"),

@@ -63,9 +63,9 @@ def plan_job(
     """
     skipped = _reason_to_skip(job, observed, settings)
     if skipped is not None:
-        return _skip(skipped, job, census, now, settings)
+        return _skipped_plan(skipped, job, census, now, settings)
     legacy = not tracks_with_finalizers(job, settings)
-    books = _bookkeeping(legacy)
+    books = _tracking_mode(legacy)
     tally = books.count(job, census)
     backoff = books.remember(observed, tally)
     start_time = job.status.start_time
@@ -147,7 +147,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
         status, events = _with_suspension(plan, status)
     if fate is not None and _never_started(job, status):
         status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
-    if plan.settings.lifecycle_events and _starts(job.status.start_time, status.start_time):
+    if plan.settings.lifecycle_events and _is_new_start(job.status.start_time, status.start_time):
         events = (*events, STARTED)
     draft = Draft(
         status,
@@ -158,10 +158,10 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
         metrics=creation_metrics(plan.creation_reason, outcomes.created, outcomes.create_failures),
         error=outcomes.error,
     )
-    return _bookkeeping(plan.legacy).account(plan, draft)
+    return _tracking_mode(plan.legacy).account(plan, draft)
 
 
-def _bookkeeping(legacy: bool) -> TrackingMode:
+def _tracking_mode(legacy: bool) -> TrackingMode:
     return LEGACY_TRACKING if legacy else FINALIZER_TRACKING
 
 
@@ -181,7 +181,7 @@ def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | 
     return None
 
 
-def _skip(why: Note, job: Job, census: JobPods, now: datetime, settings: Settings) -> Plan:
+def _skipped_plan(why: Note, job: Job, census: JobPods, now: datetime, settings: Settings) -> Plan:
     return Plan(
         job,
         now,
@@ -241,7 +241,7 @@ def _never_started(job: Job, status: JobStatus) -> bool:
     return status.start_time is None and not (job.spec.suspend and job.spec.completions == 0)
 
 
-def _starts(before: datetime | None, after: datetime | None) -> bool:
+def _is_new_start(before: datetime | None, after: datetime | None) -> bool:
     return after is not None and after != before
 
 

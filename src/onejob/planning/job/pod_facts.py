@@ -138,12 +138,12 @@ def failed_containers(statuses: Iterable[Status], sidecars: Container[str]) -> l
     """
     ended = [status for status in statuses if status.state.terminated is not None]
     deciding = [status for status in ended if status.name not in sidecars] or ended
-    failed = [status for status in deciding if _end(status).exit_code != 0]
+    failed = [status for status in deciding if _termination_of(status).exit_code != 0]
     return sorted(
         failed,
         key=lambda status: (
-            _end(status).finished_at or _LATEST,
-            _end(status).exit_code in _STOPPED,
+            _termination_of(status).finished_at or _LATEST,
+            _termination_of(status).exit_code in _STOPPED,
         ),
     )
 
@@ -184,7 +184,7 @@ def _asked_to_end_at(pod: Pod) -> datetime | None:
         return _EARLIEST
 
 
-def _end(status: _Status) -> Terminated:
+def _termination_of(status: _Status) -> Terminated:
     end = status.state.terminated
     assert end is not None, "only containers that ended are asked"
     return end

@@ -82,10 +82,10 @@ def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Inc
     succeeded = after.succeeded - before.succeeded
     if job.indexed:
         # Count within the current completions: scaling down must not decrease the metric.
-        succeeded = _grown(job, before.completed_indexes, after.completed_indexes)
+        succeeded = _count_added_indexes(job, before.completed_indexes, after.completed_indexes)
         per_index = job.spec.backoff_limit_per_index is not None
         limit: Literal["perIndex", "global"] = "perIndex" if per_index else "global"
-        failed = _grown(job, before.failed_indexes or "", after.failed_indexes or "")
+        failed = _count_added_indexes(job, before.failed_indexes or "", after.failed_indexes or "")
         for status, amount in _by_result(succeeded, failed):
             increments.append(
                 Increment(metrics.IndexesFinished(status=status, backoffLimit=limit), amount)
@@ -96,7 +96,9 @@ def progress_metrics(job: Job, before: JobStatus, after: JobStatus) -> tuple[Inc
     return tuple(increments)
 
 
-def ruling_metrics(actions: Mapping[metrics.FailurePolicyAction, int]) -> tuple[Increment, ...]:
+def failure_policy_metrics(
+    actions: Mapping[metrics.FailurePolicyAction, int],
+) -> tuple[Increment, ...]:
     return tuple(
         Increment(metrics.FailurePolicyMatch(action=action), amount)
         for action, amount in actions.items()
@@ -123,7 +125,7 @@ def _by_result(succeeded: int, failed: int) -> Iterator[tuple[metrics.Result, in
         yield "failed", failed
 
 
-def _grown(job: Job, before: str, after: str) -> int:
+def _count_added_indexes(job: Job, before: str, after: str) -> int:
     if before == after:
         return 0
     completions = job.spec.completions or 0

@@ -202,7 +202,7 @@ def _keep_indexes(fresh: Document) -> None:
     for container in fresh["spec"]["template"]["spec"]["containers"]:
         variables = {item["name"]: item for item in container.get("env", ())}
         if _INDEXES not in variables:
-            _wrap(container)
+            _wrap_command(container)
         field = f"metadata.annotations['{INDEX_ANNOTATION}']"
         variables[_OWN_INDEX] = {
             "name": _OWN_INDEX,
@@ -213,7 +213,7 @@ def _keep_indexes(fresh: Document) -> None:
         container["env"] = list(variables.values())
 
 
-def _wrap(container: Document) -> None:
+def _wrap_command(container: Document) -> None:
     if not container.get("command"):
         raise BadInput(
             f"container {container['name']} has no command, so its indexes cannot be mapped",

@@ -88,7 +88,7 @@ def surplus_pods(job: Job, census: JobPods, at_least: int) -> list[Pod]:
     """
     misfits: list[Pod] = []
     rest: Iterable[Pod] = census.active.values()
-    if job.indexed and census.has_misfits(job.spec.completions or 0):
+    if job.indexed and census.has_invalid_indexes(job.spec.completions or 0):
         misfits, rest = split_by_index(rest, job.spec.completions or 0)
     more = at_least - len(misfits)
     if more <= 0:
@@ -166,7 +166,7 @@ def _start_pods(
         wait = policy.remaining(backoff.failures_since_success, failed_at, now)
         if wait:
             text = f"waits after {counted(backoff.failures_since_success, 'failure')} in a row"
-            return _waiting("backoff", text, now, wait)
+            return _wait_changes("backoff", text, now, wait)
     missing = min(missing, settings.max_pod_changes)
     memory = OomHistory(job, census)
     if not job.indexed:
@@ -181,12 +181,12 @@ def _start_pods(
                 one = len(pending) == 1
                 text = f"index {which} waits" if one else f"indexes {which} wait"
                 text += " after a failure" if one else " after failures"
-                return _waiting("index-backoff", text, now, wait)
+                return _wait_changes("index-backoff", text, now, wait)
         seeds = tuple(_seed(job, index, tally, memory.growth(index)) for index in indexes)
     return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
 
 
-def _waiting(kind: NoteKind, text: str, now: datetime, wait: timedelta) -> PodChanges:
+def _wait_changes(kind: NoteKind, text: str, now: datetime, wait: timedelta) -> PodChanges:
     note = Note(kind, text, now + max(wait, _MIN_SYNC_DELAY))
     return PodChanges(action="pods_created", notes=(note,))
 

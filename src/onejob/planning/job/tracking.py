@@ -41,10 +41,10 @@ from onejob.planning.job.pod_facts import (
     valid_index,
 )
 from onejob.planning.job.reporting import (
+    failure_policy_metrics,
     finish_events,
     finish_metrics,
     progress_metrics,
-    ruling_metrics,
 )
 
 
@@ -60,7 +60,7 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
         status = _with_condition(status, interim_condition(fate, plan.now))
         dirty = True
     write = None
-    at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
+    at_once, rulings = draft.metrics, failure_policy_metrics(batch.actions)
     if dirty:
         # Rules are evaluated again if the write fails, so their metrics wait for its success.
         write = StatusWrite(
@@ -252,7 +252,8 @@ def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
     return StatusWrite(status, metrics=metrics)
 
 
-def _remember(observed: Observed, tally: JobCounters) -> BackoffRecord:
+def _updated_backoff(observed: Observed, tally: JobCounters) -> BackoffRecord:
+    """Return the Job's backoff record including the newly finished Pods."""
     return observed.backoff.after(
         [finish_time(pod) for pod in tally.new_succeeded],
         [finish_time(pod) for pod in tally.new_failed],
@@ -275,7 +276,7 @@ def open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome 
 
 FINALIZER_TRACKING = TrackingMode(
     count=count_pods,
-    remember=_remember,
+    remember=_updated_backoff,
     against_limit=lambda job, tally: tally,
     open_ledger=open_ledger,
     account=account_for_held,

@@ -33,13 +33,13 @@ class InvalidAnnotation(ValueError):
     """Invalid annotation; the message names it and the valid values."""
 
 
-def read_wish(job: Job) -> MirrorSpec:
+def read_mirror_spec(job: Job) -> MirrorSpec:
     """Parse the user's annotations. Raises `InvalidAnnotation`."""
     given = job.metadata.annotations
     return MirrorSpec(
         target=_target(given),
         namespace=_namespace(given, job.metadata.namespace),
-        copied=_copied(given),
+        copied=_parse_copied_kinds(given),
         lost_after=_lost_after(given),
         restart=_restart(given),
     )
@@ -69,7 +69,7 @@ def _namespace(given: Mapping[str, str], default: str) -> str:
     return namespace
 
 
-def _copied(given: Mapping[str, str]) -> frozenset[str]:
+def _parse_copied_kinds(given: Mapping[str, str]) -> frozenset[str]:
     kinds = frozenset(kind.strip() for kind in given.get(names.COPY_CONFIG, "").split(",")) - {""}
     if unknown := kinds.difference(_CONFIG_KINDS):
         raise InvalidAnnotation(

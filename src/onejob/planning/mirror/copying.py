@@ -50,7 +50,7 @@ def copy_of(job: Document, record: CopyLocation) -> Document:
     if not manual:
         spec.pop("selector", None)
         spec.pop("manualSelector", None)
-    spec["template"] = _template(spec["template"], metadata["uid"], manual=manual)
+    spec["template"] = _copy_template(spec["template"], metadata["uid"], manual=manual)
     spec["suspend"] = True
     annotations = {
         name: text
@@ -72,7 +72,7 @@ def copy_of(job: Document, record: CopyLocation) -> Document:
     }
 
 
-def _template(template: Document, origin: str, *, manual: bool) -> Document:
+def _copy_template(template: Document, origin: str, *, manual: bool) -> Document:
     metadata = dict(template.get("metadata", {}))
     labels = dict(metadata.get("labels", {}))
     if not manual:
@@ -86,7 +86,7 @@ def _template(template: Document, origin: str, *, manual: bool) -> Document:
 
 def template_digest(job: Document) -> str:
     manual = job["spec"].get("manualSelector") is True
-    template = _template(job["spec"]["template"], job["metadata"]["uid"], manual=manual)
+    template = _copy_template(job["spec"]["template"], job["metadata"]["uid"], manual=manual)
     return sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:32]
 
 
@@ -122,10 +122,10 @@ class FieldChange(NamedTuple):
     def __str__(self) -> str:
         if self.field == "template":
             return "a new template"
-        return f"{self.field} {_shown(self.new)} (was {_shown(self.old)})"
+        return f"{self.field} {_format_value(self.new)} (was {_format_value(self.old)})"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return (
         "unset" if value is None else str(value).lower() if value in (True, False) else str(value)
     )
@@ -144,7 +144,7 @@ def changes(job: Document, copy: Document) -> list[FieldChange]:
     found = [
         FieldChange(field, there.get(field), value)
         for field, value in wanted
-        if not _same(field, there.get(field), value)
+        if not _equal_meaning(field, there.get(field), value)
     ]
     digest = template_digest(job)
     given = copy["metadata"].get("annotations", {}).get(names.TEMPLATE_DIGEST, digest)
@@ -153,7 +153,8 @@ def changes(job: Document, copy: Document) -> list[FieldChange]:
     return found
 
 
-def _same(field: str, there: Any, here: Any) -> bool:
+def _equal_meaning(field: str, there: Any, here: Any) -> bool:
+    """Return whether a field has the same meaning on both sides."""
     if field == "suspend":
         return bool(there) == bool(here)
     if field == "podReplacementPolicy" and there is None:
@@ -185,7 +186,7 @@ def changed_copy(job: Document, copy: Document, what: list[FieldChange]) -> Docu
 
 def _with_generated_labels(job: Document, copy: Document) -> Document:
     manual = job["spec"].get("manualSelector") is True
-    template = _template(job["spec"]["template"], job["metadata"]["uid"], manual=manual)
+    template = _copy_template(job["spec"]["template"], job["metadata"]["uid"], manual=manual)
     there = copy["spec"]["template"].get("metadata", {}).get("labels", {})
     generated = {label: there[label] for label in _GENERATED_LABELS if label in there}
     metadata = template["metadata"]
@@ -205,36 +206,39 @@ class ConfigRef(NamedTuple):
 def named_config(template: Mapping[str, Any]) -> list[ConfigRef]:
     """Return each reference once; it is optional only if all its uses are."""
     needed: dict[tuple[str, str], bool] = {}
-    for resource, name, optional in _references(template.get("spec", {})):
+    for resource, name, optional in _config_references(template.get("spec", {})):
         if name:
             key = (resource, name)
             needed[key] = needed.get(key, False) or not optional
     return [ConfigRef(*key, optional=not need) for key, need in needed.items()]
 
 
-def _references(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+def _config_references(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """Yield (resource, name, optional) of each use of a ConfigMap or Secret."""
     for secret in spec.get("imagePullSecrets", ()):
         yield "secrets", secret.get("name", ""), True
     for volume in spec.get("volumes", ()):
-        yield from _sources(volume, secret_name="secretName")
+        yield from _volume_references(volume, secret_name="secretName")
         for source in volume.get("projected", {}).get("sources", ()):
-            yield from _sources(source, secret_name="name")
+            yield from _volume_references(source, secret_name="name")
     for field in ("initContainers", "containers"):
         for container in spec.get(field, ()):
             for variable in container.get("env", ()):
-                yield from _selected(variable.get("valueFrom", {}), "KeyRef")
+                yield from _env_references(variable.get("valueFrom", {}), "KeyRef")
             for source in container.get("envFrom", ()):
-                yield from _selected(source, "Ref")
+                yield from _env_references(source, "Ref")
 
 
-def _sources(volume: Mapping[str, Any], *, secret_name: str) -> Iterator[tuple[str, str, bool]]:
+def _volume_references(
+    volume: Mapping[str, Any], *, secret_name: str
+) -> Iterator[tuple[str, str, bool]]:
     if (config := volume.get("configMap")) is not None:
         yield "configmaps", config.get("name", ""), bool(config.get("optional"))
     if (secret := volume.get("secret")) is not None:
         yield "secrets", secret.get(secret_name, ""), bool(secret.get("optional"))
 
 
-def _selected(source: Mapping[str, Any], ending: str) -> Iterator[tuple[str, str, bool]]:
+def _env_references(source: Mapping[str, Any], ending: str) -> Iterator[tuple[str, str, bool]]:
     for field, resource in (("configMap", "configmaps"), ("secret", "secrets")):
         if (selected := source.get(field + ending)) is not None:
             yield resource, selected.get("name", ""), bool(selected.get("optional"))

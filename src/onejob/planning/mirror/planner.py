@@ -26,7 +26,7 @@ from onejob.planning.mirror.annotations import (
     CopyLocation,
     InvalidAnnotation,
     MirrorSpec,
-    read_wish,
+    read_mirror_spec,
     record_of,
 )
 from onejob.planning.mirror.copying import (
@@ -203,40 +203,40 @@ def location_to_query(job: Job) -> CopyLocation | None:
 def plan(facts: Facts) -> Step:
     job = facts.job
     if job.metadata.deleting:
-        return _leaving(facts)
+        return _deletion_step(facts)
     if job.finished:
         return NothingToDo()
     record = record_of(job)
     try:
-        wish = read_wish(job)
+        wanted = read_mirror_spec(job)
     except InvalidAnnotation as error:
         return Wait("BadAnnotation", str(error))
     if record is None:
-        return ClaimJob(CopyLocation(wish.target, wish.namespace, job.metadata.name))
-    moved = (wish.target, wish.namespace) != (record.target, record.namespace)
+        return ClaimJob(CopyLocation(wanted.target, wanted.namespace, job.metadata.name))
+    moved = (wanted.target, wanted.namespace) != (record.target, record.namespace)
     if moved and not _decided(job):
-        return _moving(facts, record, wish)
+        return _moving(facts, record, wanted)
     match facts.remote:
         case RemoteUnreachable(reason, message):
             return Wait(reason, message)
         case Absent(server=server):
             if not record.uid:
                 return CreateCopy(copy_of(facts.document, record))
-            return _copy_gone(facts, record, wish, server)
+            return _copy_missing_step(facts, record, wanted, server)
         case FoundCopy() as found:
-            return _copy_found(facts, record, wish, found)
+            return _copy_found(facts, record, wanted, found)
         case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: FoundCopy) -> Step:
+def _copy_found(facts: Facts, record: CopyLocation, wanted: MirrorSpec, found: FoundCopy) -> Step:
     job = facts.job
     if found.origin != job.metadata.uid:
         if record.uid:
-            return _copy_gone(facts, record, wish, found.server)
+            return _copy_missing_step(facts, record, wanted, found.server)
         return Wait(
             "NameTaken",
-            f"{_place(record)} is not a copy of this Job; delete it there, or create this Job "
+            f"{_copy_id(record)} is not a copy of this Job; delete it there, or create this Job "
             "with another name",
         )
     if not record.uid:
@@ -245,7 +245,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: Fou
         # A late copy, created after the recorded one was gone. It has never run.
         return RemoveCopy(found.uid)
     if found.deleting:
-        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+        return Wait("CopyIsDeleted", f"{_copy_id(record)} is being deleted there")
     needed = changes(facts.document, found.document)
     if needed and not is_finished(found.document):
         starts = any(change.field == "suspend" and not change.new for change in needed)
@@ -255,7 +255,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wish: MirrorSpec, found: Fou
 
 def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
     if found.deleting:
-        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+        return Wait("CopyIsDeleted", f"{_copy_id(record)} is being deleted there")
     wanted = needed_spec(copy_of(facts.document, record))
     if dropped := list(dropped_fields(wanted, found.document["spec"])):
         return Wait(
@@ -267,13 +267,13 @@ def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
     return LinkCopy(replace(record, uid=found.uid, server=found.server))
 
 
-def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str) -> Step:
+def _copy_missing_step(facts: Facts, record: CopyLocation, wanted: MirrorSpec, server: str) -> Step:
     """Return the step after the recorded copy disappeared without our doing."""
     job = facts.job
     if (waiting := _unproven(facts, record, server)) is not None:
         return waiting
-    text = f"{_place(record)} was deleted there, and none of its Pods is running"
-    if _decided(job) or not wish.restart:
+    text = f"{_copy_id(record)} was deleted there, and none of its Pods is running"
+    if _decided(job) or not wanted.restart:
         again = (
             f"; to run it again, create the Job again, or use {names.WHEN_COPY_DELETED}: Restart"
         )
@@ -282,9 +282,9 @@ def _copy_gone(facts: Facts, record: CopyLocation, wish: MirrorSpec, server: str
     return Relocate(after, f"{text}: creating copy {after.attempt}")
 
 
-def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
+def _moving(facts: Facts, record: CopyLocation, wanted: MirrorSpec) -> Step:
     """Return the step after the target was changed: the old copy must be gone first."""
-    after = CopyLocation(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
+    after = CopyLocation(wanted.target, wanted.namespace, record.name, attempt=record.attempt + 1)
     match facts.remote:
         case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
@@ -292,22 +292,22 @@ def _moving(facts: Facts, record: CopyLocation, wish: MirrorSpec) -> Step:
                 return Relocate(
                     after, f"nothing is running on {record.target}: moved to {after.target}"
                 )
-            if wish.lost_after is not None and seconds >= wish.lost_after:
-                return Relocate(after, _given_up(record, wish.lost_after), abandoned=True)
-            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+            if wanted.lost_after is not None and seconds >= wanted.lost_after:
+                return Relocate(after, _abandoned_text(record, wanted.lost_after), abandoned=True)
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wanted, seconds)}")
         case FoundCopy() as found if found.origin == facts.job.metadata.uid:
             if found.deleting:
-                return Wait("Moving", f"deleting {_place(record)} before the Job moves")
+                return Wait("Moving", f"deleting {_copy_id(record)} before the Job moves")
             return RemoveCopy(found.uid)
         case FoundCopy(server=server) | Absent(server=server):
             if (waiting := _unproven(facts, record, server)) is not None:
                 return waiting
-            return Relocate(after, f"{_place(record)} is deleted: moved to {after.target}")
+            return Relocate(after, f"{_copy_id(record)} is deleted: moved to {after.target}")
         case NotQueried():
             raise AssertionError("a Job with a record is only planned for once its copy was read")
 
 
-def _leaving(facts: Facts) -> Step:
+def _deletion_step(facts: Facts) -> Step:
     job = facts.job
     if names.FINALIZER not in job.metadata.finalizers:
         return NothingToDo()
@@ -317,23 +317,23 @@ def _leaving(facts: Facts) -> Step:
     if facts.orphaning and not record.orphaned:
         return RecordState(replace(record, orphaned=True))
     try:
-        lost_after = read_wish(job).lost_after
+        lost_after = read_mirror_spec(job).lost_after
     except InvalidAnnotation:
         lost_after = None
     match facts.remote:
         case RemoteUnreachable(reason, message, seconds):
             if not record.uid:
                 return Release(
-                    f"{_place(record)} was never started; if it was created there, it stays "
+                    f"{_copy_id(record)} was never started; if it was created there, it stays "
                     "suspended"
                 )
             if lost_after is not None and seconds >= lost_after:
-                return Release(_given_up(record, lost_after))
-            wish = MirrorSpec(lost_after=lost_after)
-            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+                return Release(_abandoned_text(record, lost_after))
+            wanted = MirrorSpec(lost_after=lost_after)
+            return Wait(reason, f"{message}; {_abandon_deadline_text(record, wanted, seconds)}")
         case FoundCopy() as found if found.origin == job.metadata.uid:
             if found.deleting:
-                return Wait("Leaving", f"deleting {_place(record)}")
+                return Wait("Leaving", f"deleting {_copy_id(record)}")
             return RemoveCopy(found.uid, "Orphan" if record.orphaned else "Foreground")
         case FoundCopy(server=server) | Absent(server=server):
             waiting = None if record.orphaned else _unproven(facts, record, server)
@@ -350,10 +350,10 @@ def _last_record(job: Job) -> CopyLocation | None:
     if record is not None:
         return record
     try:
-        wish = read_wish(job)
+        wanted = read_mirror_spec(job)
     except InvalidAnnotation:
         return None
-    return CopyLocation(wish.target, wish.namespace, job.metadata.name)
+    return CopyLocation(wanted.target, wanted.namespace, job.metadata.name)
 
 
 def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
@@ -363,7 +363,7 @@ def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
     if server != record.server:
         return Wait(
             "ServerChanged",
-            f"target {record.target} was {record.server} when {_place(record)} was created and "
+            f"target {record.target} was {record.server} when {_copy_id(record)} was created and "
             f"is now {server}, which does not have it; restore the target, or remove the "
             f"finalizer {names.FINALIZER} from the deleted Job",
         )
@@ -371,7 +371,7 @@ def _unproven(facts: Facts, record: CopyLocation, server: str) -> Wait | None:
     if pods_left:
         return Wait(
             "PodsLeft",
-            f"{_place(record)} is deleted, but {pods_left} of its Pods are still running there: "
+            f"{_copy_id(record)} is deleted, but {pods_left} of its Pods are still running there: "
             f"kubectl get pods -l {names.ORIGIN}={facts.job.metadata.uid}",
         )
     return None
@@ -382,22 +382,23 @@ def _decided(job: Job) -> bool:
     return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
 
 
-def _given_up(record: CopyLocation, lost_after: float) -> str:
+def _abandoned_text(record: CopyLocation, lost_after: float) -> str:
     return (
-        f"{_place(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
+        f"{_copy_id(record)} (UID {record.uid}) is abandoned after {lost_after:g} s without "
         f"contact, according to {names.LOST_AFTER}: it may still be running there"
     )
 
 
-def _until_given_up(record: CopyLocation, wish: MirrorSpec, seconds: float) -> str:
-    if wish.lost_after is None:
+def _abandon_deadline_text(record: CopyLocation, wanted: MirrorSpec, seconds: float) -> str:
+    if wanted.lost_after is None:
         return (
-            f"{_place(record)} may still be running, so no other copy is started and the Job is "
+            f"{_copy_id(record)} may still be running, so no other copy is started and the Job is "
             f"kept; set {names.LOST_AFTER} to abandon it after a time"
         )
-    left = max(wish.lost_after - seconds, 0.0)
-    return f"{_place(record)} may still be running; it is abandoned in {left:.0f} s"
+    left = max(wanted.lost_after - seconds, 0.0)
+    return f"{_copy_id(record)} may still be running; it is abandoned in {left:.0f} s"
 
 
-def _place(record: CopyLocation) -> str:
+def _copy_id(record: CopyLocation) -> str:
+    """Return the name and target of a copy, for messages."""
     return f"job {record.namespace}/{record.name} on {record.target}"

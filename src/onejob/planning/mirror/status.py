@@ -82,7 +82,7 @@ def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Cond
         if finished in there and _is_true(there[finished]) and target not in there:
             # Servers before 1.31 do not set this condition for all Jobs.
             there[target] = {**there[finished], "type": target}
-    if _still_at_work(remote):
+    if _has_unfinished_pods(remote):
         for finished in _FINISHED:
             there.pop(finished, None)
     for kind in _STICKY:
@@ -108,7 +108,7 @@ def _keep_one_verdict(there: dict[str, _Condition], here: dict[str, _Condition])
             del there[kind]
 
 
-def _still_at_work(remote: Status) -> bool:
+def _has_unfinished_pods(remote: Status) -> bool:
     uncounted = remote.get("uncountedTerminatedPods") or {}
     return bool(
         remote.get("active")

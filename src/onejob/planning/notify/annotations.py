@@ -38,6 +38,7 @@ class Subscription(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     def wants(self, event: str, usual: Set[str]) -> bool:
+        """Return whether the subscription includes the event; `usual` is the default."""
         return event in (usual if self.events is None else self.events)
 
 
@@ -48,18 +49,18 @@ def effective_subscription(*annotations: Mapping[str, str]) -> Subscription | No
     """
     for found in annotations:
         if NOTIFY_ANNOTATION in found:
-            return read_wish(found)
+            return read_subscription(found)
     return None
 
 
-def read_wish(annotations: Mapping[str, str]) -> Subscription:
+def read_subscription(annotations: Mapping[str, str]) -> Subscription:
     problems: list[str] = []
     targets = _items(annotations.get(NOTIFY_ANNOTATION, ""))
     if len(targets) > _MAX_TARGETS:
         problems.append(f"{NOTIFY_ANNOTATION} names more than {_MAX_TARGETS} targets")
         targets = targets[:_MAX_TARGETS]
     problems += [
-        f"{NOTIFY_ANNOTATION}: {_shown(name)} is not a valid target name"
+        f"{NOTIFY_ANNOTATION}: {_quote(name)} is not a valid target name"
         for name in targets
         if label_errors(name)
     ]
@@ -67,7 +68,7 @@ def read_wish(annotations: Mapping[str, str]) -> Subscription:
     if NOTIFY_ON_ANNOTATION in annotations:
         named = _items(annotations[NOTIFY_ON_ANNOTATION])
         problems += [
-            f"{NOTIFY_ON_ANNOTATION}: {_shown(name)} is not one of {', '.join(EVENTS)}"
+            f"{NOTIFY_ON_ANNOTATION}: {_quote(name)} is not one of {', '.join(EVENTS)}"
             for name in named
             if name not in EVENTS
         ]
@@ -76,8 +77,8 @@ def read_wish(annotations: Mapping[str, str]) -> Subscription:
     return Subscription(usable, events, tuple(problems))
 
 
-def unknown_targets(wish: Subscription, known: Set[str]) -> tuple[str, ...]:
-    return tuple(name for name in wish.targets if name not in known)
+def unknown_targets(subscription: Subscription, known: Set[str]) -> tuple[str, ...]:
+    return tuple(name for name in subscription.targets if name not in known)
 
 
 def _items(text: str) -> list[str]:
@@ -88,5 +89,5 @@ def _items(text: str) -> list[str]:
     return list(dict.fromkeys(item.strip(" ") for item in text.split(",") if item.strip(" ")))
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= _MAX_QUOTED_LENGTH else f"{text[:_MAX_QUOTED_LENGTH]}…")

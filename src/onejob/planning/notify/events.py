@@ -42,11 +42,13 @@ def series_of(job: Job) -> str:
     return f"{kind}/{job.metadata.namespace}/{name}"
 
 
-def end_event(job: Job, *, was_failing: bool, wish: Subscription, usual: Set[str]) -> str | None:
+def end_event(
+    job: Job, *, was_failing: bool, subscription: Subscription, usual: Set[str]
+) -> str | None:
     """Return the most specific event that the target subscribes to for a Job's end, or None."""
     first = FAILED if has_failed(job) else RECOVERED
     telling = (first, FINISHED) if has_failed(job) or was_failing else (FINISHED,)
-    return next((event for event in telling if wish.wants(event, usual)), None)
+    return next((event for event in telling if subscription.wants(event, usual)), None)
 
 
 def job_late_at(job: Job) -> datetime | None:
@@ -55,7 +57,7 @@ def job_late_at(job: Job) -> datetime | None:
     created = job.metadata.creation_timestamp
     if not seconds or created is None or job.finished or job.metadata.deleting:
         return None
-    return _later(created, seconds)
+    return _add_seconds(created, seconds)
 
 
 class Lateness(Struct, frozen=True):
@@ -80,11 +82,12 @@ def cronjob_lateness(cronjob: CronJob, local_zone: str) -> Lateness | None:
     slot = schedule.next(max(created, cronjob.status.last_successful_time or created))
     if slot is None:
         return None
-    at = _later(slot, seconds)
+    at = _add_seconds(slot, seconds)
     return None if at is None else Lateness(slot, at)
 
 
-def _later(at: datetime, seconds: int) -> datetime | None:
+def _add_seconds(at: datetime, seconds: int) -> datetime | None:
+    """Return the time, or None if it is out of range."""
     try:
         return at + timedelta(seconds=seconds)
     except OverflowError:

@@ -69,7 +69,7 @@ class RecordChange(Struct, frozen=True):
 
 def job_ended(
     job: Job,
-    wish: Subscription,
+    subscription: Subscription,
     record: NotificationRecord,
     usual: Mapping[str, Set[str]],
     now: datetime,
@@ -88,9 +88,11 @@ def job_ended(
     series = series_of(job)
     was_failing = series in record.failing
     messages = []
-    for target in wish.targets:
+    for target in subscription.targets:
         if target in usual:
-            event = end_event(job, was_failing=was_failing, wish=wish, usual=usual[target])
+            event = end_event(
+                job, was_failing=was_failing, subscription=subscription, usual=usual[target]
+            )
             if event is not None:
                 messages.append(end_message(job, event, target, now))
     change = RecordChange({uid: ENDED}, messages=tuple(messages))
@@ -106,7 +108,7 @@ def _oldest(record: NotificationRecord) -> tuple[str, ...]:
 
 def job_is_late(
     job: Job,
-    wish: Subscription,
+    subscription: Subscription,
     record: NotificationRecord,
     usual: Mapping[str, Set[str]],
     now: datetime,
@@ -116,8 +118,8 @@ def job_is_late(
         return None
     messages = tuple(
         late_job_message(job, target, now)
-        for target in wish.targets
-        if target in usual and wish.wants(LATE, usual[target])
+        for target in subscription.targets
+        if target in usual and subscription.wants(LATE, usual[target])
     )
     return RecordChange({uid: LATE}, messages=messages)
 
@@ -125,7 +127,7 @@ def job_is_late(
 def cronjob_is_late(
     cronjob: CronJob,
     lateness: Lateness,
-    wish: Subscription,
+    subscription: Subscription,
     record: NotificationRecord,
     usual: Mapping[str, Set[str]],
     now: datetime,
@@ -139,7 +141,7 @@ def cronjob_is_late(
         return None
     messages = tuple(
         late_cronjob_message(cronjob, target, lateness, now)
-        for target in wish.targets
-        if target in usual and wish.wants(LATE, usual[target])
+        for target in subscription.targets
+        if target in usual and subscription.wants(LATE, usual[target])
     )
     return RecordChange({uid: slot}, messages=messages)

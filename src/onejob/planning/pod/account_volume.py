@@ -41,7 +41,7 @@ def with_account_volume(spec: Spec, seed: bytes) -> Spec:
     changed: Spec = {}
     for field in _CONTAINERS:
         containers = spec.get(field) or []
-        mounted = [_mounted(container, name) for container in containers]
+        mounted = [_with_mount(container, name) for container in containers]
         if mounted != containers:
             changed[field] = mounted
     if not changed:
@@ -49,7 +49,7 @@ def with_account_volume(spec: Spec, seed: bytes) -> Spec:
     return {**spec, **changed, "volumes": [*(spec.get("volumes") or ()), _volume(name)]}
 
 
-def _mounted(container: Spec, name: str) -> Spec:
+def _with_mount(container: Spec, name: str) -> Spec:
     mounts = container.get("volumeMounts") or []
     if any(mount.get("mountPath", "").rstrip("/") == ACCOUNT_FOLDER for mount in mounts):
         return container

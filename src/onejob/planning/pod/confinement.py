@@ -84,7 +84,7 @@ def read_host_paths(text: str) -> tuple[str, ...]:
     for path in paths:
         if not path.startswith("/") or ".." in path.split("/"):
             raise ValueError(path)
-    return tuple(_normal(path) for path in paths)
+    return tuple(_normalize(path) for path in paths)
 
 
 def read_confinement(
@@ -189,17 +189,17 @@ def _refused_ids(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[
     if users is not None:
         yield from _bad_user("pod", shared, users)
         if "runAsUser" not in shared:
-            silent = [name for name, own in _contexts(spec) if "runAsUser" not in own]
+            silent = [name for name, own in _security_contexts(spec) if "runAsUser" not in own]
             if silent:
                 yield f"container {silent[0]} must set runAsUser: {_allowed(users, ALLOWED_USERS)}"
     if groups is not None:
         yield from _bad_groups(shared, groups)
         if "runAsGroup" not in shared:
-            silent = [name for name, own in _contexts(spec) if "runAsGroup" not in own]
+            silent = [name for name, own in _security_contexts(spec) if "runAsGroup" not in own]
             if silent:
                 allowed = _allowed(groups, ALLOWED_GROUPS)
                 yield f"container {silent[0]} must set runAsGroup: {allowed}"
-    for name, own in _contexts(spec):
+    for name, own in _security_contexts(spec):
         if users is not None:
             yield from _bad_user(f"container {name}", own, users)
         if groups is not None and own.get("runAsGroup") is not None:
@@ -230,7 +230,8 @@ def _allowed(ids: Ids, annotation: str) -> str:
     return f"the namespace allows {str(ids) or 'none'} ({annotation})"
 
 
-def _contexts(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _security_contexts(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each container's name and security context."""
     for field in _CONTAINERS:
         for container in spec.get(field) or ():
             yield container["name"], container.get("securityContext") or {}
@@ -250,14 +251,14 @@ def _refused_paths(confinement: Confinement, spec: Mapping[str, Any]) -> Iterato
 
 
 def is_within(path: str, folders: Sequence[str]) -> bool:
-    normal = _normal(path)
+    normal = _normalize(path)
     return any(
         normal == folder or normal.startswith(folder if folder == "/" else folder + "/")
         for folder in folders
     )
 
 
-def _normal(path: str) -> str:
+def _normalize(path: str) -> str:
     # POSIX preserves exactly two leading slashes.
     return "/" + posixpath.normpath(path).lstrip("/")
 

@@ -156,7 +156,7 @@ def plan_pod(
         plan = _end(pod, seen, _Ending(_grace(pod)))
         return replace(plan, phase=pod.status.phase, reason=pod.status.reason)
     deadline = _deadline(pod, started_at)
-    if ending := _ending(pod, seen, deadline, now, node_leaves):
+    if ending := _find_ending(pod, seen, deadline, now, node_leaves):
         if node_leaves and at_once:
             ending = replace(ending, grace_seconds=0)
         return _end(pod, seen, ending)
@@ -199,7 +199,7 @@ def back_off(quick_restarts: int) -> timedelta:
 
 def restart_at(seen: ContainerSeen) -> datetime:
     assert seen.exit is not None, "only a container that ended is restarted"
-    return (seen.backs_off_from or seen.exit.finished_at) + back_off(_streak(seen))
+    return (seen.backs_off_from or seen.exit.finished_at) + back_off(_quick_restarts(seen))
 
 
 def restart_was_due(pod: NodePod, container: Container, seen: ContainerSeen, now: datetime) -> bool:
@@ -233,7 +233,7 @@ def begin(seen: ContainerSeen) -> ContainerSeen:
         stage="starting",
         attempt=seen.attempt + 1,
         previous_exit=seen.exit or seen.previous_exit,
-        quick_restarts=_streak(seen) + 1 if restarting else seen.quick_restarts,
+        quick_restarts=_quick_restarts(seen) + 1 if restarting else seen.quick_restarts,
         rewound=seen.rewound,
     )
 
@@ -243,7 +243,7 @@ def rewind(seen: ContainerSeen) -> ContainerSeen:
     return ContainerSeen(
         attempt=seen.attempt,
         previous_exit=seen.exit or seen.previous_exit,
-        quick_restarts=_streak(seen) + 1 if seen.exit is not None else seen.quick_restarts,
+        quick_restarts=_quick_restarts(seen) + 1 if seen.exit is not None else seen.quick_restarts,
         rewound=True,
     )
 
@@ -288,6 +288,7 @@ def lose(seen: ContainerSeen, at: datetime) -> ContainerSeen:
 
 
 def end(seen: ContainerSeen, exit: Exit) -> ContainerSeen:
+    """Return the state of a container that exited."""
     return replace(
         seen,
         stage="exited",
@@ -335,12 +336,12 @@ class _Draft:
                 if sidecar and state.started:
                     continue
             elif sidecar:
-                self._start_again(container, state)
+                self._restart_when_due(container, state)
             elif state.exit.succeeded:
                 continue
             # Even with restartPolicy Always, an init container runs only until it succeeds.
             elif restarts(container, self.pod.spec.restart_policy, state.exit):
-                self._start_again(container, state)
+                self._restart_when_due(container, state)
             else:
                 self.init_failed = True
             if not (sidecar and begun):
@@ -357,7 +358,7 @@ class _Draft:
                 finished = False
             elif state.exit is not None and state.stage == "exited":
                 if restarts(container, self.pod.spec.restart_policy, state.exit):
-                    self._start_again(container, state)
+                    self._restart_when_due(container, state)
                     finished = False
             else:
                 self._check_health(container, state)
@@ -380,7 +381,7 @@ class _Draft:
             return
         self.start.append(Start(container.name, state.attempt + 1))
 
-    def _start_again(self, container: Container, state: ContainerSeen) -> None:
+    def _restart_when_due(self, container: Container, state: ContainerSeen) -> None:
         due = restart_at(state)
         if due > self.now:
             self.backing_off[container.name] = due
@@ -395,13 +396,14 @@ class _Draft:
             self.stop.append(Stop(container.name, grace))
 
 
-def _ending(
+def _find_ending(
     pod: NodePod,
     seen: Mapping[str, ContainerSeen],
     deadline: datetime | None,
     now: datetime,
     node_leaves: bool,
 ) -> _Ending | None:
+    """Return why the Pod has to end, or None."""
     for state in seen.values():
         if state.exit is not None and state.exit.lost:
             return _Ending(_grace(pod), disruption=LOST_MESSAGE, must_fail=True)
@@ -433,7 +435,7 @@ def _end(
 
     Regular containers stop first, then sidecars in reverse order.
     """
-    for wave in _waves(pod):
+    for wave in _stop_order(pod):
         busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
         if busy:
             # A later deletion can only shorten the grace period in progress.
@@ -484,7 +486,7 @@ def _restart_all(
     deadline: datetime | None,
 ) -> PodPlan:
     """Stop all containers, sidecars last; once the trigger's back-off is over, restart them."""
-    for wave in _waves(pod):
+    for wave in _stop_order(pod):
         busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
         if busy:
             return PodPlan(
@@ -502,7 +504,8 @@ def _restart_all(
     )
 
 
-def _waves(pod: NodePod) -> Sequence[Sequence[Container]]:
+def _stop_order(pod: NodePod) -> Sequence[Sequence[Container]]:
+    """Return the groups of containers that stop one after the other."""
     containers, init_containers = pod.spec.containers, pod.spec.init_containers
     if not init_containers:
         return (containers,)
@@ -540,7 +543,7 @@ def _rule_matches(rule: RestartRule, code: int) -> bool:
     return listed if rule.exit_codes.operator == "In" else not listed
 
 
-def _streak(seen: ContainerSeen) -> int:
+def _quick_restarts(seen: ContainerSeen) -> int:
     ended = seen.exit
     if ended is None or ended.started_at is None:
         return seen.quick_restarts

@@ -130,12 +130,14 @@ def misfit(candidate: Candidate, node: NodeView) -> str:
     if node.unschedulable and not tolerates(
         spec.tolerations, Taint("node.kubernetes.io/unschedulable")
     ):
-        return _none("1 node(s) were unschedulable")
+        return _unschedulable_text("1 node(s) were unschedulable")
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(spec.tolerations, taint):
-            return _none(f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}")
-    if not _selected(spec, node):
-        return _none("1 node(s) didn't match Pod's node affinity/selector")
+            return _unschedulable_text(
+                f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
+            )
+    if not _matches_selector(spec, node):
+        return _unschedulable_text("1 node(s) didn't match Pod's node affinity/selector")
     return shortage(candidate, node.allocatable)
 
 
@@ -146,10 +148,10 @@ def shortage(candidate: Candidate, free: Amounts) -> str:
         for name, amount in candidate.demand.items()
         if amount > free.get(name, 0)
     )
-    return _none(", ".join(lacking)) if lacking else ""
+    return _unschedulable_text(", ".join(lacking)) if lacking else ""
 
 
-def _none(why: str) -> str:
+def _unschedulable_text(why: str) -> str:
     return f"0/1 nodes are available: {why}."
 
 
@@ -193,7 +195,8 @@ def pod_demand(
     return peak
 
 
-def _selected(spec: NodePodSpec, node: NodeView) -> bool:
+def _matches_selector(spec: NodePodSpec, node: NodeView) -> bool:
+    """Return whether the node matches nodeSelector and required node affinity."""
     for name, value in spec.node_selector.items():
         if node.labels.get(name) != value:
             return False

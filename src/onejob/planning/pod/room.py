@@ -117,6 +117,7 @@ class NodeRoom:
                 self.cancel(uid)
 
     def occupy(self, demand: Amounts) -> None:
+        """Subtract the demand from the free resources."""
         for name, amount in demand.items():
             self._used[name] = self._used.get(name, 0) + amount
 
@@ -127,6 +128,7 @@ class NodeRoom:
 
     @property
     def left(self) -> dict[str, int]:
+        """Return the free resources."""
         return room_left(self.node, self._used)
 
 

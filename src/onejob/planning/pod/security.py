@@ -201,9 +201,9 @@ def not_enforced(spec: NodePodSpec, means: Means) -> list[str]:
 
 
 def _ignored_in_both(context: SecurityContext | PodSecurityContext) -> Iterator[str]:
-    if _confines(context.seccomp_profile):
+    if _is_confining(context.seccomp_profile):
         yield "seccompProfile"
-    if _confines(context.app_armor_profile):
+    if _is_confining(context.app_armor_profile):
         yield "appArmorProfile"
     if context.se_linux_options:
         yield "seLinuxOptions"
@@ -242,5 +242,5 @@ def _user_and_group_fields(context: SecurityContext | PodSecurityContext) -> Ite
         yield "runAsGroup"
 
 
-def _confines(profile: Profile | None) -> bool:
+def _is_confining(profile: Profile | None) -> bool:
     return profile is not None and profile.type not in ("", "Unconfined")

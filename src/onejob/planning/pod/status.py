@@ -109,23 +109,23 @@ def _container(
     last = _NOTHING
     if seen.stage == "running" and seen.started_at is not None:
         state = State(running=Running(started_at=seen.started_at.replace(microsecond=0)))
-        last = _ended(seen.previous_exit)
+        last = _terminated_state(seen.previous_exit)
     elif seen.stage == "exited" and seen.exit is not None:
         if plan.backing_off and container.name in plan.backing_off:
             state = _crash_loop(pod, container, seen)
-            last = _ended(seen.exit)
+            last = _terminated_state(seen.exit)
         elif seen.blocked is not None and not plan.over:
             state = State(waiting=Waiting(reason=seen.blocked.reason, message=seen.blocked.message))
-            last = _ended(seen.exit)
+            last = _terminated_state(seen.exit)
         else:
-            state = _ended(seen.exit)
-            last = _ended(seen.previous_exit)
+            state = _terminated_state(seen.exit)
+            last = _terminated_state(seen.previous_exit)
     elif seen.stage == "starting" and seen.previous_exit is not None:
         # Until the new attempt runs, the status shows the previous one.
-        state = _ended(seen.previous_exit)
+        state = _terminated_state(seen.previous_exit)
         attempt -= 1
     else:
-        state = _not_begun(seen, plan, init=init)
+        state = _unstarted_state(seen, plan, init=init)
     identity = container_id(facts.runtime, pod.uid, container.name, attempt) if attempt >= 0 else ""
     running = seen.stage == "running"
     done = init and not is_sidecar(container) and seen.exit is not None and seen.exit.succeeded
@@ -154,7 +154,7 @@ def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> Stat
     )
 
 
-def _not_begun(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
+def _unstarted_state(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
     if plan.over and plan.initialized:
         return State(
             terminated=Terminated(
@@ -169,7 +169,7 @@ def _not_begun(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
     return State(waiting=Waiting(reason="PodInitializing" if initializing else "ContainerCreating"))
 
 
-def _ended(exit: Exit | None) -> State:
+def _terminated_state(exit: Exit | None) -> State:
     if exit is None:
         return _NOTHING
     return State(
@@ -213,7 +213,7 @@ def _conditions(
             done = reason if reason == "PodCompleted" else ""
             initialized = condition("Initialized", True, done)
         else:
-            initialized = _uninitialized(pod, seen, condition)
+            initialized = _initialized_condition(pod, seen, condition)
         return (
             condition("PodReadyToStartContainers", False),
             initialized,
@@ -223,7 +223,7 @@ def _conditions(
         )
     unready = [
         container.name
-        for container in _meant_to_run(pod)
+        for container in _running_containers(pod)
         if not _ready(seen.get(container.name, UNSEEN))
     ]
     gates = [
@@ -231,7 +231,7 @@ def _conditions(
         for gate in pod.spec.readiness_gates
         if (found := pod.condition(gate.condition_type)) is None or found.status != "True"
     ]
-    why = ("ContainersNotReady", _listed("unready", unready)) if unready else ("", "")
+    why = ("ContainersNotReady", _list_text("unready", unready)) if unready else ("", "")
     if unready or not gates:
         ready = condition("Ready", not unready, *why)
     else:
@@ -243,13 +243,13 @@ def _conditions(
         condition("PodReadyToStartContainers", True),
         condition("Initialized", True)
         if plan.initialized
-        else _uninitialized(pod, seen, condition),
+        else _initialized_condition(pod, seen, condition),
         ready,
         condition("ContainersReady", not unready, *why),
     )
 
 
-def _uninitialized(
+def _initialized_condition(
     pod: NodePod,
     seen: Mapping[str, ContainerSeen],
     condition: _ConditionMaker,
@@ -261,11 +261,11 @@ def _uninitialized(
         if not complete:
             incomplete.append(container.name)
     return condition(
-        "Initialized", False, "ContainersNotInitialized", _listed("incomplete", incomplete)
+        "Initialized", False, "ContainersNotInitialized", _list_text("incomplete", incomplete)
     )
 
 
-def _meant_to_run(pod: NodePod) -> Sequence[Container]:
+def _running_containers(pod: NodePod) -> Sequence[Container]:
     if not pod.spec.init_containers:
         return pod.spec.containers
     return (*(c for c in pod.spec.init_containers if is_sidecar(c)), *pod.spec.containers)
@@ -279,5 +279,5 @@ def _succeeded(state: ContainerSeen) -> bool:
     return state.stage == "exited" and state.exit is not None and state.exit.succeeded
 
 
-def _listed(what: str, names: list[str]) -> str:
+def _list_text(what: str, names: list[str]) -> str:
     return f"containers with {what} status: [{' '.join(names)}]"

@@ -27,6 +27,7 @@ def violations(level: LevelVersion, annotations: Annotations, spec: Spec) -> lis
 
 
 def explained(found: Iterable[Violation]) -> str:
+    """Return the violations as one text."""
     return ", ".join(map(str, found))
 
 
@@ -41,7 +42,7 @@ def warning(level: LevelVersion, annotations: Annotations, spec: Spec) -> str:
     return f'would violate PodSecurity "{level}": {explained(found)}' if found else ""
 
 
-def must_look_at_pods(new: Policy, old: Policy) -> bool:
+def may_reject_running_pods(new: Policy, old: Policy) -> bool:
     """Return whether a changed policy may reject Pods that are already running."""
     if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
         return False

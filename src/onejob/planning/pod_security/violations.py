@@ -49,6 +49,7 @@ def quoted(items: Iterable[str]) -> str:
 
 
 def plural(singular: str, several: str, count: int) -> str:
+    """Return the form for `count` things."""
     return singular if count == 1 else several
 
 

@@ -44,6 +44,7 @@ class Entry:
 
 
 def scopes(entries: Iterable[Entry], limits: Limits) -> Sequence[Scope]:
+    """Return the state of each queue scope."""
     entries = list(entries)
 
     def count(name: str, state: Standing) -> int:
@@ -66,7 +67,7 @@ def forecast(
     for uid, job in in_queue.items():
         subject_to = limits.scopes_of(job)
         priority = priorities.of_job(job)
-        if _standing(job) == "running":
+        if _job_standing(job) == "running":
             line.put_running(uid, subject_to)
             running.append(Entry(job, "running", priority, subject_to))
         else:
@@ -95,10 +96,10 @@ def _is_in_queue(job: Job, limits: Limits) -> bool:
 
     This includes Jobs held by a limit that no longer exists, which are about to be released.
     """
-    return _standing(job) != "absent" and (job.spec.suspend or bool(limits.scopes_of(job)))
+    return _job_standing(job) != "absent" and (job.spec.suspend or bool(limits.scopes_of(job)))
 
 
-def _standing(job: Job) -> Standing:
+def _job_standing(job: Job) -> Standing:
     return standing(job, has_pods=lambda job: job.status.active > 0)
 
 

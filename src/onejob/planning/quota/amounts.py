@@ -23,6 +23,7 @@ def plus(a: Quantity, b: Quantity) -> Quantity:
 
 
 def added(amounts: Iterable[Mapping[str, Quantity]]) -> Amounts:
+    """Return the sum of amounts by resource."""
     total: Amounts = {}
     for each in amounts:
         for name, amount in each.items():
@@ -67,15 +68,15 @@ def containers_total(spec: Mapping[str, Any], field: str) -> Amounts:
             own = sidecars = added((sidecars, own))
         else:
             own = added((own, sidecars))
-        most = _largest(most, own)
-    return _largest(total, most)
+        most = _elementwise_maximum(most, own)
+    return _elementwise_maximum(total, most)
 
 
 def container_amounts(container: Mapping[str, Any], field: str) -> Amounts:
     return read_amounts((container.get("resources") or {}).get(field))
 
 
-def _largest(a: Amounts, b: Amounts) -> Amounts:
+def _elementwise_maximum(a: Amounts, b: Amounts) -> Amounts:
     result = dict(a)
     for name, amount in b.items():
         if name not in result or amount.nanos > result[name].nanos:

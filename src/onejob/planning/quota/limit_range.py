@@ -56,12 +56,12 @@ def set_defaults(limits: Sequence[Limit], spec: dict[str, Any]) -> str:
     for field, what in _KINDS:
         for container in spec.get(field) or ():
             for kind, values in (("request", requests), ("limit", maximums)):
-                if names := _fill(container, kind + "s", values):
+                if names := _fill_defaults(container, kind + "s", values):
                     said.append(f"{', '.join(names)} {kind} for {what} {container['name']}")
     return "LimitRanger plugin set: " + "; ".join(said) if said else ""
 
 
-def _fill(container: dict[str, Any], field: str, values: Amounts) -> list[str]:
+def _fill_defaults(container: dict[str, Any], field: str, values: Amounts) -> list[str]:
     resources = container.get("resources") or {}
     own = resources.get(field) or {}
     missing = {name: str(amount) for name, amount in values.items() if name not in own}
@@ -83,7 +83,7 @@ def pod_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
         elif limit.type == "Pod":
             requests = pod_requests(spec, overhead=False)
             said += _out_of_bounds(limit, requests, pod_limits(spec, overhead=False))
-    return _aggregate(said)
+    return _combine_errors(said)
 
 
 def claim_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
@@ -92,18 +92,18 @@ def claim_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
     for limit in limits:
         if limit.type == "PersistentVolumeClaim":
             for name, least in limit.min.items():
-                said += _below(limit.type, name, least, requests, {})
+                said += _minimum_errors(limit.type, name, least, requests, {})
             for name, most in limit.max.items():
                 if name not in requests:
-                    said.append(_bound("maximum", limit.type, name, most) + ".  No request is "
+                    said.append(_bound_text("maximum", limit.type, name, most) + ".  No request is "
                                 "specified")  # fmt: skip
                 elif requests[name].nanos > most.nanos:
-                    text = _bound("maximum", limit.type, name, most)
+                    text = _bound_text("maximum", limit.type, name, most)
                     said.append(f"{text}, but request is {requests[name]}")
-    return _aggregate(said)
+    return _combine_errors(said)
 
 
-def _aggregate(said: Sequence[str]) -> str:
+def _combine_errors(said: Sequence[str]) -> str:
     """Combine errors into one message as upstream does, without duplicates."""
     texts = list(dict.fromkeys(said))
     return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
@@ -111,21 +111,21 @@ def _aggregate(said: Sequence[str]) -> str:
 
 def _out_of_bounds(limit: Limit, requests: Amounts, maximums: Amounts) -> Iterator[str]:
     for name, least in limit.min.items():
-        yield from _below(limit.type, name, least, requests, maximums)
+        yield from _minimum_errors(limit.type, name, least, requests, maximums)
     for name, most in limit.max.items():
-        yield from _above(limit.type, name, most, requests, maximums)
+        yield from _maximum_errors(limit.type, name, most, requests, maximums)
     for name, ratio in limit.max_ratio.items():
-        yield from _too_far_apart(limit.type, name, ratio, requests, maximums)
+        yield from _ratio_errors(limit.type, name, ratio, requests, maximums)
 
 
-def _bound(which: str, kind: str, name: str, bound: Quantity) -> str:
+def _bound_text(which: str, kind: str, name: str, bound: Quantity) -> str:
     return f"{which} {name} usage per {kind} is {bound}"
 
 
-def _below(
+def _minimum_errors(
     kind: str, name: str, least: Quantity, requests: Amounts, maximums: Amounts
 ) -> Iterator[str]:
-    text = _bound("minimum", kind, name, least)
+    text = _bound_text("minimum", kind, name, least)
     if name not in requests:
         yield f"{text}.  No request is specified"
     elif requests[name].nanos < least.nanos:
@@ -134,10 +134,10 @@ def _below(
         yield f"{text}, but limit is {maximums[name]}"
 
 
-def _above(
+def _maximum_errors(
     kind: str, name: str, most: Quantity, requests: Amounts, maximums: Amounts
 ) -> Iterator[str]:
-    text = _bound("maximum", kind, name, most)
+    text = _bound_text("maximum", kind, name, most)
     if name not in maximums:
         yield f"{text}.  No limit is specified"
     elif maximums[name].nanos > most.nanos:
@@ -146,7 +146,7 @@ def _above(
         yield f"{text}, but request is {requests[name]}"
 
 
-def _too_far_apart(
+def _ratio_errors(
     kind: str, name: str, ratio: Quantity, requests: Amounts, maximums: Amounts
 ) -> Iterator[str]:
     text = f"{name} max limit to request ratio per {kind} is {ratio}, but"

@@ -104,7 +104,7 @@ def pod_usage(spec: Mapping[str, Any], *, ended: bool) -> ObjectUsage:
     requests, limits = pod_requests(spec, overhead=True), pod_limits(spec, overhead=True)
     amounts = {count_name(PODS): ONE}
     if not ended:
-        amounts |= {PODS: ONE, **_computed(requests, limits)}
+        amounts |= {PODS: ONE, **_quota_amounts(requests, limits)}
     return ObjectUsage(
         amounts,
         is_pod=True,
@@ -121,7 +121,7 @@ def pod_usage(spec: Mapping[str, Any], *, ended: bool) -> ObjectUsage:
     )
 
 
-def _computed(requests: Amounts, limits: Amounts) -> Amounts:
+def _quota_amounts(requests: Amounts, limits: Amounts) -> Amounts:
     amounts: Amounts = {}
     for name, amount in requests.items():
         if name in _COMPUTE or name.startswith("hugepages-"):
@@ -214,7 +214,7 @@ def unstated(quota: Quota, spec: Mapping[str, Any]) -> str:
         for field in ("containers", "initContainers"):
             for container in spec.get(field) or ():
                 requests = container_amounts(container, "requests")
-                if name not in _computed(requests, container_amounts(container, "limits")):
+                if name not in _quota_amounts(requests, container_amounts(container, "limits")):
                     missing.setdefault(name, set()).add(container["name"])
     if not missing:
         return ""
@@ -254,8 +254,8 @@ def refusal(
         )
         if exceeded:
             return (
-                f"exceeded quota: {quota.name}, requested: {_listed(exceeded, wanted)}, "
-                f"used: {_listed(exceeded, used)}, limited: {_listed(exceeded, quota.hard)}"
+                f"exceeded quota: {quota.name}, requested: {_list_text(exceeded, wanted)}, "
+                f"used: {_list_text(exceeded, used)}, limited: {_list_text(exceeded, quota.hard)}"
             )
     return ""
 
@@ -275,7 +275,7 @@ def _more(usage: ObjectUsage, before: ObjectUsage | None) -> Amounts:
     return {name: amount for name, amount in more.items() if amount.nanos > 0}
 
 
-def _listed(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:
+def _list_text(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:
     return ",".join(f"{name}={amounts.get(name, ZERO)}" for name in names)
 
 

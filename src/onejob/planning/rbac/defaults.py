@@ -25,7 +25,7 @@ _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
 _ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-def _on(groups: str, resources: str, verbs: Sequence[str]) -> Document:
+def _resource_rule(groups: str, resources: str, verbs: Sequence[str]) -> Document:
     """Return a rule.
 
     `groups` and `resources` are separated by spaces; `core` is the unnamed group.
@@ -34,96 +34,102 @@ def _on(groups: str, resources: str, verbs: Sequence[str]) -> Document:
     return {"apiGroups": names, "resources": resources.split(), "verbs": list(verbs)}
 
 
-def _urls(*urls: str) -> Document:
+def _url_rule(*urls: str) -> Document:
     return {"nonResourceURLs": list(urls), "verbs": ["get"]}
 
 
 _VIEW: Final = (
-    _on(
+    _resource_rule(
         "core",
         "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods "
         "replicationcontrollers replicationcontrollers/scale serviceaccounts services "
         "services/status",
         _READ,
     ),
-    _on(
+    _resource_rule(
         "core",
         "bindings limitranges namespaces/status pods/log pods/status "
         "replicationcontrollers/status resourcequotas resourcequotas/status",
         _READ,
     ),
-    _on("core", "namespaces", _READ),
-    _on("core events.k8s.io", "events", _READ),
-    _on("discovery.k8s.io", "endpointslices", _READ),
-    _on(
+    _resource_rule("core", "namespaces", _READ),
+    _resource_rule("core events.k8s.io", "events", _READ),
+    _resource_rule("discovery.k8s.io", "endpointslices", _READ),
+    _resource_rule(
         "apps",
         "controllerrevisions daemonsets daemonsets/status deployments deployments/scale "
         "deployments/status replicasets replicasets/scale replicasets/status statefulsets "
         "statefulsets/scale statefulsets/status",
         _READ,
     ),
-    _on("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
+    _resource_rule(
+        "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ
+    ),
     # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
-    _on("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
-    _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
-    _on("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
+    _resource_rule("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    _resource_rule("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
+    _resource_rule("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
 )
 _EDIT: Final = (
-    _on(
+    _resource_rule(
         "core",
         "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
         _READ,
     ),
-    _on("core", "serviceaccounts", ("impersonate",)),
-    _on("core", "pods pods/attach pods/exec pods/portforward pods/proxy", _WRITE),
-    _on("core", "pods/eviction", ("create",)),
-    _on(
+    _resource_rule("core", "serviceaccounts", ("impersonate",)),
+    _resource_rule("core", "pods pods/attach pods/exec pods/portforward pods/proxy", _WRITE),
+    _resource_rule("core", "pods/eviction", ("create",)),
+    _resource_rule(
         "core",
         "configmaps persistentvolumeclaims replicationcontrollers replicationcontrollers/scale "
         "secrets serviceaccounts services services/proxy",
         _WRITE,
     ),
-    _on("core", "serviceaccounts/token", ("create",)),
-    _on("core events.k8s.io", "events", _WRITE),
-    _on(
+    _resource_rule("core", "serviceaccounts/token", ("create",)),
+    _resource_rule("core events.k8s.io", "events", _WRITE),
+    _resource_rule(
         "apps",
         "daemonsets deployments deployments/rollback deployments/scale replicasets "
         "replicasets/scale statefulsets statefulsets/scale",
         _WRITE,
     ),
-    _on("autoscaling", "horizontalpodautoscalers", _WRITE),
-    _on("batch", "cronjobs jobs", _WRITE),
-    _on("policy", "poddisruptionbudgets", _WRITE),
-    _on("networking.k8s.io", "ingresses networkpolicies", _WRITE),
-    _on("coordination.k8s.io", "leases", _ALL),
+    _resource_rule("autoscaling", "horizontalpodautoscalers", _WRITE),
+    _resource_rule("batch", "cronjobs jobs", _WRITE),
+    _resource_rule("policy", "poddisruptionbudgets", _WRITE),
+    _resource_rule("networking.k8s.io", "ingresses networkpolicies", _WRITE),
+    _resource_rule("coordination.k8s.io", "leases", _ALL),
 )
 _ADMIN: Final = (
-    _on("authorization.k8s.io", "localsubjectaccessreviews", ("create",)),
-    _on(GROUP, "rolebindings roles", _ALL),
+    _resource_rule("authorization.k8s.io", "localsubjectaccessreviews", ("create",)),
+    _resource_rule(GROUP, "rolebindings roles", _ALL),
 )
 _EVERYTHING: Final = (
-    _on("*", "*", ("*",)),
+    _resource_rule("*", "*", ("*",)),
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
 )
 _BASIC_USER: Final = (
-    _on("authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews", ("create",)),
-    _on("authentication.k8s.io", "selfsubjectreviews", ("create",)),
+    _resource_rule(
+        "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews", ("create",)
+    ),
+    _resource_rule("authentication.k8s.io", "selfsubjectreviews", ("create",)),
 )
 _HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY: Final = (
-    _urls("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
+    _url_rule("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
           "/readyz", "/version", "/version/"),
 )  # fmt: skip
 _MONITORING: Final = (
-    _urls("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz",
-          "/readyz/*"),
+    _url_rule("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis",
+              "/readyz", "/readyz/*"),
 )  # fmt: skip
 _DELEGATOR: Final = (
-    _on("authentication.k8s.io", "tokenreviews", ("create",)),
-    _on("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+    _resource_rule("authentication.k8s.io", "tokenreviews", ("create",)),
+    _resource_rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
 )
-_ISSUER: Final = (_urls("/.well-known/openid-configuration", "/.well-known/openid-configuration/",
-                        "/openid/v1/jwks", "/openid/v1/jwks/"),)  # fmt: skip
+_ISSUER: Final = (
+    _url_rule("/.well-known/openid-configuration", "/.well-known/openid-configuration/",
+              "/openid/v1/jwks", "/openid/v1/jwks/"),
+)  # fmt: skip
 
 
 def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Document:
@@ -139,22 +145,24 @@ def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Do
     }
 
 
-def _aggregate(name: str, *, aggregate_to: str = "") -> Document:
+def _aggregated_role(name: str, *, aggregate_to: str = "") -> Document:
     selector = {"matchLabels": {f"{GROUP}/aggregate-to-{name}": "true"}}
     role = _role(name, (), aggregate_to=aggregate_to)
     return {**role, "aggregationRule": {"clusterRoleSelectors": [selector]}}
 
 
-def _binding(name: str, *groups: str) -> Document:
-    return _bound(name, [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups])
+def _group_binding(name: str, *groups: str) -> Document:
+    return _binding_to(
+        name, [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
+    )
 
 
-def _to_controller(role: str, account: str) -> Document:
+def _controller_binding(role: str, account: str) -> Document:
     subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
-    return _bound(f"system:controller:{role}", [subject])
+    return _binding_to(f"system:controller:{role}", [subject])
 
 
-def _bound(name: str, subjects: Sequence[Document]) -> Document:
+def _binding_to(name: str, subjects: Sequence[Document]) -> Document:
     metadata = {"name": name, "labels": dict(_LABEL), "annotations": {AUTO_UPDATE: "true"}}
     return {
         "apiVersion": _API_VERSION,
@@ -167,9 +175,9 @@ def _bound(name: str, subjects: Sequence[Document]) -> Document:
 
 CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("cluster-admin", _EVERYTHING),
-    _aggregate("admin"),
-    _aggregate("edit", aggregate_to="admin"),
-    _aggregate("view", aggregate_to="edit"),
+    _aggregated_role("admin"),
+    _aggregated_role("edit", aggregate_to="admin"),
+    _aggregated_role("view", aggregate_to="edit"),
     _role("system:aggregate-to-admin", _ADMIN, aggregate_to="admin"),
     _role("system:aggregate-to-edit", _EDIT, aggregate_to="edit"),
     _role("system:aggregate-to-view", _VIEW, aggregate_to="view"),
@@ -177,7 +185,7 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("system:basic-user", _BASIC_USER),
     _role("system:discovery", _DISCOVERY),
     _role("system:monitoring", _MONITORING),
-    _role("system:public-info-viewer", (_urls(*_HEALTH),)),
+    _role("system:public-info-viewer", (_url_rule(*_HEALTH),)),
     _role("system:service-account-issuer-discovery", _ISSUER),
     _role(component_roles.NODE_ROLE, component_roles.NODE),
     _role(component_roles.CONTROLLER_MANAGER, component_roles.CONTROLLER_MANAGER_RULES),
@@ -187,19 +195,22 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     ),
 )
 CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
-    _binding("cluster-admin", "system:masters"),
-    _binding("system:basic-user", "system:authenticated"),
-    _binding("system:discovery", "system:authenticated"),
-    _binding("system:monitoring", "system:monitoring"),
-    _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
-    _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
+    _group_binding("cluster-admin", "system:masters"),
+    _group_binding("system:basic-user", "system:authenticated"),
+    _group_binding("system:discovery", "system:authenticated"),
+    _group_binding("system:monitoring", "system:monitoring"),
+    _group_binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
+    _group_binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
     # As upstream: the binding has no subjects. A node has these rights by its identity.
-    _binding(component_roles.NODE_ROLE),
-    _bound(
+    _group_binding(component_roles.NODE_ROLE),
+    _binding_to(
         component_roles.CONTROLLER_MANAGER,
         [{"apiGroup": GROUP, "kind": "User", "name": component_roles.CONTROLLER_MANAGER}],
     ),
-    *(_to_controller(name, account) for account, (name, _) in component_roles.CONTROLLERS.items()),
+    *(
+        _controller_binding(name, account)
+        for account, (name, _) in component_roles.CONTROLLERS.items()
+    ),
 )
 
 

@@ -74,21 +74,21 @@ class Policy(Struct):
 
     def put_role(self, role: Role) -> None:
         self.roles[role.metadata.namespace, role.metadata.name] = role
-        self._changed()
+        self._notify_listeners()
 
     def remove_role(self, namespace: str, name: str) -> None:
         self.roles.pop((namespace, name), None)
-        self._changed()
+        self._notify_listeners()
 
     def put_binding(self, binding: Binding) -> None:
         self.bindings.setdefault(binding.metadata.namespace, {})[binding.metadata.name] = binding
-        self._changed()
+        self._notify_listeners()
 
     def remove_binding(self, namespace: str, name: str) -> None:
         self.bindings.get(namespace, {}).pop(name, None)
-        self._changed()
+        self._notify_listeners()
 
-    def _changed(self) -> None:
+    def _notify_listeners(self) -> None:
         for notify in self.listeners:
             notify()
 
@@ -100,11 +100,12 @@ class Policy(Struct):
             # Copy first: another thread may change the bindings.
             for binding in tuple(self.bindings.get(place, {}).values()):
                 subject = next(
-                    (who for who in binding.subjects if _is(who, place, user, groups)), None
+                    (who for who in binding.subjects if _matches_user(who, place, user, groups)),
+                    None,
                 )
                 if subject is None:
                     continue
-                reason = _reason(binding, subject)
+                reason = _allowed_reason(binding, subject)
                 for rule in self.rules_of(binding.role_ref, place):
                     yield Granted(rule, reason)
 
@@ -133,7 +134,8 @@ class Policy(Struct):
         return tuple(item for item in granted if allows_some(item.rule, question))
 
 
-def _is(subject: Subject, namespace: str, user: str, groups: frozenset[str]) -> bool:
+def _matches_user(subject: Subject, namespace: str, user: str, groups: frozenset[str]) -> bool:
+    """Return whether the subject of a binding is, or includes, the user."""
     match subject.kind:
         case "User":
             return subject.name == user
@@ -146,7 +148,7 @@ def _is(subject: Subject, namespace: str, user: str, groups: frozenset[str]) -> 
             return False
 
 
-def _reason(binding: Binding, subject: Subject) -> str:
+def _allowed_reason(binding: Binding, subject: Subject) -> str:
     home = binding.metadata.namespace
     kind = "RoleBinding" if home else "ClusterRoleBinding"
     name = f"{binding.metadata.name}/{home}" if home else binding.metadata.name

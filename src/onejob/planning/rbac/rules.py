@@ -53,11 +53,11 @@ def allows(rule: PolicyRule, question: AccessAttributes) -> bool:
 
 def allows_some(rule: PolicyRule, question: AccessAttributes) -> bool:
     """Return whether the rule allows the request for at least one name."""
-    if not _has(rule.verbs, question.verb):
+    if not _includes(rule.verbs, question.verb):
         return False
     if question.path:
         return any(_url_within(url, question.path) for url in rule.non_resource_urls)
-    return _has(rule.api_groups, question.group) and _resource_within(
+    return _includes(rule.api_groups, question.group) and _resource_within(
         rule.resources, question.resource, question.subresource
     )
 
@@ -99,7 +99,7 @@ def _covers(own: PolicyRule, part: PolicyRule) -> bool:
 
     Only a wildcard covers a wildcard.
     """
-    if not _has(own.verbs, part.verbs[0]):
+    if not _includes(own.verbs, part.verbs[0]):
         return False
     if part.non_resource_urls:
         return any(_url_within(url, part.non_resource_urls[0]) for url in own.non_resource_urls)
@@ -109,7 +109,7 @@ def _covers(own: PolicyRule, part: PolicyRule) -> bool:
     )
     return (
         named
-        and _has(own.api_groups, part.api_groups[0])
+        and _includes(own.api_groups, part.api_groups[0])
         and _resource_within(own.resources, resource, subresource)
     )
 
@@ -131,7 +131,7 @@ def merged(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     ]
 
 
-def _has(values: Sequence[str], wanted: str) -> bool:
+def _includes(values: Sequence[str], wanted: str) -> bool:
     return EVERYTHING in values or wanted in values
 
 

@@ -177,7 +177,7 @@ class PageFile:
             at += 4
             if found.kind == INTERIOR_TABLE:
                 rowid, at = _varint(page, at)
-                found.last_rowids.append(_signed(rowid))
+                found.last_rowids.append(_to_signed(rowid))
             found.children.append(child)
         if found.kind == INTERIOR_TABLE:
             return max(at - start, _MIN_CELL_BYTES)
@@ -195,7 +195,7 @@ class PageFile:
             (first,) = _PAGE_NUMBER.unpack_from(page, at + local)
             chain = self._continued(first, size - local)
         payload = b"".join((payload, *chain.values()))
-        found.records.append(_record(_signed(rowid), payload, size, tuple(chain)))
+        found.records.append(_record(_to_signed(rowid), payload, size, tuple(chain)))
         return max(end - start, _MIN_CELL_BYTES)
 
     def _local_bytes(self, size: int, kind: int) -> int:
@@ -267,7 +267,7 @@ def _varint(page: bytes, at: int) -> tuple[int, int]:
     return number << 8 | page[at + 8], at + 9
 
 
-def _signed(number: int) -> int:
+def _to_signed(number: int) -> int:
     return number - (number >> 63 << 64)
 
 

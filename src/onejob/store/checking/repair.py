@@ -30,7 +30,7 @@ def repair(path: Path, found: Examination) -> Path:
         # It occupies space on a full disk.
         _remove(new)
         raise
-    kept = _keep(path)
+    kept = _keep_damaged(path)
     # Two files must be replaced together, the old database and its log. From here on, an
     # interrupted repair is completed, not started again with only one of them.
     new.rename(repaired_path(path))
@@ -75,7 +75,8 @@ def _write(target: Path, found: Examination) -> None:
     sync(target)
 
 
-def _keep(path: Path) -> Path:
+def _keep_damaged(path: Path) -> Path:
+    """Link or copy a damaged file and its log to a free name; return the path."""
     number = 1
     while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1

@@ -59,7 +59,7 @@ def unverified_claims(token: str) -> dict[str, Any]:
 
     Raises InvalidToken.
     """
-    claims: dict[str, Any] = _part(token.split(".")[1], _read_claims)
+    claims: dict[str, Any] = _decode_part(token.split(".")[1], _read_claims)
     return claims
 
 
@@ -72,7 +72,7 @@ def verified_claims(token: str, keys: Mapping[str, "EllipticCurvePublicKey"]) ->
     if len(token) > _MAX_TOKEN_LENGTH:
         raise InvalidToken("the token is too long")
     signed, _, signature = token.rpartition(".")
-    header: _Header = _part(signed.partition(".")[0], _read_header)
+    header: _Header = _decode_part(signed.partition(".")[0], _read_header)
     if header.alg != ALGORITHM:
         raise InvalidToken("the token is not signed with a supported algorithm")
     key = keys.get(header.kid)
@@ -112,7 +112,8 @@ def public_key_document(key: "EllipticCurvePublicKey") -> dict[str, str]:
     }
 
 
-def _part(text: str, read: Any) -> Any:
+def _decode_part(text: str, read: Any) -> Any:
+    """Decode one segment of a token. Raises InvalidToken."""
     try:
         return read(_decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -84,32 +84,35 @@ class SigningKeys:
         self._file.changed()
         #: Incremented with every change of the keys.
         self.version = 0
-        self._use(_load(path))
+        self._set_keys(_load(path))
 
     @property
     def signing(self) -> "EllipticCurvePrivateKey":
-        self._follow()
+        """Return the newest key, which signs new tokens."""
+        self._reload_if_changed()
         return self._signing
 
     @property
     def verifying(self) -> dict[str, "EllipticCurvePublicKey"]:
-        self._follow()
+        """Return all valid public keys by key id."""
+        self._reload_if_changed()
         return self._verifying
 
     def documents(self) -> list[dict[str, str]]:
         """Return the public keys as JSON Web Keys."""
         return [public_key_document(key) for key in self.verifying.values()]
 
-    def _use(self, keys: tuple["EllipticCurvePrivateKey", ...]) -> None:
+    def _set_keys(self, keys: tuple["EllipticCurvePrivateKey", ...]) -> None:
         self._signing = keys[0]
         self._verifying = {key_id(key.public_key()): key.public_key() for key in keys}
         self.version += 1
 
-    def _follow(self) -> None:
+    def _reload_if_changed(self) -> None:
+        """Reload the keys if the file has changed; keep the loaded ones if it is invalid."""
         if not self._file.changed():
             return
         try:
-            self._use(_load(self._path))
+            self._set_keys(_load(self._path))
         except (BadKeys, NotTrusted, OSError) as error:
             log.error("the keys of service-account tokens stay as they were: %s", error)
 

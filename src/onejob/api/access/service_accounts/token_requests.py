@@ -55,7 +55,7 @@ class TokenRequests:
         """
         _require_same_object(body, namespace, name)
         spec = _read_spec(body.get("spec"))
-        if errors := _problems(spec):
+        if errors := _spec_errors(spec):
             raise Invalid(_KIND, _GROUP, "", errors)
         account = self._find(Key(ACCOUNTS, namespace, name))
         if account is None:
@@ -128,7 +128,7 @@ def _read_spec(value: Any) -> _Spec:
         raise BadRequest(f"cannot unmarshal a {_KIND}: {error}") from None
 
 
-def _problems(spec: _Spec) -> list[FieldError]:
+def _spec_errors(spec: _Spec) -> list[FieldError]:
     field, seconds = "spec.expirationSeconds", spec.expiration_seconds
     if seconds is None:
         return []

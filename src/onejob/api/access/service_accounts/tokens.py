@@ -184,17 +184,18 @@ class ServiceAccountAuthenticator:
 
     def _require_objects(self, about: _Kubernetes) -> None:
         account = Key(ACCOUNTS, about.namespace, about.serviceaccount.name)
-        self._require(account, about.serviceaccount, "service account")
+        self._require_exists(account, about.serviceaccount, "service account")
         if about.secret is not None:
             secret = Key(SECRETS, about.namespace, about.secret.name)
-            self._require(secret, about.secret, "secret")
+            self._require_exists(secret, about.secret, "secret")
         if about.pod is not None:
-            self._require(Key(PODS, about.namespace, about.pod.name), about.pod, "pod")
+            self._require_exists(Key(PODS, about.namespace, about.pod.name), about.pod, "pod")
         elif about.node is not None:
             # For a Pod-bound token, the node claim is informative and not checked.
-            self._require(Key(NODES, "", about.node.name), about.node, "node")
+            self._require_exists(Key(NODES, "", about.node.name), about.node, "node")
 
-    def _require(self, key: Key, named: Named, what: str) -> None:
+    def _require_exists(self, key: Key, named: Named, what: str) -> None:
+        """Raise RejectedToken unless the object still exists with the UID in the token."""
         found = self._find(key)
         if found is None or found.uid != named.uid:
             raise RejectedToken(f"the {what} of the token is gone")
@@ -214,10 +215,11 @@ def _user(claims: _Claims) -> User:
         AUTHENTICATED_GROUP,
     )
     name = user_name(about.namespace, about.serviceaccount.name)
-    return User(name, about.serviceaccount.uid, groups, _extra(claims))
+    return User(name, about.serviceaccount.uid, groups, _user_extra(claims))
 
 
-def _extra(claims: _Claims) -> Mapping[str, tuple[str, ...]]:
+def _user_extra(claims: _Claims) -> Mapping[str, tuple[str, ...]]:
+    """Return the `extra` attributes of the User that a token authenticates."""
     about = claims.kubernetes
 
     def named(what: str, one: Named | None) -> Iterable[tuple[str, str]]:

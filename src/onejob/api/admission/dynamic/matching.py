@@ -31,9 +31,9 @@ class Rule(Struct, frozen=True, rename="camel"):
     ) -> bool:
         """`name` is the object's name; None matches all names."""
         return (
-            _has(self.operations, operation)
-            and _has(self.api_groups, kind.group)
-            and _has(self.api_versions, kind.version)
+            _includes(self.operations, operation)
+            and _includes(self.api_groups, kind.group)
+            and _includes(self.api_versions, kind.version)
             and any(_is_resource(given, kind.plural, subresource) for given in self.resources)
             and (self.scope == "*" or (self.scope == "Namespaced") == kind.namespaced)
             and (not self.resource_names or name is None or name in self.resource_names)
@@ -174,7 +174,7 @@ def namespace_object(store: StagingStore, name: str) -> Document:
     return document
 
 
-def _has(given: Sequence[str], value: str) -> bool:
+def _includes(given: Sequence[str], value: str) -> bool:
     return "*" in given or value in given
 
 

@@ -60,6 +60,7 @@ class Write:
         return self.spec.get("completionMode") == "Indexed"
 
     def true(self, condition: str) -> bool:
+        """Return whether the condition is true in the new state."""
         return condition in self._true
 
     def was_true(self, condition: str) -> bool:
@@ -145,15 +146,17 @@ def _validate_success_criteria(write: Write) -> list[FieldError]:
     if write.true("SuccessCriteriaMet"):
         if write.true("Failed"):
             errors.append(
-                _condition("cannot set SuccessCriteriaMet=True and Failed=true conditions")
+                _condition_error("cannot set SuccessCriteriaMet=True and Failed=true conditions")
             )
         if write.true("FailureTarget"):
             errors.append(
-                _condition("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+                _condition_error(
+                    "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"
+                )
             )
     elif "successPolicy" in write.spec and write.true("Complete"):
         errors.append(
-            _condition(
+            _condition_error(
                 "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
             )
         )
@@ -163,9 +166,9 @@ def _validate_success_criteria(write: Write) -> list[FieldError]:
 def _validate_success_criteria_change(write: Write) -> Iterator[FieldError]:
     met, was_met = write.true("SuccessCriteriaMet"), write.was_true("SuccessCriteriaMet")
     if was_met and not met:
-        yield _condition("cannot disable the SuccessCriteriaMet=True condition")
+        yield _condition_error("cannot disable the SuccessCriteriaMet=True condition")
     if met and not was_met and write.was_true("Complete"):
-        yield _condition(
+        yield _condition_error(
             "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"
         )
 
@@ -175,12 +178,12 @@ def _validate_success_criteria_change(write: Write) -> Iterator[FieldError]:
 
 def _complete_and_failed(write: Write) -> Iterator[FieldError]:
     if write.true("Complete") and write.true("Failed"):
-        yield _condition("cannot set Complete=True and Failed=true conditions")
+        yield _condition_error("cannot set Complete=True and Failed=true conditions")
 
 
 def _complete_and_failure_target(write: Write) -> Iterator[FieldError]:
     if write.true("Complete") and write.true("FailureTarget"):
-        yield _condition("cannot set Complete=True and FailureTarget=true conditions")
+        yield _condition_error("cannot set Complete=True and FailureTarget=true conditions")
 
 
 def _completion_time_without_complete(write: Write) -> Iterator[FieldError]:
@@ -199,20 +202,20 @@ def _complete_without_completion_time(write: Write) -> Iterator[FieldError]:
 
 def _completion_before_start(write: Write) -> Iterator[FieldError]:
     start, completion = write.status.get("startTime"), write.status.get("completionTime")
-    if start and completion and _moment(completion) < _moment(start):
+    if start and completion and _parse_time(completion) < _parse_time(start):
         yield invalid("status.completionTime", completion, "must be equal to or after `startTime`")
 
 
 def _failed_without_failure_target(write: Write) -> Iterator[FieldError]:
     if write.true("Failed") and not write.true("FailureTarget"):
-        yield _condition(
+        yield _condition_error(
             "cannot set Failed=True condition without the FailureTarget=true condition"
         )
 
 
 def _complete_without_success_criteria(write: Write) -> Iterator[FieldError]:
     if write.true("Complete") and not write.true("SuccessCriteriaMet"):
-        yield _condition(
+        yield _condition_error(
             "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"
         )
 
@@ -391,10 +394,12 @@ STATE_RULES: Final = (
 def _disabled_terminal_condition(write: Write) -> Iterator[FieldError]:
     for kind in _TERMINAL:
         if write.was_true(kind) and not write.true(kind):
-            yield _condition(f"cannot disable the terminal {kind}=True condition")
+            yield _condition_error(f"cannot disable the terminal {kind}=True condition")
 
 
-def _decreased(field: str) -> Callable[[Write], Iterator[FieldError]]:
+def _must_not_decrease(field: str) -> Callable[[Write], Iterator[FieldError]]:
+    """Return a rule that rejects a decreasing count."""
+
     def check(write: Write) -> Iterator[FieldError]:
         count = write.status.get(field, 0)
         if count < write.old_status.get(field, 0):
@@ -427,11 +432,11 @@ def _updated_start_time(write: Write) -> Iterator[FieldError]:
 
 CHANGE_RULES: Final = (
     StatusRule("disabling terminal condition", (), _disabled_terminal_condition),
-    StatusRule("decreasing failed counter", (), _decreased("failed")),
+    StatusRule("decreasing failed counter", (), _must_not_decrease("failed")),
     StatusRule(
         "decreasing succeeded counter",
         (),
-        _decreased("succeeded"),
+        _must_not_decrease("succeeded"),
         lambda write: not _elastic(write),
     ),
     StatusRule("mutating completion time", (), _mutated_completion_time),
@@ -459,9 +464,9 @@ def _is_false(status: Mapping[str, Any], kind: str) -> bool:
     )
 
 
-def _condition(detail: str) -> FieldError:
+def _condition_error(detail: str) -> FieldError:
     return invalid("status.conditions", OMITTED, detail)
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)

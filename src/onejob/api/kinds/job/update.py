@@ -47,7 +47,7 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
     errors += validate_template_annotations(spec, old_spec, "spec")
     errors += validate_memory_annotations(new, old)
     errors += _validate_completions(spec, old_spec)
-    errors += _unchanged(spec, old_spec, "selector")
+    errors += _immutable_error(spec, old_spec, "selector")
     errors += _validate_template_change(spec, old_spec, options)
     for field in (
         "completionMode",
@@ -56,7 +56,7 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
         "managedBy",
         "successPolicy",
     ):
-        errors += _unchanged(spec, old_spec, field)
+        errors += _immutable_error(spec, old_spec, field)
     return errors + validate_index_names(new)
 
 
@@ -78,7 +78,7 @@ def _open_for_change(job: Document) -> bool:
     )
 
 
-def _unchanged(
+def _immutable_error(
     spec: Mapping[str, Any], old_spec: Mapping[str, Any], field: str
 ) -> list[FieldError]:
     new, old = spec.get(field), old_spec.get(field)
@@ -90,7 +90,7 @@ def _unchanged(
 
 def _validate_completions(spec: Mapping[str, Any], old_spec: Mapping[str, Any]) -> list[FieldError]:
     if spec.get("completionMode") != "Indexed":
-        return _unchanged(spec, old_spec, "completions")
+        return _immutable_error(spec, old_spec, "completions")
     completions = spec.get("completions")
     # Removing completions from an Indexed Job is reported by another rule.
     if completions is None or completions == old_spec.get("completions"):

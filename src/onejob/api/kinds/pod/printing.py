@@ -82,9 +82,11 @@ def _summarise(doc: Document) -> _Summary:
         _reason_of_pod(status), total=len(spec.get("containers", ())) + len(sidecars)
     )
     init_statuses = status.get("initContainerStatuses", ())
-    initialising = _look_at_init_containers(summary, init_statuses, sidecars, len(init_containers))
+    initialising = _summarise_init_containers(
+        summary, init_statuses, sidecars, len(init_containers)
+    )
     if not initialising or _condition_is_true(status, "Initialized"):
-        _look_at_containers(summary, status, init_statuses, sidecars)
+        _summarise_containers(summary, status, init_statuses, sidecars)
     if "deletionTimestamp" in doc["metadata"]:
         if status.get("reason") == "NodeLost":
             summary.reason = "Unknown"
@@ -101,7 +103,7 @@ def _reason_of_pod(status: Mapping[str, Any]) -> str:
     return reason
 
 
-def _look_at_init_containers(
+def _summarise_init_containers(
     summary: _Summary, statuses: Sequence[Mapping[str, Any]], sidecars: set[Any], total: int
 ) -> bool:
     """Return whether the Pod is still initialising.
@@ -127,7 +129,7 @@ def _look_at_init_containers(
     return False
 
 
-def _look_at_containers(
+def _summarise_containers(
     summary: _Summary,
     status: Mapping[str, Any],
     init_statuses: Sequence[Mapping[str, Any]],

@@ -36,7 +36,7 @@ def validate_pod_change(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[
     errors += _validate_gates(new.get("schedulingGates", ()), old.get("schedulingGates", ()))
     left_new, left_old = _without_judged(new, old), _without_judged(old, old)
     if not same_meaning(left_new, left_old):
-        differences = "\n".join(_differences(left_new, left_old, "spec"))
+        differences = "\n".join(_changed_paths(left_new, left_old, "spec"))
         errors.append(forbidden("spec", f"{_REFUSAL}\n{differences}\n"))
     return errors
 
@@ -115,15 +115,15 @@ def _free_gated_placement(
         }
 
 
-def _differences(new: Any, old: Any, path: str) -> Iterator[str]:
+def _changed_paths(new: Any, old: Any, path: str) -> Iterator[str]:
     if same_meaning(new, old):
         return
     if isinstance(new, dict) and isinstance(old, dict):
         for field in sorted(new.keys() | old.keys()):
-            yield from _differences(new.get(field), old.get(field), f"{path}.{field}")
+            yield from _changed_paths(new.get(field), old.get(field), f"{path}.{field}")
     elif isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
         for i, (mine, theirs) in enumerate(zip(new, old, strict=True)):
-            yield from _differences(mine, theirs, f"{path}[{i}]")
+            yield from _changed_paths(mine, theirs, f"{path}[{i}]")
     else:
         yield f"  {path}: {old!r} -> {new!r}"
 
@@ -141,13 +141,14 @@ def validate_pod_status_change(new: Document, old: Document) -> list[FieldError]
     for containers, statuses in _STATUSES:
         known = before.get(statuses)
         if known is not None and known is not after.get(statuses):
-            errors += _revived(after, before, old, containers, statuses)
+            errors += _restarted_containers(after, before, old, containers, statuses)
     return errors
 
 
-def _revived(
+def _restarted_containers(
     after: Document, before: Document, old: Document, containers: str, statuses: str
 ) -> Iterator[FieldError]:
+    """Yield errors for containers that ended for good and would be running again."""
     ended = {
         status.get("name"): terminated
         for status in before[statuses]

@@ -6,7 +6,7 @@ from onejob.planning.notify.annotations import (
     USUAL_EVENTS,
     Subscription,
     effective_subscription,
-    read_wish,
+    read_subscription,
 )
 from tests.notify.support import NOTIFY, NOTIFY_ON
 
@@ -21,30 +21,32 @@ def test_the_nearest_annotation_counts() -> None:
 
 
 def test_several_targets_and_other_events() -> None:
-    wish = read_wish({NOTIFY: "ops, mail,ops", NOTIFY_ON: "finished"})
-    assert wish == Subscription(("ops", "mail"), frozenset({"finished"}))
-    assert wish.wants("finished", USUAL_EVENTS)
-    assert not wish.wants("failed", USUAL_EVENTS)
-    assert read_wish({NOTIFY: "ops"}).wants("failed", USUAL_EVENTS)
+    subscription = read_subscription({NOTIFY: "ops, mail,ops", NOTIFY_ON: "finished"})
+    assert subscription == Subscription(("ops", "mail"), frozenset({"finished"}))
+    assert subscription.wants("finished", USUAL_EVENTS)
+    assert not subscription.wants("failed", USUAL_EVENTS)
+    assert read_subscription({NOTIFY: "ops"}).wants("failed", USUAL_EVENTS)
 
 
 @pytest.mark.parametrize(
     "text",
     ["ops\nmail", "ops\r\nX-Header: 1", "/bin/sh", "http://elsewhere/", "OPS", "a" * 64, "$(id)"],
 )
-def test_what_is_no_name_is_never_a_target(text: str) -> None:
-    wish = read_wish({NOTIFY: f"good,{text}"})
-    assert wish.targets == ("good",)
-    [problem] = wish.problems
+def test_invalid_target_names_are_rejected(text: str) -> None:
+    subscription = read_subscription({NOTIFY: f"good,{text}"})
+    assert subscription.targets == ("good",)
+    [problem] = subscription.problems
     assert "\n" not in problem
     assert len(problem) < 150
 
 
 def test_targets_without_end_and_unknown_events_are_problems() -> None:
-    wish = read_wish({NOTIFY: ",".join(f"t{i}" for i in range(1000)), NOTIFY_ON: "sometimes"})
-    assert len(wish.targets) == 10
-    assert wish.events == frozenset()
-    assert [problem.split(":")[0] for problem in wish.problems] == [
+    subscription = read_subscription(
+        {NOTIFY: ",".join(f"t{i}" for i in range(1000)), NOTIFY_ON: "sometimes"}
+    )
+    assert len(subscription.targets) == 10
+    assert subscription.events == frozenset()
+    assert [problem.split(":")[0] for problem in subscription.problems] == [
         "onejob.dev/notify names more than 10 targets",
         "onejob.dev/notify-on",
     ]
