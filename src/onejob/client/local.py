@@ -305,6 +305,8 @@ class LocalClient:
 
     def _stage_patch(self, op: Patch) -> Outcome:
         target = self._target(op.key, op.subresource)
+        if self._trusted and op.subresource == "status" and op.type == "merge":
+            return self._writes.patch_status(target, op.body, self._options)
         return self._writes.patch(target, op.type, msgspec.json.decode(op.body), self._options)
 
     def _stage_replace(self, op: Replace) -> Outcome:

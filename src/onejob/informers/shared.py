@@ -122,7 +122,7 @@ class SharedInformers:
         informer: Informer[Workflow] = Informer(
             self._client,
             Selection(WORKFLOWS, self._namespace),
-            _read_workflow,
+            self._read_workflow,
             lambda workflow: workflow.key,
             index_entries=_index_owner,
         )
@@ -210,6 +210,15 @@ class SharedInformers:
                 await task
                 raise RuntimeError(f"{task.get_name()} ended")
 
+    def _read_workflow(self, document: bytes) -> "Workflow":
+        """Decode a workflow, whose spec mostly is that of the cached version.
+
+        Its view is imported with the first one: most servers have none.
+        """
+        from onejob.objects.workflow import read_next_workflow
+
+        return read_next_workflow(document, self.workflows.cache.get)
+
     def _read_first_job(self, document: bytes) -> Job:
         known = self._known_view(document)
         if known is None:
@@ -278,13 +287,6 @@ def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]
     return (("uncontrolled", namespace), *labels)
-
-
-def _read_workflow(document: bytes) -> "Workflow":
-    """Decode a workflow. Its view is imported with the first one: most servers have none."""
-    from onejob.objects.workflow import read_workflow
-
-    return read_workflow(document)
 
 
 def _read_cronworkflow(document: bytes) -> "CronWorkflow":

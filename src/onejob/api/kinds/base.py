@@ -26,6 +26,7 @@ class BaseStrategy:
     any_finalizer: bool = False
     judges_spec_alone: bool = False
     shares_sections: bool = False
+    status_without_rules: bool = False
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
