@@ -91,7 +91,5 @@ def patch_status(stored: Stored, patch: StatusPatch) -> SectionWrite | Stored | 
     before = b'{"apiVersion":%b,"kind":%b,"metadata":%b' % (
         _encode(sections.api_version), _encode(sections.kind), parts[0],
     )  # fmt: skip
-    after = b"".join(
-        (parts[1], b',"spec":', sections.spec, b',"status":', _encode(status), b"}")
-    )
+    after = b"".join((parts[1], b',"spec":', sections.spec, b',"status":', _encode(status), b"}"))
     return SectionWrite(before, after, cold=False)
