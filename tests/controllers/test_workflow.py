@@ -258,6 +258,32 @@ async def test_task_fails_if_a_result_is_missing(tmp_path: Path) -> None:
         assert await condition(house, key, "Failed") is not None
 
 
+async def test_workflow_fails_if_a_started_task_is_removed_from_its_spec(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "workflows") as house:
+        key = await start(house, a_task("a", results=[{"name": "x"}]), a_task("b", "a"))
+        store = house.cluster.service.store
+        stored = store.newest(key)
+        assert stored is not None
+        document = msgspec.json.decode(stored.value)
+        document["spec"]["tasks"] = [a_task("b")]
+        document["metadata"]["generation"] += 1
+
+        def edited(revision: int) -> bytes:
+            # The API server of another cluster knows only the schema.
+            document["metadata"]["resourceVersion"] = str(revision)
+            return msgspec.json.encode(document)
+
+        store.stage(key, stored.revision, edited)
+        await asyncio.sleep(5)
+        failed = await condition(house, key, "Failed")
+        assert failed is not None
+        assert failed["reason"] == "InvalidWorkflow"
+        assert failed["message"] == 'spec.tasks: task "a" was removed after it had started'
+        await a_pod_with_message(house, await house.get(Key(JOBS, "default", "wf-a")), '{"x": 1}')
+        await asyncio.sleep(5)
+        assert await house.names(JOBS) == ["wf-a"]
+
+
 async def test_parallelism_limits_running_tasks(tmp_path: Path) -> None:
     async with a_running(tmp_path) as house:
         key = await start(house, *(a_task(f"t{n}") for n in range(4)), parallelism=2)

@@ -293,9 +293,16 @@ class WorkflowController:
         if state.graph is not None and state.generation == generation:
             return ""
         state.generation = generation
+        state.graph = None
         errors = check_workflow(workflow.spec, "spec")
-        state.graph = None if errors else build_graph(workflow.spec)
-        return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
+        if errors:
+            return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
+        graph = build_graph(workflow.spec)
+        for task in workflow.status.tasks:
+            if task.job_uid and task.name not in graph.positions:
+                return f'spec.tasks: task "{task.name}" was removed after it had started'
+        state.graph = graph
+        return ""
 
     async def _observed(self, workflow: Workflow, state: _State) -> Observed:
         namespace = workflow.metadata.namespace

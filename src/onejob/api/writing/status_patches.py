@@ -51,7 +51,7 @@ def read_status_patch(body: bytes) -> StatusPatch | None:
     except msgspec.ValidationError:
         return None
     if patch.status is not UNSET and any(
-        memoryview(value)[:1] == b"{" for value in patch.status.values()
+        bytes(value).startswith(b"{") for value in patch.status.values()
     ):
         return None
     return patch
