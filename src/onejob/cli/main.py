@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("onejob.cli.commands.runs", "List kept runs"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to finish, or for a condition"),
     "why": ("onejob.cli.commands.why", "Explain the state of an object and its next step"),
+    "graph": ("onejob.cli.commands.graph", "Draw the graph of a workflow"),
     "top": ("onejob.cli.commands.top", "Show the resource usage of node, Jobs and Pods, live"),
     "queue": ("onejob.cli.commands.queue", "Show queued Jobs and the reasons why they wait"),
     "validate": (
@@ -73,7 +74,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 #: Sections of `onejob --help`. A command in none of them is listed last.
 _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run": ("run", "attach", "stop", "rerun", "create", "apply", "validate"),
-    "Inspect": ("get", "describe", "logs", "results", "why", "top", "queue", "runs", "wait"),
+    "Inspect": ("get", "describe", "logs", "results", "why", "graph", "top", "queue", "runs", "wait"),
     "Change": ("suspend", "resume", "delete", "cron"),
     "Serve": ("serve", "ui", "controller", "manifests", "mirror", "notify"),
     "Administer": ("user", "rotate", "backup", "restore", "doctor"),

@@ -203,6 +203,9 @@ class Follower:
                 for job in self._run:
                     if not job.done:
                         job.blocked_by = job.lasting_wait or job.any_wait
+                        if job.workflow and job.blocked_by is not None:
+                            workflow = self._run.workflows[job.workflow]
+                            workflow.blocked_by = f"{job.title}: {job.blocked_by.text}"
                 self._done.set()
             self._display.tick(self._run, now)
 
