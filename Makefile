@@ -53,6 +53,7 @@ lock: $(READY) ## update requirements/*.txt, the locked versions and hashes of a
 	$(PIP) uv
 	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/service.txt
+	$(COMPILE) --group docs --output-file requirements/docs.txt
 	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(COMPILE) - --constraints requirements/dev.txt --output-file requirements/build.txt
 
 setup: $(STAMP) $(SCHEMA) ## create .venv and install all dependencies
@@ -63,8 +64,8 @@ run: $(READY) $(SCHEMA) ## run an example Job to completion
 
 ##@ Test
 # Three tiers: `check` before every commit, `test` before a change lands, `nightly` for repetition.
-# pytest starts one process a core.
-PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# One process more than cores: tests with real processes often wait.
+PYTEST := $(BIN)/pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 CHECKED := tests/planning tests/objects tests/api/kinds tests/informers tests/store
 
 .PHONY: check
@@ -139,8 +140,50 @@ ui-figures: setup ## measure the dashboard with a Job of 10^5 indexes, and the c
 	$(BIN)/python -m tests.ui.figures $(FIGURES)
 
 ##@ Release
-dist: setup ui-check ## build source archive and wheel, with the dashboard
-	$(BIN)/python -m hatchling build
+# Wheels of the locked dependencies for each Python of the single file; they are downloaded once.
+WHEELS := $(VENV)/wheels
+FETCH   = $(BIN)/pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
+TAGS   := $(foreach tag,2_28 2_17,--platform manylinux_$(tag)_x86_64)
+$(WHEELS)/.ready: requirements/service.txt requirements/build.txt | $(STAMP)
+	rm -rf $(WHEELS)
+	for version in 3.11 3.12 3.13; do \
+	  $(FETCH) $(TAGS) --implementation cp --python-version $$version --requirement $< --dest $(WHEELS) || exit 1; \
+	done
+	$(FETCH) --requirement requirements/build.txt --dest $(WHEELS)/build
+	@touch $@
+
+dist: setup ui-check $(WHEELS)/.ready ## build all release artefacts: packages, single file, man pages, SBOM, checksums
+	$(BIN)/python -m release.dist --wheels $(WHEELS)
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+# The site has its own environment; diagrams are drawn in the browser by mermaid, if npm can fetch it.
+$(VENV)/docs/bin/mkdocs: requirements/docs.txt | $(READY)
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+MERMAID := $(VENV)/docs/node_modules/mermaid/dist/mermaid.min.js
+$(MERMAID): $(VENV)/docs/bin/mkdocs
+	-npm install --silent --no-audit --no-fund --prefix $(VENV)/docs mermaid@11
+
+.PHONY: docs
+docs: $(VENV)/docs/bin/mkdocs $(MERMAID) ## build the documentation site into site/, with strict checks of links
+	$(BIN)/python -m release.site .run/site-pages $(wildcard $(MERMAID))
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m release.links site
+
+# Installers that only this target needs.
+$(VENV)/installers/bin/uv: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/installers
+	$(VENV)/installers/bin/pip install --quiet --disable-pip-version-check uv pipx
+
+.PHONY: installs
+installs: dist $(VENV)/installers/bin/uv ## install each artefact into an empty environment and run a Job, with times
+	$(BIN)/python -m tests.release.installs $(VENV)/installers/bin
+
+.PHONY: image
+image: setup podman $(WHEELS)/.ready ## build the images without network and run a Job in each
+	$(BIN)/pytest -m nightly tests/release/test_image.py
 
 ##@ Test
 prometheus: setup ## scrape a server with a real Prometheus and run every query of docs/monitoring
@@ -246,6 +289,10 @@ guides: setup podman rsync ## run every command of README and how-to pages, incl
 ##@ Kubernetes
 e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go, against onejob serve
 	$(BIN)/python -m tests.managers
+
+.PHONY: peer-suites
+peer-suites: setup ## run JobSet's and Kueue's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible
 fabric8: setup ## test the Java client of operators and Jenkins: informers, waits, exec, logs (needs Maven)

@@ -1,4 +1,4 @@
-"""Write the published figures of README.md and bench/README.md from recorded benchmark runs.
+"""Write the figures of docs/comparison.md and bench/README.md from recorded benchmark runs.
 
     python bench/publish.py            # rewrite the tables between the `figures` comments
     python bench/publish.py --check    # exit 1 if a table differs from the records
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 _POD_RATE = ("pods/s", "Pods/s", "limit: bare loop")
-#: The rows of README.md.
+#: The rows of docs/comparison.md.
 SUMMARY = (
     Row("a hello Job, the whole command", "cold-start", "seconds", "s"),
     Row("a one-Pod Job, created to Complete, simulated node", "latency", "p50, ms", "ms"),
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         return 2
     records = newest_records(HISTORY.read_text())
     pages = {
-        ROOT / "README.md": summary(records),
+        ROOT / "docs" / "comparison.md": summary(records),
         ROOT / "bench" / "README.md": all_figures(records) + "\n" + missed_targets(records),
     }
     stale = False

@@ -1,10 +1,23 @@
 """Settings for all tests, independent of how and on which machine they are run."""
 
+import os
 import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.memory_directory import memory_directory
+
 pytest_plugins = ["tests.async_tests", "tests.cpu_durations"]
+
+# Where this is set, each worker rewrites all assertions again, and each of the many commands that
+# tests start compiles all of onejob: most of the CPU time of the suite.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Parents such as nohup or a background shell ignore SIGINT; restore the default handlers.
 for number, handler in (
@@ -20,3 +33,26 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+#: Folders with tests that start no Pods as processes. Those have a /dev/shm of their own, and a
+#: test that a file is out of their reach would pass for the wrong reason.
+_WITHOUT_PROCESSES = frozenset(
+    {
+        *("api", "client", "contract", "controllers", "differential", "informers", "job"),
+        *("notify", "queue", "webhooks"),
+    }
+)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder for the test, in memory if it starts no processes: there, syncs are free."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    place = memory_directory() if folder in _WITHOUT_PROCESSES else None
+    if place is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="onejob-test-", dir=place, ignore_cleanup_errors=True
+    ) as name:
+        yield Path(name)

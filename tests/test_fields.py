@@ -10,6 +10,7 @@ from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
 from tests.field_effects.inventory import ROOT, SCRIPT
 from tests.field_effects.plants import can_disable
+from tests.python_sources import syntax_tree
 
 ROWS = SCRIPT.read_rows(SCRIPT.SOURCE.read_text())
 TYPES = load_definitions()[0]
@@ -58,7 +59,7 @@ def test_the_test_of_a_verdict_exists(test: str) -> None:
 
 @lru_cache
 def functions_of(path: str) -> set[str]:
-    tree = ast.parse((ROOT / path).read_text())
+    tree = syntax_tree(ROOT / path)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {each.name for each in tree.body if isinstance(each, kinds)}
 

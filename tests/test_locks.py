@@ -16,10 +16,11 @@ WANTED = {
     "service.txt": SERVICE,
     "dev.txt": [*SERVICE, *PROJECT["optional-dependencies"]["dev"]],
     "build.txt": SETTINGS["build-system"]["requires"],
+    "docs.txt": SETTINGS["dependency-groups"]["docs"],
 }
 #: Comment of an entry that is our own dependency. Build dependencies are read from standard input,
 #: which has no name.
-ASKED_FOR = re.compile(r"onejob \(pyproject\.toml\)|# via -c requirements/dev\.txt\s*\Z")
+ASKED_FOR = re.compile(r"onejob \(pyproject\.toml(?::docs)?\)|# via -c requirements/dev\.txt\s*\Z")
 MEND = "run make lock"
 
 

@@ -62,7 +62,7 @@ def section(name: str, command: click.Command, context: click.Context) -> str:
         lines += [" ".join(paragraph.split()), ""]
     options = [option for option in command.params if isinstance(option, click.Option)]
     if options:
-        lines += ["| option | |", "|---|---|"]
+        lines += ["| option | description |", "|---|---|"]
         lines += [row(option, context) for option in options]
         lines.append("")
     return "\n".join([*lines, *epilog(command.epilog or "")])

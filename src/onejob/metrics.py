@@ -161,6 +161,26 @@ class WebhookFailOpen(Labels, frozen=True, kw_only=True):
     type: Literal["admit", "validating"]
 
 
+class MutatingPolicyCheck(Labels, frozen=True, kw_only=True):
+    policy: str
+    policy_binding: str
+    error_type: Literal["compile_error", "invalid_error", "no_error", "out_of_budget"]
+
+
+class MutatingPolicyCheckLabels(TypedDict):
+    policy: str
+    policy_binding: str
+    error_type: Literal["compile_error", "invalid_error", "no_error", "out_of_budget"]
+
+
+class ValidatingPolicyCheckLabels(MutatingPolicyCheckLabels):
+    enforcement_action: Literal["allow", "audit", "deny", "warn"]
+
+
+class ValidatingPolicyCheck(MutatingPolicyCheck, frozen=True, kw_only=True):
+    enforcement_action: Literal["allow", "audit", "deny", "warn"]
+
+
 class Delivery(Labels, frozen=True, kw_only=True):
     target: str
     result: Literal["sent", "failed", "dropped"]
@@ -432,6 +452,28 @@ class Metrics:
             "apiserver_admission_webhook_fail_open_count",
             "The number of failed calls of admission webhooks that were ignored",
             WebhookFailOpen,
+        )
+        self.validating_policy_checks = Counter(
+            "apiserver_validating_admission_policy_check_total",
+            "The number of evaluated expressions of validating admission policies",
+            ValidatingPolicyCheck,
+        )
+        self.validating_policy_duration = Histogram(
+            "apiserver_validating_admission_policy_check_duration_seconds",
+            "The time the evaluation of expressions of validating admission policies took",
+            ValidatingPolicyCheck,
+            (0.0000005, 0.001, 0.01, 0.1, 1.0),
+        )
+        self.mutating_policy_checks = Counter(
+            "apiserver_mutating_admission_policy_check_total",
+            "The number of evaluated expressions of mutating admission policies",
+            MutatingPolicyCheck,
+        )
+        self.mutating_policy_duration = Histogram(
+            "apiserver_mutating_admission_policy_check_duration_seconds",
+            "The time the evaluation of expressions of mutating admission policies took",
+            MutatingPolicyCheck,
+            (0.0000005, 0.001, 0.01, 0.1, 1.0),
         )
         self.queue_depth = Gauge("workqueue_depth", "The number of keys that are due", Queue)
         self.queue_adds = Counter(

@@ -359,18 +359,30 @@ def test_a_run_that_takes_too_long_is_stopped(onejob: CommandLine) -> None:
     assert "timed out after 1s" in done.stdout
 
 
-def test_an_image_without_a_command_is_refused_with_a_way_out(onejob: CommandLine) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_image_without_a_command_is_refused_with_a_way_out(
+    onejob: CommandLine, installed: bool
+) -> None:
     """It could never start; retries, which take ten minutes, would not help."""
+    engine = onejob.home / "bin" / "podman"
+    engine.parent.mkdir()
+    if installed:
+        engine.touch(0o755)
     text = job_yaml("bare", "true").replace("busybox", "example.org/tool:1")
     text = "\n".join(line for line in text.splitlines() if "command:" not in line)
     write(onejob, "job.yaml", text)
-    done = onejob.run("run", "job.yaml")
+    done = onejob.run("run", "job.yaml", PATH=str(engine.parent))
+    others = "add a command, or map the image with --image-map example.org/tool:1=COMMAND"
+    ways = (
+        f"use --runtime podman, which is installed; {others}"
+        if installed
+        else f"{others}; with podman installed: use --runtime podman"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (
         2,
         "",
         "error: job.yaml: document 1, line 10: spec.template.spec.containers[0].image: the "
-        "container has no command, and images are not run by this runtime (add a command, use "
-        "--runtime podman, or map the image with --image-map example.org/tool:1=COMMAND)\n",
+        f"container has no command, and images are not run by this runtime ({ways})\n",
     )
     assert onejob.run("run", "--dry-run=client", "job.yaml").returncode == 0
     assert onejob.run("run", "--runtime", "simulated", "job.yaml").returncode == 0

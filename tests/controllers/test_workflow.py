@@ -1,7 +1,7 @@
 """Workflow controller on the real store and API, in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import pytest
 from onejob.api.service import Service
 from onejob.client.base import Create
 from onejob.client.local import LocalClient
+from onejob.informers.cache import Delta
 from onejob.objects.meta import CRONWORKFLOWS, JOBS, PODS, WORKFLOWS, Key
+from onejob.objects.workflow import Workflow
 from onejob.wire.errors import InternalError, Invalid
 from tests import build
 from tests.build import a_task, a_workflow
@@ -144,6 +146,31 @@ async def test_workflow_finishes_only_after_the_pods_of_a_deleted_job(tmp_path: 
         await asyncio.sleep(10)
         assert await states(house, key) == {"a": "Failed"}
         assert await condition(house, key, "Failed") is not None
+
+
+async def test_controller_records_an_end_before_the_next_start_on_other_clusters(
+    tmp_path: Path,
+) -> None:
+    seen: list[int] = []
+
+    def note(deltas: Sequence[Delta[Workflow]]) -> None:
+        seen.extend(
+            delta.new.metadata.revision
+            for delta in deltas
+            if delta.new is not None
+            and (delta.new.status.complete, delta.new.status.running) == (1, 0)
+        )
+
+    async with a_house(tmp_path, "workflows") as house:
+        house.informers.workflows.on_change(note)
+        key = await start(house, *ETL)
+        await finish(house, "extract")
+        job = await house.get(Key(JOBS, "default", "wf-train"))
+        assert len(seen) == 1
+        assert seen[0] < int(job["metadata"]["resourceVersion"])
+        await finish(house, "train")
+        await finish(house, "report")
+        assert await condition(house, key, "Complete") is not None
 
 
 class LostAnswer(LateWatch):

@@ -141,7 +141,11 @@ def test_default_roles_match_kubernetes(ours: dict[str, Any]) -> None:
     added, left_out = _rules(ours) - _rules(theirs), _rules(theirs) - _rules(ours)
     match name:
         case "system:aggregate-to-view":
-            own = ("batch/jobs/pods", *OWN_RESOURCES, *(f"{one}/status" for one in OWN_RESOURCES))
+            own = (
+                *(f"batch/jobs/{one}" for one in ("history", "outputs", "pods", "progress")),
+                *OWN_RESOURCES,
+                *(f"{one}/status" for one in OWN_RESOURCES),
+            )
             assert added == {f"{verb} {one}" for verb in ("get", "list", "watch") for one in own}
             assert left_out == set()
         case "system:aggregate-to-edit":

@@ -34,6 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "docs" / "quickstart.md",
     ROOT / "docs" / "tutorial.md",
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.support import memory_directory
+from tests.memory_directory import memory_directory
 
 
 @pytest.fixture

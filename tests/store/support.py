@@ -1,8 +1,6 @@
 """Builders for the store's tests."""
 
 import asyncio
-import os
-import shutil
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,14 +16,6 @@ from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
-
-
-def memory_directory() -> str | None:
-    """Return a file system in memory with enough space, or None for the default."""
-    shared = "/dev/shm"
-    return (
-        shared if os.path.isdir(shared) and shutil.disk_usage(shared).free > 200_000_000 else None
-    )
 
 
 def no_room_for(name: str, *, pages: int) -> Callable[[apsw.Connection], None]:

@@ -30,7 +30,7 @@ from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import Done, Job
 from onejob.virtual_time import VirtualTimeLoop, virtual_clock
-from tests.store.support import memory_directory
+from tests.memory_directory import memory_directory
 
 T = TypeVar("T")
 

@@ -29,6 +29,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "describe": ("onejob.cli.commands.describe", "Show one object with its events"),
     "logs": ("onejob.cli.commands.logs", "Print the logs of containers"),
     "results": ("onejob.cli.commands.results", "Show the result of each index of a Job"),
+    "report": ("onejob.cli.commands.report", "Write a report of a run or Job as one HTML file"),
+    "cp": ("onejob.cli.commands.cp", "Copy the outputs of a Job"),
     "runs": ("onejob.cli.commands.runs", "List kept runs"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to finish, or for a condition"),
     "why": ("onejob.cli.commands.why", "Explain the state of an object and its next step"),
@@ -39,6 +41,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "onejob.cli.commands.validate",
         "Check manifests without starting or sending anything",
     ),
+    "init": ("onejob.cli.commands.init", "Write a starter manifest"),
+    "schema": ("onejob.cli.commands.schema", "Print the JSON Schema of manifests, for editors"),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
     "apply": ("onejob.cli.commands.apply", "Create or update objects to match files"),
     "delete": ("onejob.cli.commands.delete", "Delete objects"),
@@ -61,6 +65,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": ("onejob.cli.commands.backup", "Back up the state of a server to a file"),
     "restore": ("onejob.cli.commands.restore", "Restore a server from a backup"),
     "doctor": ("onejob.cli.commands.doctor", "Check and repair the state of a server"),
+    "mcp": ("onejob.cli.commands.mcp", "Serve tools for agents over the Model Context Protocol"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
         "Install onejob as the test binaries of envtest",
@@ -74,16 +79,37 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 #: Sections of `onejob --help`. A command in none of them is listed last.
 _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run": ("run", "attach", "stop", "rerun", "create", "apply", "validate"),
-    "Inspect": ("get", "describe", "logs", "results", "why", "graph", "top", "queue", "runs", "wait"),
+    "Inspect": (
+        "get",
+        "describe",
+        "logs",
+        "results",
+        "report",
+        "why",
+        "graph",
+        "top",
+        "queue",
+        "runs",
+        "wait",
+    ),
     "Change": ("suspend", "resume", "delete", "cron"),
     "Serve": ("serve", "ui", "controller", "manifests", "mirror", "notify"),
     "Administer": ("user", "rotate", "backup", "restore", "doctor"),
-    "Develop": ("envtest-assets", "bench", "completion", "version", "help"),
+    "Develop": (
+        "init",
+        "schema",
+        "mcp",
+        "envtest-assets",
+        "bench",
+        "completion",
+        "version",
+        "help",
+    ),
 }
 
 #: Commands exempt from escaping of control characters: they use colours or pass container output
 #: on, and escape other untrusted text themselves.
-_RAW_OUTPUT: Final = frozenset({"run", "attach", "logs", "bench", "serve", "top"})
+_RAW_OUTPUT: Final = frozenset({"run", "attach", "logs", "bench", "serve", "top", "mcp"})
 
 _EPILOG: Final = """\b
 Examples:

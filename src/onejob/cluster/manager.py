@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,6 +24,7 @@ from onejob.cluster.preflight import check
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand
+from onejob.controllers.start_gates import DependencyGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import Queues, export_queues
@@ -30,6 +32,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import Key
 from onejob.planning.job.operator_settings import Settings as JobSettings
+from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.leadership import Timing
 
 if TYPE_CHECKING:
@@ -259,9 +262,10 @@ class _Controllers:
         for namespace in settings.namespaces or ("",):
             informers = SharedInformers(client, namespace)
             context = ControllerContext(client, informers, self._recorder, clock, metrics)
-            jobs = JobController(
-                context, settings=JobSettings.under(_GATES, manager=settings.manager)
-            )
+            job_settings = JobSettings.under(_GATES, manager=settings.manager)
+            dependencies = DependencyGate(context, is_ours=partial(is_ours, settings=job_settings))
+            self._parts.append(dependencies.run())
+            jobs = JobController(context, settings=job_settings, gate=dependencies)
             ttl = TtlController(
                 client,
                 informers,

@@ -48,7 +48,8 @@ class AccessReview:
 
 #: In every namespace with Jobs.
 NEEDS: Sequence[Need] = (
-    Need("batch", "jobs", ("get", "list", "watch")),
+    # `patch` is for Jobs that wait for others: they are suspended meanwhile.
+    Need("batch", "jobs", ("get", "list", "watch", "patch")),
     Need("batch", "jobs", ("patch",), "status"),
     # Creating a Pod that blocks the deletion of its Job requires the permission to update the Job's
     # finalizers.
@@ -58,10 +59,8 @@ NEEDS: Sequence[Need] = (
 )
 #: In the namespace of the controller itself. A Job is created there as a dry run only.
 OWN_NAMESPACE_PERMISSIONS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
-#: With `--mirror`: for the finalizer and the record of the copy's location, for the targets, and
-#: for copied objects.
+#: With `--mirror`: for the status of the copies, for the targets, and for copied objects.
 MIRROR_NEEDS: Sequence[Need] = (
-    Need("batch", "jobs", ("patch",)),
     Need("batch", "jobs", ("update",), "status"),
     Need("", "secrets", ("get",)),
     Need("", "configmaps", ("get",)),

@@ -7,7 +7,14 @@ from typing import Final
 import msgspec
 
 from onejob.diagnosis.ended import finish_of
-from onejob.diagnosis.explanation import Document, Explanation, ago_text, set_by, time_text
+from onejob.diagnosis.explanation import (
+    Document,
+    Explanation,
+    ago_text,
+    given_reason,
+    set_by,
+    time_text,
+)
 from onejob.diagnosis.job_trouble import create_failure, job_create_remedy
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
@@ -56,6 +63,15 @@ def explain_cronjob(
     )
 
 
+def next_run(document: Document, now: datetime, local_zone: str) -> datetime | None:
+    """Return the next time of the schedule; None if the CronJob starts no Job then."""
+    cronjob = read_cronjob(msgspec.json.encode(document))
+    if cronjob.spec.suspend or cronjob.metadata.deleting:
+        return None
+    schedule = schedule_of(cronjob, local_zone)
+    return schedule.next(now) if schedule is not None else None
+
+
 def _plan(cronjob: CronJob, jobs: Sequence[Job], now: datetime, local_zone: str) -> StartPlan:
     current = update_status(cronjob, None, jobs)
     missing = {reference.uid for reference in current.unseen}
@@ -82,11 +98,13 @@ def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
 def _causes(cronjob: CronJob, document: Document, plan: StartPlan) -> list[str]:
     causes = []
     if cronjob.metadata.deleting:
+        causes += given_reason(document, "deleted because")
         causes += [
             f"finalizer {name} prevents the deletion" for name in cronjob.metadata.finalizers
         ]
     elif cronjob.spec.suspend:
         causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
+        causes += given_reason(document, "reason given")
     elif plan.note and plan.start is None:
         causes.append(plan.note)
     shown = set(causes)

@@ -7,6 +7,7 @@ import msgspec
 
 from onejob.diagnosis.durations import short_seconds
 from onejob.planning.job.plan import Note
+from onejob.planning.names import REASON_ANNOTATION
 
 Document = dict[str, Any]
 
@@ -56,6 +57,12 @@ def set_by(document: Document, *path: str) -> str:
         return ""
     time, manager = max(writers)
     return f", set by {manager} at {time}"
+
+
+def given_reason(document: Document, introduction: str) -> list[str]:
+    """Return the reason of `--reason` with an introduction; [] if none was given."""
+    reason = document["metadata"].get("annotations", {}).get(REASON_ANNOTATION, "")
+    return [f"{introduction}: {reason}"] if reason else []
 
 
 def last_end_text(report: Document) -> str:

@@ -200,7 +200,13 @@ KINDS: Sequence[Kind] = (
     ),
     Kind(
         "batch", "v1", "Job", "jobs", "job", categories=("all",),
-        subresources=(_STATUS, Subresource("pods", ("get",), "", "v1", "PodList")),
+        subresources=(
+            Subresource("history", ("get",)),
+            Subresource("outputs", ("get",)),
+            Subresource("pods", ("get",), "", "v1", "PodList"),
+            Subresource("progress", ("get",)),
+            _STATUS,
+        ),
     ),
     Kind(
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",

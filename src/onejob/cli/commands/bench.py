@@ -65,8 +65,9 @@ def command(
     """Run benchmarks of onejob and, in the same session, of comparable programs.
 
     Each scenario runs in its own processes; the machine should be otherwise idle. Targets are for a
-    machine with two cores.
+    machine with two cores. The benchmarks are part of a checkout, not of the installed package.
     """
+    _require_benchmarks()
     from onejob.cli.display.terminal import terminal_of
 
     terminal = terminal_of()
@@ -111,6 +112,16 @@ def command(
     if not as_json:
         print("\n".join(render_targets(outcomes, terminal)))
     return EXIT_FAILED if any(outcome.problem for outcome in outcomes) else EXIT_OK
+
+
+def _require_benchmarks() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("onejob.benchmarks") is None:
+        raise CommandError(
+            "the benchmarks are not in the installed package",
+            "run make bench in a checkout, or install one: pip install --editable CHECKOUT",
+        )
 
 
 def _compare(

@@ -57,6 +57,9 @@ Examples:
 @click.option(
     "--dry-run", type=click.Choice(["server"]), help="Check the request without deleting anything."
 )
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Reason, which onejob why shows until it is gone."
+)
 @client_options
 def command(
     what: tuple[str, ...],
@@ -67,6 +70,7 @@ def command(
     wait: bool,
     timeout: float | None,
     dry_run: str | None,
+    reason: str,
     where: "Sources",
     **options: Any,
 ) -> int:
@@ -98,6 +102,8 @@ def command(
     removed = []
     for arg, namespace in doomed:
         try:
+            if reason and not dry_run:
+                _record_reason(api, arg, namespace, reason)
             api.send(ApiRequest("DELETE", path_of(arg.kind, namespace, arg.name), body=body))
         except NotFound:
             if not ignore_not_found:
@@ -109,6 +115,24 @@ def command(
     if wait and not dry_run and not options["force"]:
         _wait_until_gone(api, removed, timeout)
     return 0
+
+
+def _record_reason(api: "Api", arg: "ResourceArg", namespace: str, reason: str) -> None:
+    import msgspec
+
+    from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, path_of
+    from onejob.planning.names import REASON_ANNOTATION
+
+    change = {"metadata": {"annotations": {REASON_ANNOTATION: reason}}}
+    api.send(
+        ApiRequest(
+            "PATCH",
+            path_of(arg.kind, namespace, arg.name),
+            {"fieldManager": FIELD_MANAGER},
+            body=msgspec.json.encode(change),
+            content_type="application/merge-patch+json",
+        )
+    )
 
 
 def _run_ids(what: tuple[str, ...]) -> list[str]:

@@ -49,7 +49,9 @@ def command(output: str | None, where: "Sources") -> int:
 
     now = SystemClock().now()
     api = where.selected_source()
-    limits, entries = read_queue(api, now, lambda text: print(f"note: {text}", file=sys.stderr))
+    limits, entries = read_queue(
+        api, now, lambda text: print(f"note: {text}", file=sys.stderr), where.namespace
+    )
     used = scopes(entries, limits)
     if where.namespace:
         entries = [one for one in entries if one.job.metadata.namespace == where.namespace]

@@ -246,6 +246,7 @@ class _Run(CommandAfterDashes, GroupedOptions):
     metavar="DURATION",
     help="How long to serve the dashboard after the last Job, e.g. 10m. Implies --ui.",
 )
+@click.option("--watch", is_flag=True, help="Run again when a file changes, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Print lines instead of a live display.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only failures.")
 @click.option(
@@ -281,6 +282,10 @@ def command(
 
     dry_run: str | None = options["dry_run"]
     files += filename
+    if options.pop("watch"):
+        from onejob.cli.run.watching import run_on_changes
+
+        return run_on_changes(sys.argv[1:], files, after_dashes or ())
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be positive")
     kept = options["resume"] or options["again"]

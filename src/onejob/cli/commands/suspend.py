@@ -16,26 +16,31 @@ Examples:
   onejob suspend job/pi            # stop its Pods, keep its progress
   onejob suspend cronjob/nightly   # no new Jobs; running ones continue
   onejob suspend workflow/etl      # no new tasks; the Jobs of running ones are suspended
-  onejob suspend run/20260131-120000   # same as onejob stop"""
+  onejob suspend run/20260131-120000   # same as onejob stop
+  onejob suspend job/pi --reason 'disk is being replaced'"""
 
 
 @click.command(epilog=_EPILOG, short_help="Suspend Jobs or CronJobs")
 @click.argument(
     "what", nargs=-1, metavar="job/NAME | cronjob/NAME ...", shell_complete=complete_object
 )
+@click.option("--reason", default="", metavar="TEXT", help="Reason, which onejob why shows.")
 @client_options
-def command(what: tuple[str, ...], where: "Sources") -> int:
+def command(what: tuple[str, ...], reason: str, where: "Sources") -> int:
     """Suspend Jobs (their Pods are stopped) or CronJobs (no new Jobs are started)."""
-    return set_suspend(where, what, suspended=True)
+    return set_suspend(where, what, suspended=True, reason=reason)
 
 
-def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
+def set_suspend(
+    where: "Sources", what: tuple[str, ...], *, suspended: bool, reason: str = ""
+) -> int:
     import msgspec
 
     from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, get, path_of
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, CRONWORKFLOWS, JOBS, WORKFLOWS
+    from onejob.planning.names import AFTER_HELD_ANNOTATION, REASON_ANNOTATION
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
     if any(word.startswith("run/") for word in what):
@@ -53,14 +58,25 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
         before = get(api, arg.kind, namespace, arg.name)
         if suspended and is_finished(before):
             raise CommandError(f"{arg} has finished", "run it again with onejob rerun")
-        change: dict[str, Any] = {"spec": {"suspend": suspended}}
-        if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
+        # A reason without a value removes that of an earlier suspension.
+        annotations: dict[str, str | None] = {REASON_ANNOTATION: reason or None}
+        change: dict[str, Any] = {
+            "spec": {"suspend": suspended},
+            "metadata": {"annotations": annotations},
+        }
+        if AFTER_HELD_ANNOTATION in before["metadata"].get("annotations", {}):
+            if not suspended:
+                print(f"{arg} waits for other Jobs (see onejob why {arg})")
+                continue
+            # It stays suspended when its dependencies are met.
+            annotations[AFTER_HELD_ANNOTATION] = None
+        elif QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
             if not suspended:
                 print(f"{arg} is queued and starts in turn (see onejob queue)")
                 continue
             # Remove the Job from the queue: it is now suspended on the user's request.
-            change["metadata"] = {"annotations": {QUEUED_ANNOTATION: None}}
-        elif bool(before["spec"].get("suspend")) == suspended:
+            annotations[QUEUED_ANNOTATION] = None
+        elif not reason and bool(before["spec"].get("suspend")) == suspended:
             print(f"{arg} is {'already suspended' if suspended else 'not suspended'}")
             continue
         api.send(

@@ -28,16 +28,22 @@ if TYPE_CHECKING:
 
 
 def read_queue(
-    api: "Api", now: datetime, note: "Callable[[str], None]"
+    api: "Api", now: datetime, note: "Callable[[str], None]", namespace: str = ""
 ) -> "tuple[Limits, Sequence[Entry]]":
     """Return limits and forecast over all namespaces, because one limit may apply to all of them.
 
-    `note` receives a message for each object that cannot be read.
+    A user who may list only the Jobs of `namespace` gets those. `note` receives a message for each
+    object that cannot be read.
     """
     limits = _limits(api, note)
-    jobs = [
-        read_job(msgspec.json.encode(document)) for document in list_all(api, BY_RESOURCE[JOBS], "")
-    ]
+    try:
+        documents = list_all(api, BY_RESOURCE[JOBS], "")
+    except Forbidden:
+        if not namespace:
+            raise
+        note("Jobs of other namespaces cannot be listed: they are not in the order below")
+        documents = list_all(api, BY_RESOURCE[JOBS], namespace)
+    jobs = [read_job(msgspec.json.encode(document)) for document in documents]
     return limits, forecast(jobs, limits, _priorities(api, note), now)
 
 

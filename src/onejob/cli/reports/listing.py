@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from onejob.cli.kept_runs import RunEnd
 from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.base import TABLE, Api, ApiRequest, get, list_all, path_of, watch_events
 from onejob.cli.sources.selection import Sources
+from onejob.objects.meta import CRONJOBS
 from onejob.wire.kinds import Kind
 
 #: Key function of a document, see `templates.sort_key`.
@@ -75,11 +76,16 @@ class Rows(msgspec.Struct):
 
     def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
         """Append the rows of a Table. With `ended`, they must contain whole objects."""
-        self.columns = self.columns or table["columnDefinitions"]
+        own = _OWN_COLUMNS.get(self.kind.resource)
+        columns = table["columnDefinitions"]
+        # A watch sends the columns only once.
+        self.columns = self.columns or (own.put_in(columns) if own else columns)
         names = [column["name"] for column in self.columns]
         for row in table["rows"]:
             metadata = row["object"]["metadata"]
             cells = row["cells"]
+            if own is not None:
+                cells = own.add_cell(names, cells, row["object"])
             if ended is not None:
                 cells = ended_cells(row["object"], names, cells, ended)
             shown = [_cell(cell) for cell in cells]
@@ -108,6 +114,40 @@ class Rows(msgspec.Struct):
         return headers, rows
 
 
+class _NextRun:
+    """Column of CronJobs with the time until the next Job.
+
+    It is not a column of the server, whose tables are the same as those of Kubernetes.
+    """
+
+    NAME: Final = "Next Run"
+    AFTER: Final = "Last Schedule"
+
+    def put_in(self, columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        at = [column["name"] for column in columns].index(self.AFTER) + 1
+        added = {"name": self.NAME, "type": "string", "priority": 0}
+        return [*columns[:at], added, *columns[at:]]
+
+    def add_cell(
+        self, names: Sequence[str], cells: list[Any], document: dict[str, Any]
+    ) -> list[Any]:
+        from onejob.api.kinds.printing import human_duration
+        from onejob.clock import SystemClock, local_zone
+        from onejob.diagnosis.cronjobs import next_run
+
+        now = SystemClock().now()
+        following = next_run(document, now, local_zone())
+        shown = "<none>"
+        if following is not None:
+            shown = human_duration((following - now).total_seconds())
+        at = names.index(self.NAME)
+        return [*cells[:at], shown, *cells[at:]]
+
+
+#: Columns that only this client shows; they need whole objects.
+_OWN_COLUMNS: Final = {CRONJOBS: _NextRun()}
+
+
 def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> list[Rows]:
     """Return one table for each kind. Raises NotFound or CommandError."""
     server = _server_if_listing(where, args)
@@ -119,7 +159,7 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
             if arg.name:
                 api, namespace = where.holding(arg)
                 path = path_of(kind, namespace, arg.name)
-                ask = ApiRequest("GET", path, _include_object_parameter(api, query), TABLE)
+                ask = ApiRequest("GET", path, _include_object_parameter(api, kind, query), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
                 continue
             if server is not None:
@@ -188,7 +228,11 @@ def watch_table(
     place = _namespace_to_list(where, api, arg.kind, query)
     path = path_of(arg.kind, place)
     fields = ",".join(filter(None, [query.fields, f"metadata.name={arg.name}" * bool(arg.name)]))
-    parameters = {"labelSelector": query.labels, "fieldSelector": fields}
+    parameters = {
+        "labelSelector": query.labels,
+        "fieldSelector": fields,
+        **_include_object_parameter(api, arg.kind, query),
+    }
     listing = api.send(ApiRequest("GET", path, parameters, TABLE)).document
     table = Rows(arg.kind, show_namespace=query.all_namespaces)
     table.add(listing)
@@ -217,7 +261,7 @@ def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "
     token = ""
     while True:
         asked = query.parameters(
-            limit="500", **{"continue": token}, **_include_object_parameter(api, query)
+            limit="500", **{"continue": token}, **_include_object_parameter(api, table.kind, query)
         )
         page = api.send(ApiRequest("GET", path_of(table.kind, namespace), asked, TABLE)).document
         table.add(page, run, api.ended)
@@ -237,9 +281,10 @@ def _server_if_listing(where: Sources, args: Sequence[ResourceArg]) -> Api | Non
     return None if all(arg.name for arg in args) else where.listed_server()
 
 
-def _include_object_parameter(api: Api, query: Query) -> dict[str, str]:
+def _include_object_parameter(api: Api, kind: Kind, query: Query) -> dict[str, str]:
     """Return the query for rows with whole objects if needed; the default is metadata only."""
-    return {"includeObject": "Object"} if api.ended is not None or query.sort_by else {}
+    needed = api.ended is not None or query.sort_by or kind.resource in _OWN_COLUMNS
+    return {"includeObject": "Object"} if needed else {}
 
 
 def _cell(value: Any) -> str:

@@ -77,6 +77,8 @@ def plan_run(
     wanted = [_planned_object(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
     workflows = tuple(item for item in wanted if item.resource == WORKFLOWS)
+    if absent := _absent_dependencies(manifests, namespace):
+        raise InvalidManifests(absent)
     if not jobs and not workflows and not check_only:
         raise CommandError(*_nothing_to_run(manifests, left_out))
     objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
@@ -86,6 +88,30 @@ def plan_run(
         jobs,
         workflows,
     )
+
+
+def _absent_dependencies(manifests: Sequence[Manifest], namespace: str) -> list[Problem]:
+    """Return the Jobs that would never start: they wait for Jobs that are not part of the run."""
+    from onejob.planning.names import AFTER_ANNOTATION
+
+    jobs = [manifest for manifest in manifests if manifest.kind.resource == JOBS]
+    present = {(_namespace(job, namespace), job.name) for job in jobs}
+    problems = []
+    for job in jobs:
+        text = (job.document["metadata"].get("annotations") or {}).get(AFTER_ANNOTATION)
+        if text is None:
+            continue
+        from onejob.planning.dependencies.annotation import parse_after
+
+        problems += [
+            job.problem(
+                f"metadata.annotations[{AFTER_ANNOTATION}]",
+                f"waits for job {dependency.name}, which is not part of this run",
+            )
+            for dependency in parse_after(text)
+            if (_namespace(job, namespace), dependency.name) not in present
+        ]
+    return problems
 
 
 def has_limits(planned: PlannedObject) -> bool:
@@ -176,13 +202,22 @@ def _without_program(
                 images.command_line(Container(name=container["name"], image=image))
             except NoStandIn:
                 text = (
-                    "the container has no command, and images are not run by this runtime (add "
-                    "a command, use --runtime podman, or map the image with --image-map "
-                    f"{image}=COMMAND)"
+                    "the container has no command, and images are not run by this runtime "
+                    f"({_ways_to_run(image)})"
                 )
                 field = f"{path}.template.spec.{kind}[{index}].image"
                 found.append(manifest.problem(field, text))
     return found
+
+
+def _ways_to_run(image: str) -> str:
+    """Return what to do about an image; the engine comes first if it is installed."""
+    from shutil import which
+
+    others = f"add a command, or map the image with --image-map {image}=COMMAND"
+    if which("podman"):
+        return f"use --runtime podman, which is installed; {others}"
+    return f"{others}; with podman installed: use --runtime podman"
 
 
 def _never_ends(

@@ -39,6 +39,9 @@ _RATE_WINDOW: Final = timedelta(seconds=20)
 PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
 _SETTINGS: Final = Settings()
 
+if TYPE_CHECKING:
+    from onejob.planning.progress import JobProgress as ReportedProgress
+
 
 class EndedPod(msgspec.Struct, frozen=True):
     name: str
@@ -116,6 +119,8 @@ class JobProgress(msgspec.Struct):
     cpu_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
+    #: What its containers write to $ONEJOB_PROGRESS; None if they write nothing.
+    reported: "ReportedProgress | None" = None
     #: Reason why the Job's Pods could never start, if that ended the run early.
     blocked_by: PodWait | None = None
     #: True while the run is being stopped: the exit of its Pods then has no bearing on the Job's

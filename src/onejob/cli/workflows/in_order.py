@@ -1,22 +1,18 @@
-"""Jobs of `onejob run --in-order`: a workflow in which each Job depends on the one before."""
+"""Jobs of `onejob run --in-order`: each waits for the one before (`onejob.dev/after`)."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
+
+from msgspec.structs import replace
 
 from onejob.cli.errors import CommandError
-from onejob.cli.manifests.loading import Manifest, manifest_from_document
+from onejob.cli.manifests.loading import Manifest
 from onejob.objects.meta import JOBS, WORKFLOWS
-from onejob.objects.workflow import API_VERSION
-
-#: Characters of the workflow's name; the names of its Jobs begin with it.
-_MAX_NAME: Final = 20
+from onejob.planning.names import AFTER_ANNOTATION
 
 
 def one_after_another(manifests: Sequence[Manifest], namespace: str) -> list[Manifest]:
-    """Return the manifests with one workflow in place of their Jobs, in the order given.
-
-    Raises CommandError.
-    """
+    """Return the manifests, in which each Job depends on the one before. Raises CommandError."""
     jobs = [manifest for manifest in manifests if manifest.kind.resource == JOBS]
     if any(manifest.kind.resource == WORKFLOWS for manifest in manifests):
         raise CommandError(
@@ -30,47 +26,29 @@ def one_after_another(manifests: Sequence[Manifest], namespace: str) -> list[Man
             f"--in-order: the Jobs are in several namespaces: {', '.join(spaces)}",
             "put them into one",
         )
-    others = [manifest for manifest in manifests if manifest.kind.resource != JOBS]
-    return [*others, manifest_from_document(_workflow(jobs, spaces[0]), number=len(others) + 1)]
+    ordered = []
+    before = ""
+    for manifest in manifests:
+        if manifest.kind.resource != JOBS:
+            ordered.append(manifest)
+            continue
+        ordered.append(_after(manifest, before) if before else manifest)
+        before = manifest.name
+        if not before and manifest is not jobs[-1]:
+            raise CommandError(
+                f"--in-order: {_metadata(manifest).get('generateName', '')}... has no name",
+                "set metadata.name: the next Job waits for that name",
+            )
+    return ordered
 
 
-def _workflow(jobs: Sequence[Manifest], namespace: str) -> dict[str, Any]:
-    names: list[str] = []
-    tasks = []
-    for job in jobs:
-        name = _task_name(job, names)
-        metadata = {
-            field: _metadata(job)[field]
-            for field in ("labels", "annotations")
-            if _metadata(job).get(field)
-        }
-        template: dict[str, Any] = {"spec": job.document["spec"]}
-        if metadata:
-            template["metadata"] = metadata
-        task: dict[str, Any] = {"name": name, "template": template}
-        if names:
-            task["dependsOn"] = [{"task": names[-1]}]
-        names.append(name)
-        tasks.append(task)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Workflow",
-        "metadata": {"name": _workflow_name(names), "namespace": namespace},
-        "spec": {"tasks": tasks},
-    }
-
-
-def _workflow_name(names: Sequence[str]) -> str:
-    """Return a short name that tells one chain from another."""
-    return f"{names[0]}-to-{names[-1]}"[:_MAX_NAME].rstrip("-")
-
-
-def _task_name(job: Manifest, taken: Sequence[str]) -> str:
+def _after(job: Manifest, before: str) -> Manifest:
     metadata = _metadata(job)
-    name = str(metadata.get("name") or metadata["generateName"]).replace(".", "-").rstrip("-")
-    if name in taken:
-        raise CommandError(f"--in-order: two Jobs are named {name}", "use different names")
-    return name
+    annotations = dict(metadata.get("annotations") or {})
+    own = annotations.get(AFTER_ANNOTATION)
+    annotations[AFTER_ANNOTATION] = f"{own},{before}" if own else before
+    document = {**job.document, "metadata": {**metadata, "annotations": annotations}}
+    return replace(job, document=document)
 
 
 def _metadata(job: Manifest) -> dict[str, Any]:

@@ -65,8 +65,13 @@ _VIEW: Final = (
     _resource_rule(
         "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ
     ),
-    # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
-    _resource_rule("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    # `jobs/pods`, `jobs/history`, `jobs/outputs` and `jobs/progress` are specific to onejob.
+    _resource_rule(
+        "batch",
+        "cronjobs cronjobs/status jobs jobs/status jobs/history jobs/outputs jobs/pods "
+        "jobs/progress",
+        _READ,
+    ),
     _resource_rule(
         "onejob.dev", "cronworkflows cronworkflows/status workflows workflows/status", _READ
     ),

@@ -10,7 +10,7 @@ from onejob.api.kinds.metadata import validate_metadata
 from onejob.api.kinds.pod.template import validate_pod_template
 from onejob.api.kinds.selecting import selects
 from onejob.api.strategy import Document
-from onejob.planning.names import OOM_MEMORY_ANNOTATIONS, POD_TTL_ANNOTATION
+from onejob.planning.names import AFTER_ANNOTATION, OOM_MEMORY_ANNOTATIONS, POD_TTL_ANNOTATION
 from onejob.wire.field_errors import (
     FieldError,
     forbidden,
@@ -75,6 +75,7 @@ def validate_job(doc: Document, options: JobOptions) -> list[FieldError]:
         *validate_template_annotations(doc["spec"], None, "spec"),
         *validate_memory_annotations(doc, None),
         *validate_index_names(doc),
+        *validate_after(doc["metadata"]),
     ]
 
 
@@ -174,6 +175,23 @@ def validate_index_names(doc: Document) -> list[FieldError]:
         return []
     text = f"will not able to create pod with invalid DNS label: {longest}"
     return [invalid("metadata.name", name, text)]
+
+
+def validate_after(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """Return the error of the annotation `onejob.dev/after`.
+
+    The parser is imported lazily, because few Jobs have dependencies.
+    """
+    text = metadata.get("annotations", {}).get(AFTER_ANNOTATION)
+    if text is None:
+        return []
+    from onejob.planning.dependencies.annotation import InvalidAfter, parse_after
+
+    try:
+        parse_after(text, metadata.get("name", ""))
+    except InvalidAfter as error:
+        return [invalid(f"metadata.annotations[{AFTER_ANNOTATION}]", text, str(error))]
+    return []
 
 
 def _without_inherited_labels(doc: Document) -> Mapping[str, Any]:

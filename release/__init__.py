@@ -1,0 +1,1 @@
+"""Release artefacts: builders for everything that `make dist` writes besides sdist and wheel."""

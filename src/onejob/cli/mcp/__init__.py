@@ -1,0 +1,1 @@
+"""Model Context Protocol server: tools with which an agent inspects and runs Jobs."""

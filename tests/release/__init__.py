@@ -1,0 +1,1 @@
+"""Tests of the release artefacts: single file, images, manual pages, bill of materials."""
