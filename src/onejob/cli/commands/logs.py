@@ -30,7 +30,10 @@ Examples:
 
 @click.command(epilog=_EPILOG, short_help="Print the logs of containers")
 @click.argument(
-    "what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME | workflow/NAME", shell_complete=complete_object
+    "what",
+    nargs=-1,
+    metavar="POD | job/NAME | cronjob/NAME | workflow/NAME",
+    shell_complete=complete_object,
 )
 @click.option(
     "-l",
@@ -219,7 +222,9 @@ def _pods(
     elif arg.kind.resource == JOBS:
         own = [document]
     else:
-        raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job, a CronJob or a Workflow")
+        raise CommandError(
+            f"{arg.kind.kind}s have no logs", "specify a Pod, a Job, a CronJob or a Workflow"
+        )
     pods = [pod for job in own for pod in pods_of_job(api, job)]
     if index is not None:
         pods = _of_index(own[0], pods, index)

@@ -27,8 +27,12 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Run a finished Job or Workflow again")
-@click.argument("what", nargs=-1, metavar="job/NAME | workflow/NAME | run/ID", shell_complete=complete_object)
-@click.option("--failed-only", is_flag=True, help="Run only the indexes or tasks that did not succeed.")
+@click.argument(
+    "what", nargs=-1, metavar="job/NAME | workflow/NAME | run/ID", shell_complete=complete_object
+)
+@click.option(
+    "--failed-only", is_flag=True, help="Run only the indexes or tasks that did not succeed."
+)
 @click.option(
     "--from",
     "from_task",

@@ -29,7 +29,9 @@ run ended before a Pod was created for the index."""
 
 
 @click.command(epilog=_EPILOG, short_help="Show the result of each index of a Job")
-@click.argument("what", nargs=-1, metavar="job/NAME | workflow/NAME", shell_complete=complete_object)
+@click.argument(
+    "what", nargs=-1, metavar="job/NAME | workflow/NAME", shell_complete=complete_object
+)
 @click.option(
     "-o",
     "--output",
@@ -44,8 +46,8 @@ run ended before a Pod was created for the index."""
 def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where: "Sources") -> int:
     """Show parameters, exit code, time and result of each index of a Job.
 
-    Of a Workflow, show the result values of its tasks. For a Job that repeats failed indexes (rerun --failed-only, run --resume), results of the other
-    indexes are taken from the earlier Jobs.
+    For a Job that repeats failed indexes (rerun --failed-only, run --resume), results of the other
+    indexes are taken from the earlier Jobs. Of a Workflow, show the result values of its tasks.
     """
     from onejob.cli.display.result_formats import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table

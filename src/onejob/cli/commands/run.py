@@ -273,9 +273,9 @@ def command(
 ) -> int:
     """Run Jobs to completion on this machine and show their logs and progress.
 
-    FILE contains Jobs or Workflows, and the ConfigMaps, Secrets and Namespaces that they use. No server is
-    required, and runs are independent of each other. Each run is kept for 7 days: onejob get, logs,
-    describe and why find it by the name of its Job.
+    FILE contains Jobs or Workflows, and the ConfigMaps, Secrets and Namespaces that they use. No
+    server is required, and runs are independent of each other. Each run is kept for 7 days: onejob
+    get, logs, describe and why find it by the name of its Job or Workflow.
     """
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock

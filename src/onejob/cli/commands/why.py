@@ -59,7 +59,9 @@ def _explain_run(where: "Sources", wanted: str) -> int:
     print(f"run/{run.id} is {state}{by}{code}.")
     # The Jobs of a workflow are explained with it; some may never have been created.
     found = dict.fromkeys(
-        (WORKFLOWS, job.namespace, job.workflow) if job.workflow else (JOBS, job.namespace, job.name)
+        (WORKFLOWS, job.namespace, job.workflow)
+        if job.workflow
+        else (JOBS, job.namespace, job.name)
         for job in run.jobs
     )
     for resource, namespace, name in found:

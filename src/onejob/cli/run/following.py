@@ -278,6 +278,8 @@ class Follower:
         progress = self._run.expect(job, now)
         progress.workflow = workflow.workflow.metadata.uid
         workflow.moved_at = now
+        # What came before it, first.
+        self._show_ended()
         if self._shown_starts is None:
             self._display.job_started(progress)
         for event in self._early.pop(job.metadata.uid, ()):

@@ -11,6 +11,7 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
 from onejob.diagnosis.pod_waits import PodWait
+from onejob.planning.names import AFTER_ANNOTATION
 
 if TYPE_CHECKING:
     from onejob.cli.workflows.progress import WorkflowProgress
@@ -122,7 +123,9 @@ class PlainDisplay:
         self.write(f"{self._title(job)}: started ({job_size_text(job)})\n")
 
     def job_queued(self, job: JobProgress) -> None:
-        self.write(f"{self._title(job)}: queued ({job_size_text(job)})\n")
+        after = job.job.metadata.annotations.get(AFTER_ANNOTATION)
+        text = f"waits for {visible(after)}" if after else "queued"
+        self.write(f"{self._title(job)}: {text} ({job_size_text(job)})\n")
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None:
         uid = job.job.metadata.uid

@@ -134,7 +134,9 @@ def _left_out_text(manifest: Manifest) -> str:
             f"{kind.lower()}/{_name(manifest)} is checked but not created: it has no effect in "
             "a run"
         )
-    why = "schedules require a server" if manifest.kind.resource in _SCHEDULED else "it is not a Job"
+    why = (
+        "schedules require a server" if manifest.kind.resource in _SCHEDULED else "it is not a Job"
+    )
     return (
         f"{kind.lower()}/{_name(manifest)} is checked but not run: {why} (use onejob serve, "
         f"then onejob apply -f {_display_name(manifest.source)})"

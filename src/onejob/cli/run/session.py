@@ -50,6 +50,7 @@ from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.node.setup.environment import passed_variables
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES, WORKFLOWS
+from onejob.planning.names import AFTER_ANNOTATION
 from onejob.planning.queue.limits import Limits
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
@@ -182,7 +183,7 @@ class _Session:
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
             outputs=outputs,
-            queued=self._options.queue_limits is not None,
+            queued=self._holds_jobs(),
             data_dir=plane.settings.data_dir,
         )
         disk = asyncio.create_task(self._watch_disk(path))
@@ -352,11 +353,18 @@ class _Session:
                     self._clock.now(),
                     *self._indexes_of(wanted),
                 )
-                if self._options.queue_limits is None:
+                if not self._holds_jobs():
                     self._display.job_started(job)
             elif wanted.resource == WORKFLOWS:
                 self._expect_workflow(written.document)
         return revision
+
+    def _holds_jobs(self) -> bool:
+        """Return whether Jobs may have to wait for their turn, or for other Jobs."""
+        return self._options.queue_limits is not None or any(
+            AFTER_ANNOTATION in (job.document["metadata"].get("annotations") or ())
+            for job in self._plan.jobs
+        )
 
     def _expect_workflow(self, document: bytes) -> None:
         from onejob.cli.workflows.progress import WorkflowProgress

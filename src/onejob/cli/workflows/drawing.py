@@ -39,13 +39,15 @@ def draw(workflow: Workflow, width: int, *, ascii_only: bool = False) -> list[st
             parts.append(_conditions(task))
         texts.append("  ".join(part for part in parts if part))
     most = min(_MAX_LANES, int(min(width, 200) * _LANES) // 2)
-    rows = _with_lanes(graph, symbols, most) or _without_lanes(graph, symbols)
+    rows = _with_lanes(graph, symbols, most) or _without_lanes(graph, symbols, most)
     lines = [_cut(f"{head} {texts[place]}" if place != _NO_TASK else head, width)
              for head, place in rows]  # fmt: skip
     if graph.ordinary < len(graph.tasks):
         lines.append("finally:")
-        for place in range(graph.ordinary, len(graph.tasks)):
-            lines.append(_cut(f"{symbols[place]} {texts[place]}", width))
+        lines += [
+            _cut(f"{symbols[place]} {texts[place]}", width)
+            for place in range(graph.ordinary, len(graph.tasks))
+        ]
     return [line.translate(_PLAIN) for line in lines] if ascii_only else lines
 
 
@@ -99,9 +101,7 @@ def _free_lane(lanes: Sequence[int | None]) -> int:
     return next((number for number, task in enumerate(lanes) if task is None), len(lanes))
 
 
-def _connector(
-    lanes: Sequence[int | None], own: set[int], closing: set[int], lane: int
-) -> str:
+def _connector(lanes: Sequence[int | None], own: set[int], closing: set[int], lane: int) -> str:
     """Return the row that joins the lanes `own` to the lane of the next task."""
     first, last = min(*own, lane), max(*own, lane)
     text = ""
@@ -125,14 +125,14 @@ def _corner(*, above: bool, below: bool, first: bool, last: bool) -> str:
     return "╭" if first else "╮" if last else "┬"
 
 
-def _without_lanes(graph: Graph, symbols: Sequence[str]) -> list[tuple[str, int]]:
+def _without_lanes(graph: Graph, symbols: Sequence[str], most: int) -> list[tuple[str, int]]:
     """Return a row per task, indented by the longest path to it, and a row of its dependencies."""
     depth = [0] * len(graph.tasks)
     rows = []
     for place in graph.order:
         edges = graph.edges[place]
         depth[place] = 1 + max((depth[other] for other, _ in edges), default=-1)
-        indent = "  " * min(depth[place], 10)
+        indent = "  " * min(depth[place], most)
         rows.append((f"{indent}{symbols[place]}", place))
         if edges:
             names = ", ".join(graph.tasks[other].name for other, _ in edges)

@@ -123,7 +123,3 @@ def end_text(task: TaskStatus) -> str:
         return ""
     why = ": ".join(part for part in (task.reason, visible(task.message)) if part)
     return f"task {task.name} {task.state.lower()}: {why}"
-
-
-def given_count(workflow: Workflow) -> int:
-    return len(workflow.spec.given)

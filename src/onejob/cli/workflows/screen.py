@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
-from onejob.cli.workflows.progress import WorkflowProgress, given_count
+from onejob.cli.workflows.progress import WorkflowProgress
 from onejob.diagnosis.durations import short_seconds
 from onejob.planning.counts import counted
 from onejob.planning.workflow.states import COMPLETE, GIVEN, WAITING
@@ -19,11 +19,9 @@ _SHOWN_WAITING: Final = 4
 
 
 def started_text(progress: WorkflowProgress) -> str:
-    given = given_count(progress.workflow)
-    text = counted(progress.size, "task")
-    return f"started ({text}, {given} taken over from an earlier run)" if given else (
-        f"started ({text})"
-    )  # fmt: skip
+    given = len(progress.workflow.spec.given)
+    taken_over = f", {given} taken over from an earlier run" if given else ""
+    return f"started ({counted(progress.size, 'task')}{taken_over})"
 
 
 def ended_text(progress: WorkflowProgress, now: datetime, terminal: Terminal) -> str:
