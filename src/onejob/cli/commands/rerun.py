@@ -21,8 +21,8 @@ Examples:
   onejob rerun job/train --failed-only   # only failed or missing indexes
   onejob rerun job/train --set lr=0.01   # with another parameter or variable
   onejob rerun job/train --dry-run=client -o yaml
-  onejob rerun workflow/etl --failed-only   # tasks that did not complete, and what follows
-  onejob rerun workflow/etl --from clean    # this task and what follows
+  onejob rerun workflow/etl --failed-only   # what did not complete
+  onejob rerun workflow/etl --from clean    # it and what follows
   onejob rerun run/20260131-120000   # same as onejob run --again"""
 
 

@@ -15,7 +15,7 @@ _EPILOG = """\b
 Examples:
   onejob suspend job/pi            # stop its Pods, keep its progress
   onejob suspend cronjob/nightly   # no new Jobs; running ones continue
-  onejob suspend workflow/etl      # no new tasks; the Jobs of running ones are suspended
+  onejob suspend workflow/etl      # no new tasks; running ones pause
   onejob suspend run/20260131-120000   # same as onejob stop
   onejob suspend job/pi --reason 'disk is being replaced'"""
 
