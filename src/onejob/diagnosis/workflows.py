@@ -59,7 +59,7 @@ def explain_workflow(
             continue
         evidence.append(f"task {task.name}: {answer.state}")
         evidence += answer.evidence[1:]
-        if shown_failure is None and task.state == FAILED:
+        if shown_failure is None and (task.state == FAILED or cut_short):
             shown_failure = answer.shown_failure
     if cut_short and ended is not None:
         ago = short_seconds((now - ended.at).total_seconds())

@@ -87,6 +87,10 @@ def _stored(what: str, where: "Sources") -> dict[str, Any]:
     arg = one_resource_arg((what,), known=where.kinds())
     api, namespace = where.holding(arg)
     document = get(api, arg.kind, namespace, arg.name)
+    if api.ended is not None:
+        for task in document.get("status", {}).get("tasks", ()):
+            if task["state"] == "Running":
+                task["state"] = "Stopped"
     return _template(document) if arg.kind.resource == CRONWORKFLOWS else document
 
 

@@ -44,7 +44,7 @@ def describe(
 
             fields = iter([*_heading(document), *_labels(document["metadata"]), *_owner(document),
                            *workflow_fields(document, now, ended).items()])  # fmt: skip
-            lines = [*_fields(fields), *task_lines(document)]
+            lines = [*_fields(fields), *task_lines(document, ended)]
         case "Pod":
             lines = _pod(document, now, ended)
         case _:

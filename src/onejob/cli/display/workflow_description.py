@@ -46,8 +46,8 @@ def workflow_fields(workflow: Document, now: datetime, run: RunEnd | None) -> di
     return fields
 
 
-def task_lines(workflow: Document) -> list[str]:
-    """Return a table of the tasks, and their results."""
+def task_lines(workflow: Document, run: RunEnd | None) -> list[str]:
+    """Return a table of the tasks, and their results. `run` is the end of the run, if it has ended."""
     spec, status = workflow["spec"], workflow.get("status", {})
     ends = {task["name"]: task for task in status.get("tasks", ())}
     rows, results = [], []
@@ -60,7 +60,10 @@ def task_lines(workflow: Document) -> list[str]:
             for edge in task.get("dependsOn", ())
         )
         why = ": ".join(filter(None, (end.get("reason", ""), end.get("message", ""))))
-        rows.append([task["name"], end.get("state", "Waiting"), after or _NONE, why])
+        state = end.get("state", "Waiting")
+        if run is not None and state == "Running":
+            state = run.word
+        rows.append([task["name"], state, after or _NONE, why])
         results += [
             f"  {task['name']}.{name}: {text}" for name, text in end.get("results", {}).items()
         ]

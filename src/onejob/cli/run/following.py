@@ -179,7 +179,7 @@ class Follower:
         """Show Jobs that are done, once the logs of their Pods have been shown."""
         still_writing = {job for job, _ in self._log_tasks.values()}
         for uid, job in self._run.jobs.items():
-            if job.done and uid not in self._shown_ended:
+            if uid not in self._shown_ended and job.done:
                 quiet = _accounted_for(job) and uid not in still_writing
                 if quiet or at_last:
                     self._shown_ended.add(uid)

@@ -390,8 +390,9 @@ class RunProgress(msgspec.Struct):
 
     @property
     def done(self) -> bool:
-        return all(job.done for job in self.jobs.values()) and all(
-            workflow.done for workflow in self.workflows.values()
+        # Workflows end last, and are few.
+        return all(workflow.done for workflow in self.workflows.values()) and all(
+            job.done for job in self.jobs.values()
         )
 
     @property

@@ -14,8 +14,9 @@ from onejob.planning.workflow.states import ON_COMPLETE
 
 _SYMBOLS: Final = {
     "Complete": "✓", "Failed": "✗", "Skipped": "○", "Running": "▶", "Waiting": "·",
+    "Stopped": "■",
 }  # fmt: skip
-_PLAIN: Final = str.maketrans("✓✗○▶·●│├┤┼╭╮╰╯┬┴─…", "+xo>.*||||,.`'--- ")
+_PLAIN: Final = str.maketrans("✓✗○▶·■●│├┤┼╭╮╰╯┬┴─…", "+xo>.=*||||,.`'--- ")
 #: Share of the width that lanes may take.
 _LANES: Final = 0.4
 _MAX_LANES: Final = 40

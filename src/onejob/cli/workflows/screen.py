@@ -9,7 +9,7 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.workflows.progress import WorkflowProgress
 from onejob.diagnosis.durations import short_seconds
 from onejob.planning.counts import counted
-from onejob.planning.workflow.states import COMPLETE, GIVEN, WAITING
+from onejob.planning.workflow.states import COMPLETE, GIVEN, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +57,7 @@ def summary_lines(
         lines.append(f"{terminal.paint(progress.title, 'bold')}: "
                      f"{ended_text(progress, now, terminal)}")  # fmt: skip
         rows = [
-            [task.name, task.state, visible(_why(task.reason, task.message))]
+            [task.name, _final(task.state), visible(_why(task.reason, task.message))]
             for task in progress.workflow.status.tasks
             if task.state != COMPLETE or task.reason == GIVEN
         ]
@@ -81,7 +81,7 @@ def result_of(progress: WorkflowProgress, now: datetime) -> dict[str, Any]:
         "tasks": [
             {
                 "name": task.name,
-                "state": task.state,
+                "state": _final(task.state),
                 "job": task.job_name or None,
                 "reason": task.reason,
                 "message": task.message,
@@ -90,6 +90,11 @@ def result_of(progress: WorkflowProgress, now: datetime) -> dict[str, Any]:
             for task in progress.workflow.status.tasks
         ],
     }
+
+
+def _final(state: str) -> str:
+    """Return the state of a task at the end of the run, which stops what still runs."""
+    return "Stopped" if state == RUNNING else state
 
 
 def _why(reason: str, message: str) -> str:
