@@ -95,10 +95,26 @@ def test_failed_run_of_a_workflow_is_explained_and_resumed(onejob: CommandLine) 
 
 def test_run_succeeds_if_the_failure_of_a_task_is_handled(onejob: CommandLine) -> None:
     flow = a_workflow("w", task("try", "exit 3"), task("mend", "echo mended", "try:Failed"))
-    done = onejob.run("run", write(onejob, "flow.yaml", flow))
+    file = write(onejob, "flow.yaml", flow)
+    done = onejob.run("run", file, "--junit", "report.xml", GITHUB_ACTIONS="true")
     assert done.returncode == 0, done.stdout
     assert "] mended" in done.stdout
+    assert "::error" not in done.stdout
+    report = (onejob.home / "report.xml").read_text()
+    assert "<failure" not in report
+    assert 'skipped message="handled by its workflow: BackoffLimitExceeded' in report
     assert "workflow/w: Complete in " in done.stdout
+
+
+def test_reports_name_a_workflow_that_failed_without_a_job(onejob: CommandLine) -> None:
+    first = task("a", 'echo \'{"size": "x"}\' > $ONEJOB_RESULT', results=[{"name": "size"}])
+    flow = a_workflow("w", first, task("b", "true", "a", when="int(tasks.a.results.size) > 1"))
+    file = write(onejob, "flow.yaml", flow)
+    done = onejob.run("run", file, "--junit", "report.xml", GITHUB_ACTIONS="true")
+    assert done.returncode == 1
+    assert "::error title=workflow/w Failed::TaskFailed: " in done.stdout
+    report = (onejob.home / "report.xml").read_text()
+    assert '<failure message="TaskFailed: Task &quot;b&quot; failed: WhenError' in report
 
 
 def test_run_stops_a_workflow_whose_pods_can_never_start(onejob: CommandLine) -> None:

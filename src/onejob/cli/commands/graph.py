@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onejob.cli.completing import complete_object
+from onejob.cli.completing import complete_file_or_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
@@ -23,7 +23,7 @@ _WIDTH = 120
 
 
 @click.command(epilog=_EPILOG, short_help="Draw the graph of a workflow")
-@click.argument("what", metavar="FILE | workflow/NAME", shell_complete=complete_object)
+@click.argument("what", metavar="FILE | workflow/NAME", shell_complete=complete_file_or_object)
 @click.option(
     "-o",
     "--output",

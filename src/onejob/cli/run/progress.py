@@ -426,6 +426,16 @@ class RunProgress(msgspec.Struct):
             workflow.complete for workflow in self.workflows.values()
         )
 
+    def is_handled(self, job: JobProgress) -> bool:
+        """Return whether a Job did not complete, but its workflow did nevertheless."""
+        workflow = self.workflows.get(job.workflow)
+        return workflow is not None and workflow.complete and not job.complete
+
+    @property
+    def failed_workflows(self) -> "list[WorkflowProgress]":
+        """Workflows that did not complete: perhaps because of a task that started no Job."""
+        return [workflow for workflow in self.workflows.values() if not workflow.complete]
+
     def __iter__(self) -> Iterator[JobProgress]:
         return iter(self.jobs.values())
 

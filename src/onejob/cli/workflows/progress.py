@@ -71,6 +71,14 @@ class WorkflowProgress(msgspec.Struct):
         return "Blocked" if self.blocked_by else "Stopped"
 
     @property
+    def problem(self) -> str:
+        """Reason why it did not complete, in one line."""
+        condition = self.workflow.finished_condition
+        if condition is not None:
+            return visible(f"{condition.reason}: {' '.join(condition.message.split())}")
+        return visible(self.blocked_by) or "the run ended before the workflow"
+
+    @property
     def job_uids(self) -> Iterator[str]:
         """UIDs of the Jobs that its tasks have started."""
         return (task.job_uid for task in self.workflow.status.tasks if task.job_uid)
