@@ -1,6 +1,7 @@
 """Drawings of graphs: rows of tasks with lanes, and Mermaid."""
 
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from onejob.objects.workflow import Workflow, read_workflow
 from tests.build import Document, a_task, a_workflow
 
 
-def workflow(*tasks: Document, **spec: object) -> Workflow:
+def workflow(*tasks: Document, **spec: Any) -> Workflow:
     return read_workflow(msgspec.json.encode(a_workflow("w", *tasks, **spec)))
 
 

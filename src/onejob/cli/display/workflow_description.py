@@ -47,7 +47,7 @@ def workflow_fields(workflow: Document, now: datetime, run: RunEnd | None) -> di
 
 
 def task_lines(workflow: Document, run: RunEnd | None) -> list[str]:
-    """Return a table of the tasks, and their results. `run` is the end of the run, if it has ended."""
+    """Return a table of the tasks, and their results. `run` is the end of an ended run."""
     spec, status = workflow["spec"], workflow.get("status", {})
     ends = {task["name"]: task for task in status.get("tasks", ())}
     rows, results = [], []
