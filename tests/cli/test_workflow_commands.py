@@ -95,6 +95,26 @@ def test_failed_run_of_a_workflow_is_explained_and_resumed(onejob: CommandLine) 
     assert "job/etl-load" not in again.stdout
 
 
+def test_resume_takes_over_a_workflow_whose_creation_was_not_recorded(
+    onejob: CommandLine,
+) -> None:
+    flow = etl()
+    assert onejob.run("run", write(onejob, "flow.yaml", flow)).returncode == 1
+    (folder,) = (onejob.data_dir / "runs").iterdir()
+    # As if the run had been killed between the creation of the workflow and its record.
+    record = json.loads((folder / "run.json").read_text())
+    for field in ("jobs", "finishedAt", "exitCode"):
+        del record[field]
+    (folder / "run.json").write_text(json.dumps(record))
+    flow["metadata"]["namespace"] = "default"
+    (folder / "planned.json").write_text(json.dumps([flow]))
+    (onejob.home / "fixed").touch()
+    resumed = onejob.run("run", "--resume", record["id"])
+    assert resumed.returncode == 0, resumed.stderr
+    assert "started (3 tasks, 1 taken over from an earlier run)" in resumed.stdout
+    assert "job/etl-extract" not in resumed.stdout
+
+
 def test_run_succeeds_if_the_failure_of_a_task_is_handled(onejob: CommandLine) -> None:
     flow = a_workflow("w", task("try", "exit 3"), task("mend", "echo mended", "try:Failed"))
     file = write(onejob, "flow.yaml", flow)

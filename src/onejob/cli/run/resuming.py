@@ -74,7 +74,10 @@ def manifests_of_run(
         pods = list_all(api, BY_RESOURCE[PODS], "") if failed_only else []
         jobs = stored_jobs = list_all(api, BY_RESOURCE[JOBS], "")
         workflows: list[dict[str, Any]] = []
-        has_workflows = any(job.workflow for job in run.jobs)
+        planned = planned_documents(folder)
+        has_workflows = any(job.workflow for job in run.jobs) or any(
+            document["kind"] == "Workflow" for document in planned
+        )
         if has_workflows:
             from onejob.cli.workflows.rerunning import plain_jobs, rerun_stored
 
@@ -91,7 +94,7 @@ def manifests_of_run(
             jobs = stored_jobs = plain_jobs(jobs)
         kinds = [BY_RESOURCE[resource] for resource in PREREQUISITES]
         stored = {kind: list_all(api, kind, "") for kind in kinds}
-        left_out = _missing_objects(planned_documents(folder), [*jobs, *workflows], stored)
+        left_out = _missing_objects(planned, [*jobs, *workflows], stored)
         if left_out and settings:
             raise CommandError(
                 f"--set cannot change run {run.id}: it was killed before its Jobs were created",
