@@ -1,15 +1,22 @@
-"""Drawings of graphs: rows of tasks with lanes, and Mermaid."""
+"""Drawings of graphs: rows of tasks with lanes, Mermaid, and the rows of the live display."""
 
+import io
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 
+from onejob.cli.run.live import draw_jobs
+from onejob.cli.run.progress import RunProgress
 from onejob.cli.workflows.drawing import draw
 from onejob.cli.workflows.mermaid import mermaid
-from onejob.objects.workflow import Workflow, read_workflow
+from onejob.cli.workflows.progress import WorkflowProgress
+from onejob.objects.workflow import TaskStatus, Workflow, WorkflowStatus, read_workflow
 from tests.build import Document, a_task, a_workflow
+from tests.cli.build import NOON, a_job, after
 
 
 def workflow(*tasks: Document, **spec: Any) -> Workflow:
@@ -89,3 +96,21 @@ def test_mermaid_labels_edges_and_groups_finally() -> None:
         "  end",
         "  t0 -. Failed .-> t1",
     ]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_live_display_shows_running_and_waiting_tasks_of_a_workflow(width: int) -> None:
+    etl = workflow(a_task("a"), a_task("b", "a"), a_task("c", "b"))
+    waits = TaskStatus(name="b", state="Waiting", message="waits for a")
+    tasks = (TaskStatus(name="a", state="Running", job_uid="u"), waits)
+    status = WorkflowStatus(running=1, waiting=1, tasks=tasks)
+    run = RunProgress(workflows={"w": WorkflowProgress(replace(etl, status=status), NOON)})
+    run.expect(a_job("w-a"), NOON).workflow = "w"
+    console = Console(file=io.StringIO(), width=width, height=24)
+    with console.capture() as capture:
+        console.print(draw_jobs(run, after(3), 24))
+    lines = capture.get().splitlines()
+    assert [line.split()[0] for line in lines] == ["workflow/w", "b", "job/w-a"]
+    assert "1 running, 1 waiting 3.0s" in lines[0]
+    assert "waits for a" in lines[1]
+    assert max(map(len, lines)) <= width
