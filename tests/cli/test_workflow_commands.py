@@ -79,6 +79,11 @@ def test_failed_run_of_a_workflow_is_explained_and_resumed(onejob: CommandLine) 
     assert "exited with code 1" in why
     assert "    | no table" in why
     assert "onejob run --resume" in why
+    assert "did you mean workflow/etl?" in onejob.run("why", "etl").stderr
+    for what in ("workflow/etl", f"run/{result['run']}"):
+        report = onejob.run("report", what, "-o", "-")
+        assert "etl-load" in report.stdout, report.stderr
+        assert "etl-report" not in report.stdout
     by_run = onejob.run("why", f"run/{result['run']}").stdout
     assert by_run.count("has failed (TaskFailed)") == 1
 

@@ -205,10 +205,14 @@ class Sources(msgspec.Struct, frozen=True):
         if down is not None:
             raise ServerDown(f"{down.message}, and no kept run contains {arg}", down.next_step)
         close = self.similar_kept_job(arg.name) if arg.kind.resource == JOBS else ""
+        kept = (job.workflow for run in self.all_kept_runs() for job in run.jobs)
+        meant = f"job/{close}" if close else ""
+        if arg.kind.resource == JOBS and arg.name in kept:
+            meant = f"workflow/{arg.name}"
         raise CommandError(
             f"{arg} not found: no server, and no run of the last 7 days contains it",
-            f"did you mean job/{close}?"
-            if close
+            f"did you mean {meant}?"
+            if meant
             else "onejob get jobs lists Jobs; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
