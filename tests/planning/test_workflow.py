@@ -7,7 +7,7 @@ import pytest
 
 from onejob.objects.job import JobSpec
 from onejob.objects.meta import Meta, OwnerReference
-from onejob.objects.workflow import ResultDeclaration, read_workflow
+from onejob.objects.workflow import ResultDeclaration, read_next_workflow, read_workflow
 from onejob.planning.bad_input import BadInput
 from onejob.planning.workflow.graph import InvalidGraph, build_graph, find_cycle
 from onejob.planning.workflow.plan import Observed
@@ -154,6 +154,19 @@ def test_results_of_a_workflow_are_bounded_in_bytes_of_json() -> None:
     assert len(kept) > 60
     assert sum(len(msgspec.json.encode(results)) for results in kept) <= MAX_WORKFLOW_BYTES
     assert "keeps at most 262144 bytes of results" in run.message("t69")
+
+
+def test_spec_of_a_known_generation_is_not_decoded_again() -> None:
+    document = a_workflow("wf", a_task("a"))
+    document["metadata"] |= {"namespace": "default", "uid": "u", "generation": 1}
+    first = read_next_workflow(msgspec.json.encode(document), lambda _: None)
+    document["status"] = {"running": 1}
+    second = read_next_workflow(msgspec.json.encode(document), lambda _: first)
+    assert second.spec is first.spec
+    assert second == read_workflow(msgspec.json.encode(document))
+    for change in ({"generation": 2}, {"uid": "v"}):
+        other = {**document, "metadata": {**document["metadata"], **change}, "spec": {"tasks": []}}
+        assert read_next_workflow(msgspec.json.encode(other), lambda _: first).spec.tasks == ()
 
 
 def test_recorded_end_stays_whatever_becomes_of_the_job() -> None:
