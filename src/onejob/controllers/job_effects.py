@@ -8,7 +8,7 @@ from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.client.write_series import WriteSeries
 from onejob.controllers.job_state import JobState
 from onejob.objects.meta import PODS, Key
-from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_patch
 from onejob.planning.job.plan import (
     Event,
     Plan,
@@ -114,9 +114,7 @@ async def _delete(
         # A Pod that has ended since must stay and be counted: remove the finalizer only from the
         # version that was evaluated.
         patches = [
-            Patch(
-                Key(PODS, namespace, pod.name), remove_tracking_if_unchanged(pod.resource_version)
-            )
+            Patch(Key(PODS, namespace, pod.name), remove_tracking_patch(pod.resource_version))
             for pod in to_free
         ]
         freed = await _remove_finalizers(client, to_free, patches, state)

@@ -471,7 +471,7 @@ class Connection(asyncio.Protocol):
             if not open_web_socket(shared, request, self.transport, write_paused=self.write_paused):
                 return
         else:
-            connection = SpdyConnection.of_request(shared, request)
+            connection = SpdyConnection.from_request(shared, request)
             connection.begin(self.transport, write_paused=self.write_paused)
         shared.connections.discard(self)
         shared.goes_on(self)

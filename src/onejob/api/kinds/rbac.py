@@ -1,4 +1,7 @@
-"""Validation of RBAC roles and bindings, as upstream. `planning/rbac` evaluates them."""
+"""Strategies of RBAC roles and bindings: defaults, validation and printer columns, as upstream.
+
+`planning/rbac` evaluates them.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

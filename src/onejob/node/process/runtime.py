@@ -180,7 +180,7 @@ class ProcessRuntime(Runtime):
         if self._settings.node.issues_tokens:
             self._report_mount_namespaces()
         self._pressures.watch_disk()
-        self._setup.inherit(found.folders)
+        self._setup.start(found.folders)
         if found.known:
             self._limits.inherit()
         self._devices.inherit({record[1] for record in found.known})
@@ -621,7 +621,7 @@ class ProcessRuntime(Runtime):
             _from_timestamp(started_at) if started_at else None,
             signal,
             reason,
-            message or self._setup.last_message(ref, code),
+            message or self._setup.take_message(ref, code),
             peak_bytes=peak_kib * 1024,
             cpu_milliseconds=cpu_ms,
             milliseconds=round(max(0.0, at - started_at) * 1000) if started_at else 0,

@@ -242,7 +242,7 @@ class Input:
                 raise
         return os.pipe2(os.O_CLOEXEC)
 
-    def let_go(self) -> None:
+    def close_child_end(self) -> None:
         """Close our copy of the container's end, once it has been inherited or the start has
         failed."""
         if self._ends:

@@ -447,7 +447,7 @@ class Supervisor:
             raise
         finally:
             close_all(*theirs)
-            stdin.let_go()
+            stdin.close_child_end()
         child = Child(init.pid, attempt, capture, stdin)
         child.pids, child.init = "container", init
         self._inside[attempt.number] = child
@@ -526,7 +526,7 @@ class Supervisor:
             raise
         finally:
             close_all(*theirs)
-            stdin.let_go()
+            stdin.close_child_end()
 
     def _leave_spare_descriptors(self, newest: int) -> None:
         """Raise OSError (EMFILE) if only spare descriptors are left for a new container: running
