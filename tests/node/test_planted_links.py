@@ -20,7 +20,7 @@ from onejob.node.supervisor.paths import (
     open_inside,
     open_trusted,
     part_inside,
-    place,
+    open_mount_point,
 )
 from tests.node.support import (
     Document,
@@ -265,7 +265,7 @@ def test_a_link_that_changes_after_it_was_looked_at_is_not_followed(
         open_inside(str(top), "current")
     for make in ("directory", "file", ""):
         with pytest.raises(OSError, match="leads out of the volume"):
-            place(str(top), "current/x", make=make, links_inside=True)
+            open_mount_point(str(top), "current/x", make=make, links_inside=True)
     assert unchanged(outside)
 
 

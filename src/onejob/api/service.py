@@ -554,6 +554,7 @@ class Service:
 
 
 def _deleted(kind: Kind, metadata: Document) -> bytes:
+    """Return the Status that confirms a deletion."""
     details = {"name": metadata["name"]}
     if kind.group:
         details["group"] = kind.group

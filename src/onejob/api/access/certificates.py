@@ -116,6 +116,7 @@ def server_names(listen_host: str) -> tuple[str, ...]:
 
 
 def _paths(directory: Path) -> Certificates:
+    """Return the paths of the certificates in a folder, whether they exist or not."""
     return Certificates(
         directory / "ca.crt",
         directory / "ca.key",
@@ -125,6 +126,8 @@ def _paths(directory: Path) -> Certificates:
 
 
 class _Authority(NamedTuple):
+    """Certificate authority with its key."""
+
     certificate: "x509.Certificate"
     key: "EllipticCurvePrivateKey"
 
@@ -237,16 +240,19 @@ def _problem(
 
 
 def _expires_soon(certificate: "x509.Certificate", now: datetime) -> bool:
+    """Return whether the certificate has to be renewed."""
     return certificate.not_valid_after_utc - now < _RENEW_BEFORE
 
 
 def _load(path: Path) -> "x509.Certificate":
+    """Return the certificate in a PEM file. Raises OSError, ValueError."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
 def _load_key(path: Path) -> "EllipticCurvePrivateKey":
+    """Return the ECDSA key in a PEM file. Raises OSError, ValueError."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
@@ -263,6 +269,7 @@ def _builder(
     start: datetime,
     end: datetime,
 ) -> "x509.CertificateBuilder":
+    """Return a certificate builder with the fields common to all certificates."""
     from cryptography import x509
 
     return (
@@ -277,6 +284,7 @@ def _builder(
 
 
 def _name(common_name: str) -> "x509.Name":
+    """Return a distinguished name of only a common name."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -327,6 +335,7 @@ def key_pem(key: "EllipticCurvePrivateKey") -> bytes:
 
 
 def _pem(certificate: "x509.Certificate") -> bytes:
+    """Return the certificate in PEM."""
     from cryptography.hazmat.primitives import serialization
 
     return certificate.public_bytes(serialization.Encoding.PEM)

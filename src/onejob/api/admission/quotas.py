@@ -75,6 +75,7 @@ class _Usage:
         return True
 
     def of(self, resource: str, name: str) -> ObjectUsage | None:
+        """Return the usage of one object; None if it is not counted."""
         return self._objects.get((resource, name))
 
 
@@ -108,6 +109,7 @@ class Quotas:
 
     @property
     def namespaces(self) -> Iterable[str]:
+        """Namespaces with quotas."""
         return tuple(self._quotas)
 
     def refusal(self, key: Key, document: Document, *, created: bool) -> str:
@@ -217,4 +219,5 @@ def _usage_of(resource: str, value: bytes) -> ObjectUsage:
 
 @lru_cache(maxsize=256)
 def _pod_usage(spec: bytes, ended: bool) -> ObjectUsage:
+    """Return the usage of a Pod by its encoded spec, from a cache."""
     return pod_usage(msgspec.json.decode(spec), ended=ended)

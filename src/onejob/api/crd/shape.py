@@ -63,6 +63,7 @@ class CustomShape(ObjectShape):
 
     @cached_property
     def _has_embedded_objects(self) -> bool:
+        """Whether the schema contains an embedded resource."""
         return self.node.any(lambda node: node.embedded)
 
     def _check_embedded(self, value: Any, node: Node, path: Path) -> None:

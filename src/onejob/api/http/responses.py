@@ -90,6 +90,7 @@ def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
 
 
 def _printable(text: str) -> str:
+    """Return a text with each unprintable character replaced by a space."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -99,6 +100,7 @@ def accepts_gzip(request_headers: Mapping[bytes, bytes]) -> bool:
 
 
 def compressed(body: bytes) -> bytes:
+    """Return a body in gzip format."""
     compressor = _gzip()
     return compressor.compress(body) + compressor.flush()
 
@@ -112,5 +114,6 @@ async def compressed_stream(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _gzip() -> "zlib._Compress":
+    """Return a new gzip compressor."""
     # Level 1, as upstream: most of the gain for a fraction of the time.
     return zlib.compressobj(1, zlib.DEFLATED, 31)

@@ -203,6 +203,7 @@ def _check_expression(expression: str, path: str) -> list[FieldError]:
 
 
 def default_policy(doc: Document) -> None:
+    """Set the defaults of an admission policy in place."""
     spec = fill(doc.setdefault("spec", {}), failurePolicy="Fail")
     _default_match_resources(spec.get("matchConstraints"))
 
@@ -288,6 +289,7 @@ def _default_match_resources(match: dict[str, Any] | None) -> None:
 
 
 def _default_match(target: dict[str, Any]) -> None:
+    """Set the defaults of match conditions in place."""
     fill(target, matchPolicy="Equivalent")
     target.setdefault("namespaceSelector", {})
     target.setdefault("objectSelector", {})

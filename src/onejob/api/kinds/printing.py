@@ -48,6 +48,7 @@ def since(time: str | None, now: datetime) -> str:
 
 
 def age(doc: Document, now: datetime) -> str:
+    """Return the age of an object in words."""
     return since(doc["metadata"].get("creationTimestamp"), now)
 
 
@@ -57,6 +58,7 @@ def name_of(doc: Document) -> str:
 
 
 def read_time(time: str | None) -> datetime | None:
+    """Return a timestamp; None if it is absent or empty."""
     return datetime.fromisoformat(time) if time else None
 
 

@@ -124,6 +124,7 @@ def _check_order(item: Mapping[str, Any], name: str, path: str) -> Iterator[Fiel
 
 
 def _amount(item: Mapping[str, Any], field: str, name: str) -> Quantity | None:
+    """Return an amount of a limit item; None if it is absent."""
     value = (item.get(field) or {}).get(name)
     return None if value is None else parse_quantity(value)
 

@@ -87,6 +87,7 @@ def added_definitions(
 
 
 def _described(definition: dict[str, Any], documentation: Mapping[str, str]) -> dict[str, Any]:
+    """Return the definition with descriptions of the common fields."""
     properties = {
         name: {**property_, "description": documentation[name]} if name in _COMMON else property_
         for name, property_ in definition.get("properties", {}).items()

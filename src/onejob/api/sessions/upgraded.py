@@ -30,9 +30,11 @@ class Host(Protocol):
     tasks: "set[asyncio.Task[None]]"
     on_closed: Callable[[], None]
 
-    def stalls(self, connection: Any) -> None: ...
+    def stalls(self, connection: Any) -> None:
+        """Note that the client of a connection does not read."""
 
-    def goes_on(self, connection: Any) -> None: ...
+    def goes_on(self, connection: Any) -> None:
+        """Note that the client of a connection reads again."""
 
 
 class UpgradedConnection(asyncio.Protocol):
@@ -213,6 +215,7 @@ class UpgradedConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _disconnect(self) -> None:
+        """Have `receive` return None."""
         self._arrived.put_nowait(None)
 
     def _write_head(self, code: int, headers: list[tuple[bytes, bytes]]) -> None:

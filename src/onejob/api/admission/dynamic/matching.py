@@ -25,6 +25,7 @@ class Rule(Struct, frozen=True, rename="camel"):
     scope: str = "*"
 
     def matches(self, operation: Operation, kind: Kind, subresource: str) -> bool:
+        """Return whether the rule selects the operation on this resource."""
         return (
             _includes(self.operations, operation)
             and _includes(self.api_groups, kind.group)
@@ -45,6 +46,7 @@ class Selectors(Struct, frozen=True):
         return self._matches_object(request) and self._matches_namespace(request, store)
 
     def _matches_object(self, request: AdmissionRequest) -> bool:
+        """Return whether the labels of the new or the old object match."""
         if _is_empty(self.object):
             return True
         matcher = matcher_of(self.object)
@@ -52,6 +54,10 @@ class Selectors(Struct, frozen=True):
         return any(matcher.matches(labels_of(doc)) for doc in documents if doc is not None)
 
     def _matches_namespace(self, request: AdmissionRequest, store: StagingStore) -> bool:
+        """Return whether the labels of the request's namespace match.
+
+        A namespace is matched by its own labels; other objects outside namespaces always match.
+        """
         if _is_empty(self.namespace):
             return True
         is_namespace = request.kind.storage == NAMESPACES
@@ -87,6 +93,7 @@ def namespace_object(store: StagingStore, name: str) -> Document:
 
 
 def _includes(given: Sequence[str], value: str) -> bool:
+    """Return whether a list contains the value or `*`."""
     return "*" in given or value in given
 
 

@@ -31,6 +31,7 @@ class Observation:
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
 
     def begin(self, request: Request) -> Progress:
+        """Return the state of a new request, with its id, start time and span."""
         progress = Progress(request, self._ids.of(request.fields), self._clock.monotonic())
         if self._tracer is not None and not request.upgrade:
             parent = request.fields.get(b"traceparent", b"").decode("latin-1")

@@ -139,6 +139,7 @@ def quality_of_service(spec: Mapping[str, Any]) -> str:
 
 
 def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    """Return the positive amounts of the resources that determine the QoS class."""
     amounts = {
         name: parse_quantity(resources[name]).nanos for name in _COUNTED if name in resources
     }
