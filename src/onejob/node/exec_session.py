@@ -43,6 +43,10 @@ class ExecSession:
 
     @classmethod
     def open(cls, execute: Execute, *, stdin: bool, tty: bool) -> "ExecSession":
+        """Start a command with new pipes, or with a new terminal if `tty`. Raises OSError.
+
+        `execute` is called with the child's descriptors.
+        """
         if tty:
             terminal, theirs = os.openpty()
             child = (theirs, theirs, theirs)
@@ -60,6 +64,7 @@ class ExecSession:
         return cls(sink, stdout, stderr, terminal, running)
 
     def resize(self, width: int, height: int) -> None:
+        """Resize the session's terminal, if it has one."""
         if self._terminal >= 0:
             resize_terminal(self._terminal, width, height)
 

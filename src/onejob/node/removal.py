@@ -130,6 +130,7 @@ def _restore_access(folder: int, name: str) -> None:
 
 
 def _exists(folder: int, name: str) -> bool:
+    """Return whether the folder has an entry of this name, be it a broken link."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -30,10 +30,12 @@ class ObservedPod(Struct, frozen=True, gc=False):
 
     @property
     def terminal(self) -> bool:
+        """Whether the Pod has ended."""
         return self.view.terminal
 
     @property
     def deleting(self) -> bool:
+        """Whether the Pod is being deleted."""
         return self.view.metadata.deletion_timestamp is not None
 
     @property

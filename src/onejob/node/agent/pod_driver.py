@@ -243,6 +243,7 @@ class PodDriver:
             self._reconcile_all()
 
     def close(self) -> None:
+        """Cancel hooks and the refresh of volumes; containers are not stopped."""
         self._hooks.close()
         self.volumes.close()
 
@@ -259,6 +260,7 @@ class PodDriver:
         self.volumes.clock_jumped()
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
+        """Record a Warning Event about the Pod."""
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
 
     # --- events
@@ -299,6 +301,7 @@ class PodDriver:
             self.binder.room.cancel(uid)
 
     def _on_pod_at_startup(self, startup: _Startup, pod: Pod, document: bytes) -> None:
+        """Collect a Pod in `startup`, or note that it has ended."""
         uid = pod.metadata.uid
         if not pod.terminal or pod.metadata.deletion_timestamp is not None:
             startup.pods[uid] = ObservedPod(pod, document)
@@ -331,6 +334,7 @@ class PodDriver:
             self._process_due()
 
     def _place(self, pod: NodePod, demand: Amounts) -> None:
+        """Have a Pod that fits the node bound."""
         self._dispatch(pod.uid, PlacedHere(pod, demand))
 
     def _is_current(self, ref: AttemptRef) -> bool:
@@ -442,6 +446,7 @@ class PodDriver:
     # --- effects
 
     def _bind(self, uid: str, effect: Bind) -> None:
+        """Write the binding, and dispatch its result."""
         pod = effect.pod
 
         def answered(result: Result) -> None:
@@ -480,6 +485,7 @@ class PodDriver:
         self._writer.submit_newest(take, answered, state.pod.metadata)
 
     def _delete(self, uid: str, effect: DeletePod) -> None:
+        """Delete the Pod's object at once; errors are logged."""
         self._writer.submit(Delete(effect.key, grace_seconds=0, uid=uid), _log, effect.metadata)
 
     def _stop_container(self, uid: str, effect: StopContainer) -> None:
@@ -506,6 +512,7 @@ class PodDriver:
 
 
 def _log(result: Result) -> None:
+    """Log the error of a write, if it is one."""
     if isinstance(result, ApiError):
         # A Pod that was changed or deleted meanwhile is reconciled anyway.
         expected = isinstance(result, Conflict | NotFound)

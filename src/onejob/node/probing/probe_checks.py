@@ -99,6 +99,7 @@ async def _ask_for_health(action: GrpcAction, seconds: float) -> ProbeResult:
 
 
 async def _get(container: Container, action: HttpGetAction) -> ProbeResult:
+    """Return the result of an HTTP GET probe."""
     host, port = action.host or "127.0.0.1", _port(container, action.port)
     # As in the kubelet, certificates are not verified: only the response matters.
     tls = _unchecked_tls() if action.scheme == "HTTPS" else None
@@ -123,6 +124,7 @@ def _unchecked_tls() -> ssl.SSLContext:
 
 
 def _port(container: Container, port: PortName) -> int:
+    """Return a port by its name or number. Raises ValueError."""
     if isinstance(port, int):
         return port
     for declared in container.ports:

@@ -64,6 +64,7 @@ class Prober:
             task.cancel()
 
     def stop(self) -> None:
+        """Cancel all probes."""
         for tasks in self._tasks.values():
             for task in tasks:
                 task.cancel()

@@ -111,6 +111,7 @@ class ProcessRequests:
         settings: FetchedSettings,
         command: tuple[str, ...],
     ) -> dict[str, Any]:
+        """Return the request for a process without mounts. Raises ConfigProblem, OSError."""
         base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
         env = environment(
             pod, container, base, settings, self._settings.node, self._data_dir / "pods" / pod.uid
@@ -182,5 +183,6 @@ class ProcessRequests:
 
 
 def enable_terminal(request: dict[str, Any]) -> None:
+    """Have the process get a terminal, with TERM set."""
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")

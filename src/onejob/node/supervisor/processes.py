@@ -25,6 +25,7 @@ def kill_session(leader: int) -> None:
 
 
 def kill(pids: Iterable[int]) -> None:
+    """Send SIGKILL to the processes; ignore those that are gone or not ours."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -187,6 +187,7 @@ def try_out(request: Request) -> str:
 
 
 def _verify_setup(request: Request) -> None:
+    """Raise SetupFailed if the view of the host could be changed."""
     _set_up(request, Streams(-1, -1, -1, -1))
     if found := mounting.changeable(request["writable"]):
         raise SetupFailed("", f"can still be changed: {', '.join(found)}")
@@ -295,6 +296,7 @@ def _exec_in_session(request: Request, streams: Streams) -> None:
 
 
 def _exec(request: Request, streams: Streams) -> None:
+    """Replace this process by the program, with its streams."""
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     linux.unblock_signals()
@@ -385,6 +387,7 @@ def _join_groups(files: Sequence[str]) -> None:
 
 
 def enter(folder: str) -> None:
+    """Change the working directory. Raises SetupFailed."""
     try:
         os.chdir(folder)
     except (OSError, ValueError) as error:
