@@ -18,9 +18,9 @@ from onejob.node.supervisor.paths import (
     folder_of,
     open_beneath,
     open_inside,
+    open_mount_point,
     open_trusted,
     part_inside,
-    open_mount_point,
 )
 from tests.node.support import (
     Document,

@@ -49,6 +49,7 @@ class _CronJobState(Struct):
     future_times: FutureTimes = NO_FUTURE_TIMES
 
     def start(self, job: str) -> None:
+        """Note the name of the Job that is being created."""
         self.starting = self.unconfirmed = job
 
     def writes_lost(self, started: datetime | None) -> None:
@@ -72,6 +73,8 @@ class _CronJobState(Struct):
 
 
 class CronJobController:
+    """Controller of CronJobs: a queue of keys, and a timer for their next slots."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -107,14 +110,17 @@ class CronJobController:
         self._jobs.on_change(self._jobs_changed)
 
     async def run(self) -> None:
+        """Process the queue until cancelled."""
         await work(self._queue, self.sync, workers=self._workers, name="cronjob")
 
     @property
     def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        """Queues by the name that metrics use."""
         return {"cronjob": self._queue}
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     def note(self, key: Key) -> str:
@@ -171,6 +177,7 @@ class CronJobController:
             self._queue.add(cronjob.key)
 
     def _state_of(self, key: Key) -> _CronJobState:
+        """Return the state kept for a CronJob, created on first use."""
         return self._states.setdefault(key, _CronJobState())
 
     def _drop_state(self, key: Key) -> None:
@@ -244,6 +251,8 @@ class CronJobController:
             raise Retry(str(lost)) from lost
 
     async def _catch_up(self, key: Key) -> None:
+        """Wait until the caches include our own writes. Raises Retry if they do not for too
+        long."""
         state = self._states.get(key)
         if state is None:
             return
@@ -279,6 +288,7 @@ class CronJobController:
 
 
 def _owner_of(job: Job | None) -> Key | None:
+    """Return the key of the CronJob that controls the Job; None if there is none."""
     owner = job.metadata.controller_ref if job is not None else None
     if job is None or owner is None or owner.kind != "CronJob":
         return None

@@ -173,6 +173,7 @@ class _ApiCalls:
         self.job_revision = 0
 
     async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
+        """Delete the Jobs and return the result of each."""
         if not jobs:
             return ()
         ops = [Delete(job.key, "Background", uid=job.metadata.uid) for job in jobs]
@@ -224,6 +225,10 @@ class _ApiCalls:
         return frozenset(missing)
 
     async def start(self, plan: StartPlan) -> tuple[Outcome | None, tuple[Deleted, ...]]:
+        """Create the planned Job, after deleting those that it replaces; return the results.
+
+        The outcome is None if nothing is to be started.
+        """
         if plan.start is None:
             return None, ()
         replaced: list[Deleted] = []
@@ -244,6 +249,7 @@ class _ApiCalls:
         return await self._create(plan), tuple(replaced)
 
     async def _create(self, plan: StartPlan) -> Outcome:
+        """Create the planned Job and return the outcome."""
         assert plan.start is not None, "there is nothing to create"
         namespace = plan.current.cronjob.metadata.namespace
         if self._series.shares_commit:
@@ -281,5 +287,6 @@ def _unchanged(cronjob: CronJob) -> Patch:
 
 
 def _namespace_terminating(error: ApiError) -> bool:
+    """Return whether a creation failed because its namespace is being deleted."""
     causes = error.details.get("causes") or ()
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)

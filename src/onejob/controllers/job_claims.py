@@ -51,6 +51,7 @@ def _uncontrolled_pods(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
 
 
 async def _release(client: Client, job: Job, claims: Claims, state: JobState) -> None:
+    """Release Pods that no longer match. Raises the first error but NotFound and Invalid."""
     results = await client.write_many(
         [Patch(pod.key, release_patch(job, pod)) for pod in claims.releases]
     )
@@ -65,6 +66,7 @@ async def _release(client: Client, job: Job, claims: Claims, state: JobState) ->
 async def _adopt_pods(
     client: Client, job: Job, claims: Claims, state: JobState, settings: Settings
 ) -> None:
+    """Adopt Pods, after a live read of the Job. Raises Retry and errors other than NotFound."""
     if not claims.adoptions:
         return
     if not may_adopt(job, await _read_live(client, job)):

@@ -37,9 +37,11 @@ class _Tally(Struct):
     error: str | None = None
 
     def fail(self, error: str) -> None:
+        """Note an error; only the first is kept."""
         self.error = self.error or error
 
     def outcomes(self) -> PodOutcomes:
+        """Return the results of the Pod changes."""
         return PodOutcomes(frozenset(self.deleted), self.created, self.create_failures, self.error)
 
 
@@ -89,6 +91,7 @@ async def _remove_finalizers(
 async def _prune(
     client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState, tally: _Tally
 ) -> None:
+    """Delete failed Pods beyond the limit; errors are noted in `tally`."""
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
     )
@@ -108,6 +111,7 @@ async def _delete(
     record_events: RecordEvents,
     tally: _Tally,
 ) -> None:
+    """Delete Pods, record the results in `tally`, and report them by Events."""
     wanted = list(deletions)
     to_free = [pod for pod in wanted if pod.remove_finalizer_first]
     if to_free:
@@ -139,6 +143,7 @@ async def _delete(
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
+    """Return the deletion of a Pod, with the preconditions that its accounting needs."""
     # A Pod stopped because its Job ends is counted in the state observed here, so it must not have
     # ended since. A Pod whose finalizer was removed first is not counted at all.
     version = "" if pod.remove_finalizer_first else pod.resource_version
@@ -189,6 +194,7 @@ async def _create(
 
 
 def _creation(namespace: str, pod: NewPod) -> Create:
+    """Return the creation of a Pod."""
     return Create(PODS, namespace, pod.body, variation=pod.variation)
 
 
@@ -218,6 +224,7 @@ def _after_refusal(error: ApiError, state: JobState) -> None:
 
 
 def _namespace_is_ending(error: ApiError) -> bool:
+    """Return whether a creation failed because its namespace is being deleted."""
     causes = error.details.get("causes", ())
     return isinstance(error, Forbidden) and any(
         cause.get("reason") == "NamespaceTerminating" for cause in causes

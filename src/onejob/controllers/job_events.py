@@ -37,6 +37,8 @@ _SOON_SECONDS = 0.1
 
 
 class JobEvents:
+    """Handlers of changes that queue the syncs they require."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -195,6 +197,7 @@ class JobEvents:
         return "at once"
 
     def _owner(self, uid: str, pod: Pod, owners: "dict[str, _Owner]") -> "_Owner":
+        """Return what is known of a Pod's owner, looked up once per batch."""
         known = owners.get(uid)
         if known is None:
             known = owners[uid] = self._look_up(uid, pod)

@@ -49,6 +49,7 @@ class NodeMaintenance:
         self.nodes: frozenset[str] = frozenset()
 
     async def run(self) -> None:
+        """Watch Nodes until cancelled."""
         await self._nodes.run()
 
     def on_change(self, handler: Callable[[Key], None]) -> None:

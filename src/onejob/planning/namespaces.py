@@ -64,6 +64,7 @@ class Remains(Struct):
     failures: list[str] = field(default_factory=list)
 
     def add(self, resource: str, finalizers: Iterable[str]) -> None:
+        """Count an object that still exists, and its finalizers."""
         self.objects[resource] += 1
         self.finalizers.update(set(finalizers))
 
@@ -100,6 +101,7 @@ def finalized(stored: bytes) -> bytes:
 
 
 def _finalizers(document: dict[str, Any]) -> list[str]:
+    """Return the finalizers in the spec of a namespace."""
     names: list[str] = document.get("spec", {}).get("finalizers", [])
     return names
 
@@ -112,6 +114,7 @@ class _Condition(Struct, frozen=True):
 
 
 def _conditions(remains: Remains) -> Iterable[_Condition]:
+    """Return the conditions of a namespace that is being deleted."""
     # The served resources are static, so these two conditions never report a failure.
     yield _Condition(
         "NamespaceDeletionDiscoveryFailure",
@@ -169,6 +172,7 @@ def _finalizers_remaining(remains: Remains) -> _Condition:
 def _condition(
     condition: _Condition, before: dict[str, Any] | None, now: datetime
 ) -> dict[str, Any]:
+    """Return a condition as a document; its transition time changes only with its status."""
     status = "True" if condition.status else "False"
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before.get("status") == status:

@@ -31,6 +31,7 @@ class Intake:
         return counted
 
     def drop(self, client: "CountedClient") -> None:
+        """Stop counting a client."""
         self._clients.discard(client)
 
     def has_room(self, client: "CountedClient") -> bool:

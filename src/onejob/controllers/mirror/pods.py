@@ -109,6 +109,7 @@ class StandIns:
     # --- the Pods ---------------------------------------------------------------------------
 
     async def _load(self) -> None:
+        """Read the existing stand-ins, once."""
         if self._read:
             return
         metadata = self.job["metadata"]
@@ -145,6 +146,7 @@ class StandIns:
         )
 
     async def _remove(self, gone: list[str]) -> None:
+        """Delete stand-ins whose remote Pods are gone. Raises ApiError."""
         ops: list[Op] = [
             Delete(self._key(name), grace_seconds=0, uid=self._here[name].uid) for name in gone
         ]
@@ -154,6 +156,7 @@ class StandIns:
             self._here.pop(name, None)
 
     async def _create(self, pods: list[Seen]) -> None:
+        """Create stand-ins. Raises ApiError."""
         namespace = self.job["metadata"]["namespace"]
         ops: list[Op] = []
         for pod in pods:
@@ -171,6 +174,7 @@ class StandIns:
                 log.warning("cannot mirror pod %s: %s", pod.metadata.name, result)
 
     async def _update(self, pods: list[Seen]) -> None:
+        """Write the status of stand-ins whose remote Pods have changed."""
         due: list[tuple[Seen, _Here, Document]] = []
         for pod in pods:
             here = self._here.get(pod.metadata.name)
@@ -207,12 +211,14 @@ class StandIns:
                 log.info("cannot delete pod %s on %s: %s", name, self.target, error)
 
     async def _write(self, ops: list[Op]) -> list[Written | ApiError]:
+        """Execute the writes in batches and return their results."""
         results: list[Written | ApiError] = []
         for first in range(0, len(ops), _BATCH):
             results += await self.client.write_many(ops[first : first + _BATCH])
         return results
 
     def _key(self, name: str) -> Key:
+        """Return the key of a stand-in."""
         return Key(PODS, self.job["metadata"]["namespace"], name)
 
     def _stand_in_document(self, name: str, here: _Here) -> Document:

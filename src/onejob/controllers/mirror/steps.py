@@ -169,6 +169,7 @@ class Work:
     # --- there ------------------------------------------------------------------------------
 
     async def _create(self, document: Document) -> None:
+        """Create the copy; an existing one is left for the next read."""
         remote = self._remote()
         self.asking_remote = True
         try:
@@ -209,6 +210,7 @@ class Work:
         self._record_event("Normal", "CopyChanged", f"updated the copy on {remote.target}: {text}")
 
     async def _delete(self, uid: str, propagation: Any) -> None:
+        """Delete the copy of this UID; one that is gone is ignored."""
         remote = self._remote()
         self.asking_remote = True
         record_name = self.job.metadata.name
@@ -234,5 +236,6 @@ class Work:
             await self.stand_ins.bring_events(remote, copy["metadata"]["uid"])
 
     def _remote(self) -> Remote:
+        """Return the connection, which steps on the target require."""
         assert self.remote is not None, "steps over there follow from what was read there"
         return self.remote

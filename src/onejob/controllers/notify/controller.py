@@ -58,6 +58,8 @@ _BATCH: Final = 200
 
 
 class Notifications:
+    """Controller of notifications."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -94,6 +96,7 @@ class Notifications:
         self._late.clock_jumped()
 
     async def run(self) -> None:
+        """Watch Jobs and CronJobs and send messages until cancelled."""
         file = await self._open_outbox()
         outbox = Outbox(file)
         sender = Sender(
@@ -247,6 +250,7 @@ class Notifications:
             await asyncio.sleep(0)
 
     def _late_change(self, key: Key, record: NotificationRecord) -> RecordChange | None:
+        """Return the change of the record if the object is late now, else None."""
         now = self._clock.now()
         if key.resource == JOBS:
             job = self._jobs.get(key)
@@ -275,6 +279,7 @@ class Notifications:
     async def _carry_out(
         self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Record a change durably, then queue its messages."""
         record.apply(change)
         written = outbox.write(change)
         if not change.messages:

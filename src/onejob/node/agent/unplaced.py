@@ -139,7 +139,8 @@ class PendingPodReporter:
         self._timer = asyncio.get_running_loop().call_at(at, self._report)
 
     def _report(self) -> None:
-        """Report all Pods that are due, and those whose reason has changed."""
+        """Report the waiting Pods that are due, with their reasons; from time to time, also those
+        whose reason has changed."""
         now = asyncio.get_running_loop().time()
         self._timer = None
         why = self._reasons()

@@ -84,7 +84,8 @@ class EventBatcher:
             self._events = []
 
     def _others_may_end_now(self) -> bool:
-        """Return whether an attempt that has just started still runs."""
+        """Return whether an attempt that began less than the batch delay ago still runs, and so may
+        end soon."""
         now = self._now()
         for attempt in reversed(self._young):
             # Below 0: the clock was set back.

@@ -232,7 +232,7 @@ def is_damaged(data: bytes) -> bool:
 
 
 def _lacks_records(records: list[Record], data: bytes) -> bool:
-    """Return whether records are missing between others, or all of them."""
+    """Return whether records are missing: there is a gap, or data without any record."""
     return _has_gaps(records) or (not records and bool(data.strip(b"\0")))
 
 

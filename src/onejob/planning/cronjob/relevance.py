@@ -39,6 +39,7 @@ def _desired_state(cronjob: CronJob) -> object:
 
 
 def _lists_as_active(cronjob: CronJob, job: Job) -> bool:
+    """Return whether the CronJob's status lists the Job as active."""
     return any(reference.uid == job.metadata.uid for reference in cronjob.status.active)
 
 

@@ -148,9 +148,11 @@ class StatusUpdate:
         self._before = status
 
     def uids(self) -> set[str]:
+        """UIDs of the active Jobs."""
         return {reference.uid for reference in self.active}
 
     def status(self) -> CronJobStatus:
+        """Return the resulting status."""
         return status_with(
             self._before,
             active=tuple(self.active),
@@ -206,10 +208,12 @@ def status_with(status: CronJobStatus, **changes: object) -> CronJobStatus:
 
 
 def warning(reason: str, message: str) -> Event:
+    """Return a Warning event."""
     return Event("Warning", reason, message)
 
 
 def _started_after(job: Job, now: datetime) -> bool:
+    """Return whether the Job's startTime is in the future."""
     started_at = job.status.start_time
     return started_at is not None and started_at > now
 
@@ -226,6 +230,7 @@ def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
 
 
 def _uids(status: CronJobStatus) -> set[str]:
+    """Return the UIDs of the active Jobs."""
     return {reference.uid for reference in status.active}
 
 

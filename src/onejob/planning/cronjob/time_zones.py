@@ -64,6 +64,7 @@ def stretch_at(zone: str, instant: datetime) -> Stretch:
 
 
 def _start(stretch: Stretch) -> datetime:
+    """Return the start of a stretch."""
     return stretch.start
 
 
@@ -102,6 +103,7 @@ def _first_change(info: tzinfo, before: datetime, after: datetime) -> datetime:
 
 
 def _offset(info: tzinfo, instant: datetime) -> timedelta:
+    """Return the UTC offset at an instant."""
     offset = instant.astimezone(info).utcoffset()
     assert offset is not None, "a zone of the tz database knows its offset"
     return offset
@@ -109,6 +111,7 @@ def _offset(info: tzinfo, instant: datetime) -> timedelta:
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
+    """Return the names of all zones, from a cache."""
     from zoneinfo import available_timezones
 
     return frozenset(available_timezones())

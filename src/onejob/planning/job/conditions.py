@@ -48,6 +48,7 @@ def ensure_condition(
 
 
 def find_true(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of this type if its status is True; None otherwise."""
     for condition in conditions:
         if condition.type == kind and condition.status == "True":
             return condition

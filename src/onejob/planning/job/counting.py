@@ -121,6 +121,7 @@ class JobPods:
         return not (self.active or self.ending or self.ended or self.accounted)
 
     def get(self, uid: str) -> Pod | None:
+        """Return the Pod of this UID; None if it is not one of these groups."""
         for group in (self.ended, self.active, self.ending, self.accounted):
             if uid in group:
                 return group[uid]

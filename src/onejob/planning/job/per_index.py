@@ -44,6 +44,8 @@ def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
 
 
 def fails_its_index(job: Job, pod: Pod) -> bool:
+    """Return whether the failed Pod exhausts the limit of its index, or a FailIndex rule matches
+    it."""
     if not pod_failed(pod, job):
         return False
     ruling = match_failure_policy(job.spec.pod_failure_policy, pod)

@@ -252,6 +252,7 @@ def _is_new_start(before: datetime | None, after: datetime | None) -> bool:
 def _notes(
     job: Job, fate: JobOutcome | None, start_time: datetime | None, tally: JobCounters
 ) -> tuple[Note, ...]:
+    """Return the notes that explain the plan."""
     notes: list[Note] = []
     if job.metadata.deleting:
         notes.append(Note("being-deleted", "is being deleted: Pods are let go, none is started"))

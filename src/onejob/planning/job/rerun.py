@@ -190,6 +190,7 @@ def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
 
 
 def _succeeded(job: Mapping[str, Any]) -> int:
+    """Return the number of succeeded Pods, including those not counted yet."""
     status = job.get("status", {})
     uncounted = status.get("uncountedTerminatedPods", {}).get("succeeded", ())
     return int(status.get("succeeded", 0)) + len(uncounted)
@@ -224,6 +225,8 @@ def _keep_indexes(fresh: Document) -> None:
 
 
 def _wrap_command(container: Document) -> None:
+    """Have the container's command map its index, in place. Raises BadInput if it has no
+    command."""
     if not container.get("command"):
         raise BadInput(
             f"container {container['name']} has no command, so its indexes cannot be mapped",
@@ -240,6 +243,7 @@ def _wrap_command(container: Document) -> None:
 
 
 def _changed_row(row: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Return a row with new values. Raises BadInput for an unknown parameter."""
     if unknown := [name for name in settings if name not in row]:
         raise BadInput(
             f"--set {unknown[0]}: unknown parameter", f"known parameters: {', '.join(row)}"

@@ -83,6 +83,8 @@ def wanted_active(job: Job, tally: JobCounters) -> int:
 
 
 def replaces_only_failed(job: Job) -> bool:
+    """Return whether Pods are replaced only after they have ended, rather than from their
+    deletion."""
     return job.spec.pod_replacement_policy == "Failed"
 
 
@@ -222,6 +224,7 @@ def _indexes_to_start(
 
 
 def _seed(job: Job, index: int, tally: JobCounters, memory: MemoryGrowth | None) -> PodSeed:
+    """Return the differences of a new Pod of this index from the template."""
     if job.spec.backoff_limit_per_index is None:
         return PodSeed(index, memory=memory)
     failures, ignored = next_failure_counts(job, tally.retained.get(index))
@@ -237,6 +240,7 @@ def _creation_reason(job: Job, tally: JobCounters) -> CreationReason:
 
 
 def _ready_since(pod: Pod) -> datetime | None:
+    """Return the time of the last change of readiness; None if it is unknown."""
     for condition in pod.status.conditions:
         if condition.type == "Ready":
             return condition.last_transition_time

@@ -158,6 +158,7 @@ def signature(secret: bytes, message: str, timestamp: int, body: bytes) -> str:
 
 
 def _verb(job: Job, event: str) -> str:
+    """Return the predicate of an event."""
     if event == FINISHED:
         return "failed" if job.condition_is_true("Failed") else "succeeded"
     return _VERBS[event]

@@ -142,6 +142,7 @@ def _read_pair(
 
 
 def _error(annotations: Mapping[str, str], name: str, text: str) -> FieldError:
+    """Return the error of an annotation."""
     return invalid(f"metadata.annotations[{name}]", annotations[name], text)
 
 
@@ -227,6 +228,7 @@ def _bad_ids(who: str, field: str, numbers: Sequence[int], groups: Ids) -> Itera
 
 
 def _allowed(ids: Ids, annotation: str) -> str:
+    """Return the explanation of a refused id."""
     return f"the namespace allows {str(ids) or 'none'} ({annotation})"
 
 
@@ -259,6 +261,7 @@ def is_within(path: str, folders: Sequence[str]) -> bool:
 
 
 def _normalize(path: str) -> str:
+    """Return an absolute path without `.`, `..` and repeated slashes."""
     # POSIX preserves exactly two leading slashes.
     return "/" + posixpath.normpath(path).lstrip("/")
 

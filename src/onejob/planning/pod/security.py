@@ -113,6 +113,8 @@ def _can_shadow_host_files(pod: NodePod, container: Container) -> bool:
 
 
 def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refused | None:
+    """Return the capabilities as a bit mask; None to keep the server's, Refused if they cannot be
+    granted."""
     asked = own.capabilities
     if asked is None and not own.read_only_root_filesystem and not host_read_only:
         # Containers that operate on the host keep the server's capabilities.

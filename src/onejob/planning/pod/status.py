@@ -88,6 +88,7 @@ def _containers(
     *,
     init: bool,
 ) -> tuple[ContainerReport, ...]:
+    """Return the statuses of the init containers or of the main ones."""
     containers = pod.spec.init_containers if init else pod.spec.containers
     reports: tuple[ContainerReport, ...] = ()
     for container in containers:
@@ -104,6 +105,7 @@ def _container(
     *,
     init: bool,
 ) -> ContainerReport:
+    """Return the status of a container."""
     seen = every.get(container.name, UNSEEN)
     attempt = seen.attempt
     last = _NOTHING
@@ -194,6 +196,8 @@ def _conditions(
     now: datetime,
     before: Mapping[str, ConditionReport],
 ) -> tuple[ConditionReport, ...]:
+    """Return the conditions of the Pod."""
+
     def condition(kind: str, fact: bool, reason: str = "", message: str = "") -> ConditionReport:
         status = "True" if fact else "False"
         old = before.get(kind)
@@ -275,10 +279,12 @@ def _running_containers(pod: NodePod) -> Sequence[Container]:
 
 
 def _ready(state: ContainerSeen) -> bool:
+    """Return whether the container counts as ready."""
     return state.stage == "running" and state.ready
 
 
 def _succeeded(state: ContainerSeen) -> bool:
+    """Return whether the container has exited with 0."""
     return state.stage == "exited" and state.exit is not None and state.exit.succeeded
 
 

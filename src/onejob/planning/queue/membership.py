@@ -130,6 +130,7 @@ def release_patch(job: Job) -> bytes:
 
 
 def _patch(job: Job, *, suspend: bool, annotation: str | None) -> bytes:
+    """Return a merge patch of suspension and annotation, with the UID as a precondition."""
     metadata: dict[str, Any] = {
         "uid": job.metadata.uid,
         "annotations": {QUEUED_ANNOTATION: annotation},

@@ -132,6 +132,7 @@ def _quota_amounts(requests: Amounts, limits: Amounts) -> Amounts:
 
 
 def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
+    """Return whether an affinity refers to Pods of other namespaces."""
     for field in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(field) or {}
         terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
@@ -173,6 +174,7 @@ def counts(quota: Quota, usage: ObjectUsage) -> bool:
 
 
 def _in_scope(scope: Scope, usage: ObjectUsage) -> bool:
+    """Return whether the scope selects the object."""
     if not usage.is_pod:
         return False
     match scope.name:
