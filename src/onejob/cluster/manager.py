@@ -46,6 +46,8 @@ _GATES: Final = FeatureGates({"TTLAfterFinished": False})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Settings of cluster mode."""
+
     manager: str = DEFAULT_MANAGER
     #: Empty means all.
     namespaces: tuple[str, ...] = ()
@@ -94,6 +96,7 @@ class Manager:
 
     @property
     def requests(self) -> int:
+        """Number of API requests, over all terms."""
         return self._requests_before + (self._term.client.requests if self._term else 0)
 
     async def check(self) -> str:
@@ -270,6 +273,7 @@ class _Controllers:
                 self._parts.append(mirror.run())
 
     def queues(self) -> list[Queues]:
+        """Return the queues of all controllers."""
         return [controller.queues for controller in self._queues]
 
     async def run(self) -> None:
@@ -303,6 +307,7 @@ class _Controllers:
         await self.client.no_writes()
 
     def _take_parts(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Remove and return the coroutines that are still to be started."""
         parts, self._parts = self._parts, []
         return parts
 
@@ -321,6 +326,7 @@ class _Gate:
         return self._permit.seconds()
 
     def close(self) -> None:
+        """Close the gate for good."""
         self._closed = True
 
 

@@ -141,7 +141,10 @@ class DefinitionController:
     # --- deletion -------------------------------------------------------------------------
 
     async def _delete_instances(self, doc: dict[str, Any]) -> float | None:
-        """Delete the custom resources of a definition that is being deleted."""
+        """Delete the custom resources of a definition that is being deleted, then release it.
+
+        Returns the seconds after which to sync again while some are left, else None.
+        """
         name = doc["metadata"]["name"]
         if _CLEANUP not in doc["metadata"].get("finalizers", ()):
             return None

@@ -59,7 +59,8 @@ class OrphanPods:
                 self.queue.add(pod.key)
 
     async def _release_pod(self, key: Key) -> float | None:
-        """Remove the finalizer of a Pod whose Job is gone."""
+        """Remove the finalizer of a Pod whose Job is gone; return None, since no further look is
+        needed."""
         pod = self._pods.cache.get(key)
         if pod is None or not may_release_finalizer(pod, self._jobs.cache.get, self._settings):
             return None

@@ -120,7 +120,8 @@ class NamespaceController:
     # --- living ---------------------------------------------------------------------------
 
     async def _create_contents(self, namespace: str) -> None:
-        """Create the default objects of a namespace; those that exist are left alone."""
+        """Create the default objects of a namespace, and repair its root CA if that has changed.
+        Raises Retry."""
         results = await self._client.write_many(
             [
                 Create(resource, namespace, document, replaces_damaged=True)

@@ -86,6 +86,7 @@ class PodWait(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """Reason and message of the wait."""
         return f"{self.reason}: {self.message}"
 
     @property
@@ -219,6 +220,7 @@ _waits_decoder: Final = msgspec.json.Decoder(_Pod)
 
 
 def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
+    """Return the wait of a Pod whose containers do not run; None if it does not wait."""
     containers = (*status.init_container_statuses, *status.container_statuses)
     sidecars = {c.name for c in pod.spec.init_containers if is_sidecar(c)}
     idle = all(c.state.running is None or c.name in sidecars for c in containers)
@@ -235,6 +237,7 @@ def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
 
 
 def _waiting(reason: str, message: str, image: str) -> PodWait | None:
+    """Return the wait of a container in this state; None if it is expected to end soon."""
     if _COMES_BY_ITSELF in message:
         return None
     if reason in _CERTAIN_REASONS:

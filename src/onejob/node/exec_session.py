@@ -43,7 +43,8 @@ class ExecSession:
 
     @classmethod
     def open(cls, execute: Execute, *, stdin: bool, tty: bool) -> "ExecSession":
-        """Start a command with new pipes, or with a new terminal if `tty`. Raises OSError.
+        """Return a session with new pipes, or with a new terminal if `tty`, after starting its
+        command. Raises OSError.
 
         `execute` is called with the child's descriptors.
         """

@@ -89,7 +89,7 @@ class OwnerGraph:
                 yield node
 
     def observe(self, key: Key, metadata: Meta) -> Sequence[Task]:
-        """Record a created or changed object."""
+        """Record a created or changed object, and return the tasks that follow."""
         uid = metadata.uid
         old = self._nodes.get(uid)
         if (
@@ -113,7 +113,7 @@ class OwnerGraph:
         return tasks
 
     def forget(self, uid: str) -> Sequence[Task]:
-        """Remove a deleted object."""
+        """Remove a deleted object, and return the tasks that follow."""
         tasks: list[Task] = [Examine(dependent.uid) for dependent in self.dependents(uid)]
         node = self._nodes.pop(uid, None)
         if node is not None:

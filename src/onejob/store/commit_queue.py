@@ -174,6 +174,7 @@ class CommitQueue:
             self._flush()
 
     def _flush(self) -> None:
+        """Commit the next group, unless a commit is in progress."""
         self._flush_scheduled = False
         if self._committing or not self._groups or self._failed:
             return

@@ -50,6 +50,7 @@ class Listing:
         return page
 
     def _snapshot(self, resource: str, at: int, revision: int) -> Snapshot:
+        """Return the snapshot at a revision, created if it is not followed yet."""
         snapshot = self.snapshots.find(resource, at)
         if snapshot is None:
             snapshot = Snapshot(resource, at)
@@ -112,6 +113,8 @@ class Listing:
 
 
 class Versions:
+    """Durable versions of objects."""
+
     def __init__(self, contents: Contents, reader: Reader, damage: Damage) -> None:
         self._contents = contents
         self._reader = reader

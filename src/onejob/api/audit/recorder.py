@@ -255,7 +255,7 @@ class AuditedRequest:
 
 
 def _without_managed_fields(recording: Recording, document: Any) -> Any:
-    """Remove managedFields from the document if the policy omits them."""
+    """Remove managedFields from a document, in place, if the policy omits them, and return it."""
     if not recording.omit_managed_fields or not isinstance(document, dict):
         return document
     for each in (document, *(document.get("items") or ())):

@@ -156,7 +156,7 @@ class StandIns:
             self._here.pop(name, None)
 
     async def _create(self, pods: list[Seen]) -> None:
-        """Create stand-ins. Raises ApiError."""
+        """Create stand-ins; refusals are logged."""
         namespace = self.job["metadata"]["namespace"]
         ops: list[Op] = []
         for pod in pods:
@@ -174,7 +174,7 @@ class StandIns:
                 log.warning("cannot mirror pod %s: %s", pod.metadata.name, result)
 
     async def _update(self, pods: list[Seen]) -> None:
-        """Write the status of stand-ins whose remote Pods have changed."""
+        """Write the status of stand-ins whose remote Pods have changed; refusals are logged."""
         due: list[tuple[Seen, _Here, Document]] = []
         for pod in pods:
             here = self._here.get(pod.metadata.name)

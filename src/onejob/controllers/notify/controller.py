@@ -279,7 +279,7 @@ class Notifications:
     async def _carry_out(
         self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
-        """Record a change durably, then queue its messages."""
+        """Record a change and queue its messages, once it is durable or that has taken too long."""
         record.apply(change)
         written = outbox.write(change)
         if not change.messages:

@@ -102,7 +102,7 @@ class NodeObject:
         self._informer.on_change(self._changed)
 
     def view(self) -> NodeView:
-        """Newest state of the Node for placement."""
+        """Return the newest state of the Node for placement."""
         return self._view
 
     def on_change(self, notify: Callable[[NodeView], None]) -> None:

@@ -45,5 +45,5 @@ class ObservedPod(Struct, frozen=True, gc=False):
         return self.view.metadata.deletion_grace_period_seconds or 0
 
     def read(self) -> NodePod:
-        """Decode the full Pod. Raises ValueError if it is invalid."""
+        """Return the decoded Pod. Raises ValueError if it is invalid."""
         return read_node_pod(self.document)

@@ -158,7 +158,7 @@ class PodMachine:
     # --- before the Pod runs here
 
     def _discover(self, state: Unknown | Waiting, event: PodSeen, node: NodeNow) -> Step:
-        """Handle a Pod that this node is not running."""
+        """Handle a Pod that this node is not running; return the next state and effects."""
         observed = event.observed
         effects: Effects = []
         mine = observed.node_name == self._node_name

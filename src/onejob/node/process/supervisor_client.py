@@ -212,7 +212,8 @@ class SupervisorClient:
             ) from error
 
     async def _find(self) -> tuple[Conversation, _Started | None]:
-        """Connect to the supervisor, starting it if necessary. Raises SupervisorGone."""
+        """Connect to the supervisor, starting it if necessary; return the connection, and the
+        process if it was started. Raises SupervisorGone."""
         self._make_folder()
         return await self._reach(self._directory)
 

@@ -104,7 +104,8 @@ class _CloneArguments(ctypes.Structure):
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`).
+    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`); return the child's pid, 0 in the
+    child.
 
     Only for single-threaded processes: the hooks of `os.fork` do not run. Raises OSError.
     """

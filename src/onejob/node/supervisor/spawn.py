@@ -155,7 +155,7 @@ def reported_pressure(text: str) -> str:
 
 
 def can_isolate() -> bool:
-    """Probe by trial whether this machine permits mount namespaces."""
+    """Return whether this machine permits mount namespaces, found out by a trial."""
     pid = os.fork()
     if pid == 0:
         try:

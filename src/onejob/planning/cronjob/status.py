@@ -148,7 +148,7 @@ class StatusUpdate:
         self._before = status
 
     def uids(self) -> set[str]:
-        """UIDs of the active Jobs."""
+        """Return the UIDs of the active Jobs."""
         return {reference.uid for reference in self.active}
 
     def status(self) -> CronJobStatus:

@@ -232,7 +232,7 @@ def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet
 
 
 def _disjoint(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
-    """Make completed and failed indexes disjoint.
+    """Return completed and failed indexes without those in both.
 
     Pods of one index can end both ways: one succeeds while it is being deleted, and its replacement
     fails. An index recorded as failed stays failed; otherwise it counts as completed.

@@ -98,7 +98,11 @@ def retained_pods(
 
 
 def _failed_later(pod: Pod, rival: Pod) -> bool:
-    """Compare by failure count before time. The clock may have been set back between the two."""
+    """Return whether the first Pod has the higher failure count or, if they are equal, failed
+    later.
+
+    The clock may have been set back between the two.
+    """
     mine, other = total_failure_count(pod), total_failure_count(rival)
     return mine > other or (mine == other and finish_time(pod) >= finish_time(rival))
 

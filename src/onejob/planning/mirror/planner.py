@@ -202,7 +202,7 @@ def location_to_query(job: Job) -> CopyLocation | None:
 
 
 def plan(facts: Facts) -> Step:
-    """Return the next step for a mirrored Job. Invalid annotations fail the Job."""
+    """Return the next step for a mirrored Job; it waits while its annotations are invalid."""
     job = facts.job
     if job.metadata.deleting:
         return _deletion_step(facts)

@@ -115,8 +115,8 @@ def job_is_late(
     usual: Mapping[str, Set[str]],
     now: datetime,
 ) -> RecordChange | None:
-    """Return the change that reports a late Job; None if it was reported or nothing is subscribed
-    to it."""
+    """Return the change that reports a late Job, with a message to each subscribed target; None if
+    it was reported before."""
     uid = job.metadata.uid
     if uid in record.seen:
         return None

@@ -142,12 +142,14 @@ def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def _but_windows(check: Check) -> Check:
-    """Skip the check for Windows Pods, which have no such feature and need not configure it."""
+    """Return the check without effect on Windows Pods, which have no such feature and need not
+    configure it."""
     return lambda annotations, spec: None if is_windows(spec) else check(annotations, spec)
 
 
 def _of_host_users(check: Check) -> Check:
-    """Skip the check for Pods with a user namespace, whose users have no rights on the host."""
+    """Return the check without effect on Pods with a user namespace, whose users have no rights on
+    the host."""
     return lambda annotations, spec: None if has_user_namespace(spec) else check(annotations, spec)
 
 

@@ -154,7 +154,8 @@ def _starts(
     jobs: Mapping[str, Job],
     now: datetime,
 ) -> Mapping[str, datetime]:
-    """Simulate the queue: end each Job at its expected time, and record which Jobs start then."""
+    """Return the expected start of each waiting Job, by a simulation of the queue in which each Job
+    ends at its expected time."""
     starts: dict[str, datetime] = {}
     ends: list[tuple[datetime, str]] = []
 
