@@ -233,6 +233,10 @@ big-job: setup ## run Jobs of 100,000 completions in both modes and watch every 
 	$(BIN)/python -m tests.job.big_job $(BIG)
 
 ##@ Test
+.PHONY: workflow-oracle
+workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks
+	$(BIN)/python -m tests.planning.workflow_run $(ORACLE)
+
 sim: setup ## run the whole control plane in virtual time with random faults
 	$(BIN)/python -m sim $(SIM)
 
@@ -285,6 +289,10 @@ guides: setup podman rsync ## run every command of README and how-to pages, incl
 ##@ Kubernetes
 e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go, against onejob serve
 	$(BIN)/python -m tests.managers
+
+.PHONY: peer-suites
+peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible
 fabric8: setup ## test the Java client of operators and Jenkins: informers, waits, exec, logs (needs Maven)

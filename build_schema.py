@@ -19,6 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
 TARGET = "src/onejob/api/data/schema.json.gz"
+#: Definitions of onejob's own kinds, in the form of the source.
+OWN_DEFINITIONS = "src/onejob/api/schema/own_definitions.json"
 
 #: Bodies that clients may send although they are no rows of KINDS.
 EXTRA_KINDS = (
@@ -143,6 +145,7 @@ def main() -> None:
 
 def write_schema(root: Path) -> Path:
     release, definitions = newest_definitions()
+    definitions |= json.loads((root / OWN_DEFINITIONS).read_text())
     shapes, documentation = digest(definitions, roots_of(definitions, load_kinds(root)))
     lines = [{"release": release, "types": shapes}, documentation]
     text = "\n".join(json.dumps(line, separators=(",", ":"), sort_keys=True) for line in lines)

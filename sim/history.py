@@ -10,8 +10,9 @@ import msgspec
 
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key, Meta, View
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, WORKFLOWS, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
+from onejob.objects.workflow import Workflow, read_workflow
 from onejob.store.base import Change, StoreClosed, StoreFailed
 from onejob.store.log import LogStore
 
@@ -22,12 +23,13 @@ class Namespace(View, frozen=True):
     metadata: Meta = Meta()
 
 
-Subject: TypeAlias = Job | Pod | CronJob | Namespace
+Subject: TypeAlias = Job | Pod | CronJob | Workflow | Namespace
 
 READ: Mapping[str, Callable[[bytes], Subject]] = {
     JOBS: read_job,
     PODS: read_pod,
     CRONJOBS: read_cronjob,
+    WORKFLOWS: read_workflow,
     NAMESPACES: msgspec.json.Decoder(Namespace).decode,
 }
 

@@ -100,6 +100,21 @@ def simulate(
         shutil.rmtree(folder)
 
 
+def simulate_with(
+    seed: int, often: Collection[str], users: Callable[[int, History, Trace], Users]
+) -> Verdict:
+    """Simulate a world with other users, on the scripted machine and with default gates."""
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
+    try:
+        world = _World(
+            seed, folder, often, "machine", None, partial(users, seed), Gates(seed, False)
+        )
+        return world.run()
+    finally:
+        shutil.rmtree(folder)
+
+
 def _drawn_node(seed: int) -> Node:
     return Random(f"{seed} node").choice(("machine", "processes"))
 

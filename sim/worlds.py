@@ -9,6 +9,7 @@ from sim.cluster import world as cluster
 from sim.mirroring import world as mirroring
 from sim.racing import world as racing
 from sim.resuming import world as resuming
+from sim.workflows import world as workflows
 from sim.world import Verdict, simulate
 
 Simulate: TypeAlias = Callable[[int, argparse.Namespace], Verdict]
@@ -32,5 +33,6 @@ WORLDS: Mapping[str, Simulate] = {
     "cluster": lambda seed, options: cluster.simulate(seed, options.often),
     "mirroring": lambda seed, options: mirroring.simulate(seed, options.often),
     "racing": lambda seed, options: racing.simulate(seed, options.often),
+    "workflows": lambda seed, options: workflows.simulate(seed, options.often),
     "resuming": lambda seed, options: resuming.simulate(seed, options.often),
 }

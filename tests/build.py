@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Create
-from onejob.objects.meta import CRONJOBS, JOBS, PODS
+from onejob.objects.meta import CRONJOBS, JOBS, PODS, WORKFLOWS
 
 Document = dict[str, Any]
 
-_RESOURCES = {"CronJob": CRONJOBS, "Job": JOBS, "Pod": PODS}
+_RESOURCES = {"CronJob": CRONJOBS, "Job": JOBS, "Pod": PODS, "Workflow": WORKFLOWS}
 
 
 def container(*command: str, **fields: Any) -> Document:
@@ -82,3 +82,29 @@ def a_cronjob(
 def creation(document: Document, namespace: str = "default") -> Create:
     """Return the write that creates the object."""
     return Create(_RESOURCES[document["kind"]], namespace, msgspec.json.encode(document))
+
+
+def a_task(name: str, *depends_on: str, job: Document | None = None, **fields: Any) -> Document:
+    """Return a task of a workflow. An edge is written `extract` or `extract:Finished`."""
+    edges = []
+    for text in depends_on:
+        task, _, condition = text.partition(":")
+        edges.append({"task": task, **({"condition": condition} if condition else {})})
+    spec = {"template": template(), **(job or {})}
+    return {
+        "name": name,
+        "template": {"spec": spec},
+        **({"dependsOn": edges} if edges else {}),
+        **fields,
+    }
+
+
+def a_workflow(
+    name: str, *tasks: Document, metadata: Document | None = None, **spec: Any
+) -> Document:
+    return {
+        "apiVersion": "onejob.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {"tasks": list(tasks), **spec},
+    }

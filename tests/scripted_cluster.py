@@ -34,7 +34,8 @@ from onejob.client.write_series import StagedWrites
 from onejob.clock import LoopClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.job import JobController, StartGate
+from onejob.controllers.job import JobController
+from onejob.controllers.start_gates import StartGate
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics

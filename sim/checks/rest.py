@@ -7,8 +7,9 @@ import msgspec
 from onejob.control_plane import ControlPlane
 from onejob.objects.cronjob import read_cronjob
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Meta, View
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, WORKFLOWS, Meta, View
 from onejob.objects.pod import read_pod
+from onejob.objects.workflow import read_workflow
 from sim.checks.policies import time_to_live
 from sim.checks.ran import Machinery
 
@@ -28,6 +29,7 @@ def left_over(plane: ControlPlane, machine: Machinery, now: float) -> Sequence[s
         *_jobs(plane),
         *_pods(plane),
         *_cronjobs(plane),
+        *_workflows(plane),
         *(f"{ref} still runs" for ref, ran in machine.ran.items() if ran.state(now) != "ended"),
         *machine.left_over(),
     ]
@@ -40,7 +42,7 @@ def _documents(plane: ControlPlane, resource: str) -> Iterable[bytes]:
 def _objects(plane: ControlPlane) -> Iterable[str]:
     everything = [
         _read(document)
-        for resource in (NAMESPACES, CRONJOBS, JOBS, PODS)
+        for resource in (NAMESPACES, CRONJOBS, WORKFLOWS, JOBS, PODS)
         for document in _documents(plane, resource)
     ]
     uids = {found.metadata.uid for found in everything}
@@ -90,6 +92,13 @@ def _cronjobs(plane: ControlPlane) -> Iterable[str]:
             yield f"{name} keeps {failed} failed Jobs"
         if cronjob.status.active:
             yield f"{name} calls Jobs active that are over"
+
+
+def _workflows(plane: ControlPlane) -> Iterable[str]:
+    for workflow in map(read_workflow, _documents(plane, WORKFLOWS)):
+        if not workflow.finished:
+            name = f"Workflow {workflow.metadata.namespace}/{workflow.metadata.name}"
+            yield f"{name} did not finish after the faults: {workflow.status}"
 
 
 def _owner(job: Job) -> str:

@@ -20,6 +20,7 @@ from sim.mutants import (
     resuming,
     store,
     watching,
+    workflows,
 )
 from sim.mutants.planting import Plant
 
@@ -36,6 +37,7 @@ BY_WORLD: Mapping[str, Mapping[str, Plant]] = {
     "cluster": lease.MUTANTS,
     "mirroring": mirror.MUTANTS,
     "racing": {**ownership.MUTANTS, **queues.MUTANTS},
+    "workflows": workflows.MUTANTS,
     "resuming": resuming.MUTANTS,
 }
 MUTANTS: Mapping[str, Plant] = {

@@ -39,6 +39,7 @@ from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
     CRONJOB,
+    CRONWORKFLOW,
     DISRUPTION,
     GARBAGE,
     JOB,
@@ -50,9 +51,12 @@ from onejob.controllers.selection import (
     QUEUE,
     QUOTA,
     TTL,
+    WORKFLOW,
 )
+from onejob.controllers.start_gates import AllGates, DependencyGate, StartGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
+from onejob.informers.cache import Delta
 from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
@@ -65,6 +69,8 @@ from onejob.node.options import NodeOptions
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS
+from onejob.objects.job import Job
+from onejob.objects.pod import Pod
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.names import TRACKING
@@ -80,13 +86,17 @@ from onejob.worker_threads import prepare_threads
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.admission.dynamic.activation import Authorize
     from onejob.api.audit.configuration import AuditSettings
     from onejob.api.audit.recorder import Auditor
     from onejob.client.acting import AuthorizedClient
     from onejob.controllers.access import AccessPolicy
+    from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.identities import Identities
     from onejob.controllers.node_maintenance import NodeMaintenance
     from onejob.controllers.notify.config import NotifyConfig
+    from onejob.controllers.workflow import WorkflowController
+    from onejob.node.outputs.keeping import OutputKeeper
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
 
@@ -208,8 +218,6 @@ class ControlPlane:
         self.service.converter = self._convert
         self._rng = dependencies.rng
         self.service.admission.dynamic.provide(self._install_dynamic_admission)
-        if any(store.count(resource, "") for resource in CONFIGURATIONS):
-            self.service.admission.dynamic.install_now()
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         #: Client with strict validation of documents, for manifests written by users.
@@ -233,9 +241,12 @@ class ControlPlane:
         self._clock_watch = ClockWatch(dependencies.clock)
         self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
         self._recorders: list[Coroutine[Any, Any, None]] = []
+        self._controllers_started = False
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._begun = asyncio.Event()
+        #: Whether a Job, by namespace, name and UID, is awaited by another one.
+        self._awaits: Callable[[str, str, str], bool] = lambda namespace, name, uid: False
         self._stopping = False
         self.accounts = self._make_accounts() if settings.with_access else None
         self._add_controllers(front.root_ca)
@@ -243,8 +254,11 @@ class ControlPlane:
         self._add_notifications()
         if self.access is not None:
             self._add_access(self.access)
+        if any(store.count(resource, "") for resource in CONFIGURATIONS):
+            self.service.admission.dynamic.install_now()
         self._export_store()
         self._kept_logs: KeptLogs | None = None
+        self._outputs: OutputKeeper | None = None
         self._node = self._make_node(dependencies) if settings.with_node else None
 
     def _webhook_caller(self) -> "WebhookCaller":
@@ -264,14 +278,34 @@ class ControlPlane:
         return await converter.convert(documents, kind)
 
     def _install_dynamic_admission(self) -> None:
+        from onejob.admission_policies.installing import policy_plugins
+        from onejob.controllers.policy_status import PolicyStatus
         from onejob.webhooks.plugins import MutatingWebhooks, ValidatingWebhooks
 
         caller = self._webhook_caller()
         service = self.service
-        shared = (self.store, service.kinds, caller, self._rng, self.metrics, service.converted)
-        self.service.admission.dynamic.install(
-            (MutatingWebhooks(*shared),), (ValidatingWebhooks(*shared),)
+        authorize = self._authorize_expressions()
+        shared = (
+            self.store, service.kinds, caller, self._rng, self.metrics, service.converted, authorize
+        )  # fmt: skip
+        mutating, validating = policy_plugins(service, self.metrics, authorize)
+        statuses = PolicyStatus(
+            lambda: self._own_client, service.settled, service.kinds, service.schema
         )
+        validating.on_policy = statuses.changed
+        self._add_controller(statuses.run())
+        service.admission.dynamic.install(
+            (mutating, MutatingWebhooks(*shared)), (validating, ValidatingWebhooks(*shared))
+        )
+
+    def _authorize_expressions(self) -> "Authorize":
+        """Return the authorizer of admission expressions; without RBAC, it allows everything."""
+        from onejob.admission_policies.authorizing import allow_all, authorize_with
+        from onejob.api.access.authorization import RbacAuthorizer
+
+        if self.access is None:
+            return allow_all
+        return authorize_with(RbacAuthorizer(self.access.policy))
 
     def _make_identities(self, auditor: "Auditor | None") -> "Identities":
         from onejob.controllers.identities import Identities
@@ -309,6 +343,7 @@ class ControlPlane:
             issues_tokens=self.accounts is not None,
             api_server=lambda: self.api_url,
             host_paths=self.service.admission.host_paths_of,
+            on_outputs=self._outputs_opened,
         )
         make = partial(kind.make, options, settings.data_dir, dependencies.clock)
         if options.kept_logs is not None and kind.traits.runs_programs:
@@ -316,8 +351,15 @@ class ControlPlane:
             # Before the node agent receives the change, and removes the Pod's files.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
         identities = self._identities
+        client = self.client if identities is None else identities.node(node_name)
+        if kind.traits.on_host:
+            self._node_client = client
+            if (settings.data_dir / "outputs").exists():
+                self._outputs = self._make_output_keeper()
+                self._outputs.inherit()
+            self.informers.pods.on_change(self._output_pods_changed)
         node = NodeAgent(
-            self.client if identities is None else identities.node(node_name),
+            client,
             self.informers.pods,
             (dependencies.runtime or make)(context),
             node_name=node_name,
@@ -331,6 +373,24 @@ class ControlPlane:
         self.service.admission.room = node.room
         return node
 
+    def _make_output_keeper(self) -> "OutputKeeper":
+        """Return the keeper of outputs. Imported on use: most servers have no outputs."""
+        from onejob.node.outputs.keeping import OutputKeeper
+
+        settings = self.settings
+        return OutputKeeper(settings.data_dir, self.clock, settings.node.outputs, self._node_client)
+
+    def _outputs_opened(self, namespace: str, name: str, uid: str) -> None:
+        if self._outputs is None:
+            self._outputs = self._make_output_keeper()
+            if self._begun.is_set():
+                self._outputs.start()
+        self._outputs.opened(namespace, name, uid)
+
+    def _output_pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        if self._outputs is not None:
+            self._outputs.pods_changed(deltas)
+
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = (
             self._own_client,
@@ -340,19 +400,27 @@ class ControlPlane:
         )
         gates, acting = self.settings.gates, self._acting_client
         job_settings = self._job_settings()
-        queue: QueueController | None = None
-        if {JOB, QUEUE} <= self.settings.controllers:
-            # Before the Job controller, whose Jobs it admits.
-            queue = QueueController(
-                self._controller_context(QUEUE), is_ours=partial(is_ours, settings=job_settings)
-            )
-            self._controllers.append(queue.run())
+        # Before the Job controller, whose Jobs they admit.
+        gates_of_jobs: list[StartGate] = []
+        runs_here = partial(is_ours, settings=job_settings)
+        if JOB in self.settings.controllers:
+            dependencies = self._make_dependency_gate(runs_here)
+            gates_of_jobs.append(dependencies)
+            self._controllers.append(dependencies.run())
+            if QUEUE in self.settings.controllers:
+                queue = QueueController(
+                    self._controller_context(QUEUE),
+                    # A Job enters the queue once its dependencies are met.
+                    is_ours=lambda job: runs_here(job) and not dependencies.waits(job),
+                )
+                gates_of_jobs.append(queue)
+                self._controllers.append(queue.run())
         makers: dict[str, Callable[[], _Controller]] = {
             JOB: lambda: JobController(
                 self._controller_context(JOB),
                 settings=job_settings,
                 new_series=lambda: self._new_series(JOB),
-                gate=queue,
+                gate=AllGates(gates_of_jobs),
                 maintenance=self._add_node_maintenance(),
             ),
             CRONJOB: self._make_cronjob_controller,
@@ -364,6 +432,7 @@ class ControlPlane:
                 gates=gates,
                 kinds=self.service.kinds,
                 recorder=self._controller_context(TTL).recorder,
+                workflows=gates.enabled("TTLAfterFinished"),
             ),
             GARBAGE: lambda: GarbageCollector(
                 self._controller_context(GARBAGE), self.service.kinds
@@ -377,6 +446,8 @@ class ControlPlane:
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
             QUOTA: self._make_quota_controller,
             DISRUPTION: self._make_disruption_controller,
+            WORKFLOW: self._make_workflow_controller,
+            CRONWORKFLOW: self._make_cronworkflow_controller,
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # In Kubernetes the API server itself expires Events, so this controller cannot be
@@ -396,6 +467,15 @@ class ControlPlane:
             part.run() for part in (*running, expiry, definitions, definitions.informer)
         ]
         self._controllers.append(expiry.follow())
+
+    def _make_dependency_gate(self, runs_here: Callable[[Job], bool]) -> DependencyGate:
+        gate = DependencyGate(
+            self._controller_context(JOB),
+            is_ours=runs_here,
+            recorded_end=lambda *job: self.service.history.end_of(*job),
+        )
+        self._awaits = gate.awaits
+        return gate
 
     # Imported on use: a run has none of these controllers.
 
@@ -425,6 +505,36 @@ class ControlPlane:
         maintenance = NodeMaintenance(self._own_client, self.informers.pods)
         self._controllers.append(maintenance.run())
         return maintenance
+
+    def _make_workflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(WORKFLOW)
+
+        def make() -> "WorkflowController":
+            from onejob.controllers.workflow import WorkflowController
+
+            return WorkflowController(context, new_series=lambda: self._new_series(WORKFLOW))
+
+        return OnDemand(self.informers.workflows, make)
+
+    def _make_cronworkflow_controller(self) -> _Controller:
+        from onejob.controllers.on_demand import OnDemand
+
+        context = self._controller_context(CRONWORKFLOW)
+
+        def make() -> "CronJobController":
+            from onejob.controllers.cronjob import CronJobController
+            from onejob.objects.workflow import CRONWORKFLOW as KIND
+
+            return CronJobController(
+                context,
+                local_zone=self.settings.local_zone,
+                new_series=lambda: self._new_series(CRONWORKFLOW),
+                kind=KIND,
+            )
+
+        return OnDemand(self.informers.cronworkflows, make)
 
     def _make_quota_controller(self) -> _Controller:
         from onejob.controllers.quotas import QuotaController
@@ -586,7 +696,9 @@ class ControlPlane:
         """
         await self.informers.start()
         self._judge.keep_views(False)
+        self.service.awaits_end = self._awaits
         parts, self._controllers = self._controllers, []
+        self._controllers_started = True
         self._controller_tasks += [asyncio.create_task(part) for part in parts]
         parts, self._recorders = self._recorders, []
         self._recorder_tasks = [asyncio.create_task(part) for part in parts]
@@ -596,10 +708,21 @@ class ControlPlane:
             own += self._node.tasks
         if self._kept_logs is not None:
             self._kept_logs.start()
+        if self._outputs is not None:
+            self._outputs.start()
         self.informers.on_task(lambda task: task.add_done_callback(self._part_ended))
         for task in own:
             task.add_done_callback(self._part_ended)
         self._begun.set()
+
+    def _add_controller(self, part: Coroutine[Any, Any, None]) -> None:
+        """Run a controller from now on, or from the start of all others."""
+        if not self._controllers_started:
+            self._controllers.append(part)
+            return
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._part_ended)
+        self._controller_tasks.append(task)
 
     async def begun(self) -> None:
         """Wait until everything is running."""
@@ -646,6 +769,8 @@ class ControlPlane:
         await self.informers.stop()
         if self._kept_logs is not None:
             await self._kept_logs.close()
+        if self._outputs is not None:
+            await self._outputs.close()
         if self._webhooks is not None:
             await self._webhooks.close()
         await self.store.close()

@@ -18,8 +18,16 @@ AdmissionPlugin: TypeAlias = Literal[
     "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount"
 ]
 QueueName: TypeAlias = Literal[
-    "job", "job_orphan_pod", "cronjob", "ttl_jobs_to_delete", "pending_deadline", "disruption"
+    "job",
+    "job_orphan_pod",
+    "cronjob",
+    "ttl_jobs_to_delete",
+    "pending_deadline",
+    "disruption",
+    "workflow",
+    "cronworkflow",
 ]
+TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 
 
 class JobSync(Labels, frozen=True, kw_only=True):
@@ -153,6 +161,26 @@ class WebhookFailOpen(Labels, frozen=True, kw_only=True):
     type: Literal["admit", "validating"]
 
 
+class MutatingPolicyCheck(Labels, frozen=True, kw_only=True):
+    policy: str
+    policy_binding: str
+    error_type: Literal["compile_error", "invalid_error", "no_error", "out_of_budget"]
+
+
+class MutatingPolicyCheckLabels(TypedDict):
+    policy: str
+    policy_binding: str
+    error_type: Literal["compile_error", "invalid_error", "no_error", "out_of_budget"]
+
+
+class ValidatingPolicyCheckLabels(MutatingPolicyCheckLabels):
+    enforcement_action: Literal["allow", "audit", "deny", "warn"]
+
+
+class ValidatingPolicyCheck(MutatingPolicyCheck, frozen=True, kw_only=True):
+    enforcement_action: Literal["allow", "audit", "deny", "warn"]
+
+
 class Delivery(Labels, frozen=True, kw_only=True):
     target: str
     result: Literal["sent", "failed", "dropped"]
@@ -164,6 +192,15 @@ class Target(Labels, frozen=True, kw_only=True):
 
 class Plugin(Labels, frozen=True, kw_only=True):
     plugin: AdmissionPlugin
+
+
+class WorkflowFinished(Labels, frozen=True, kw_only=True):
+    result: Result
+    reason: str
+
+
+class TaskEnded(Labels, frozen=True, kw_only=True):
+    state: TaskState
 
 
 class Queue(Labels, frozen=True, kw_only=True):
@@ -283,6 +320,16 @@ class Metrics:
             "The time between the start of a Job and its end",
             JobOwner,
             doubling(0.25, 20),
+        )
+        self.workflows_finished = Counter(
+            "onejob_workflows_finished_total",
+            "The number of finished workflows",
+            WorkflowFinished,
+        )
+        self.workflow_tasks_ended = Counter(
+            "onejob_workflow_tasks_ended_total",
+            "The number of tasks of workflows that have ended",
+            TaskEnded,
         )
         self.ttl_deletion_delay = Histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
@@ -405,6 +452,28 @@ class Metrics:
             "apiserver_admission_webhook_fail_open_count",
             "The number of failed calls of admission webhooks that were ignored",
             WebhookFailOpen,
+        )
+        self.validating_policy_checks = Counter(
+            "apiserver_validating_admission_policy_check_total",
+            "The number of evaluated expressions of validating admission policies",
+            ValidatingPolicyCheck,
+        )
+        self.validating_policy_duration = Histogram(
+            "apiserver_validating_admission_policy_check_duration_seconds",
+            "The time the evaluation of expressions of validating admission policies took",
+            ValidatingPolicyCheck,
+            (0.0000005, 0.001, 0.01, 0.1, 1.0),
+        )
+        self.mutating_policy_checks = Counter(
+            "apiserver_mutating_admission_policy_check_total",
+            "The number of evaluated expressions of mutating admission policies",
+            MutatingPolicyCheck,
+        )
+        self.mutating_policy_duration = Histogram(
+            "apiserver_mutating_admission_policy_check_duration_seconds",
+            "The time the evaluation of expressions of mutating admission policies took",
+            MutatingPolicyCheck,
+            (0.0000005, 0.001, 0.01, 0.1, 1.0),
         )
         self.queue_depth = Gauge("workqueue_depth", "The number of keys that are due", Queue)
         self.queue_adds = Counter(

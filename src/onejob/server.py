@@ -22,6 +22,7 @@ from onejob.api.access.certificate_requests import CERTIFICATE_REQUESTS, note_re
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.param_access import ParamAccess
 from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import Access, ApiApp, PodSources
@@ -37,6 +38,7 @@ from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
 from onejob.dashboard.on_demand import DashboardOnDemand
 from onejob.dashboard.sessions import Sessions
 from onejob.metrics import AuditBackend, PodPhase
+from onejob.node.outputs.serving import OutputFiles
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
@@ -115,6 +117,8 @@ class HttpsServer:
             authorizer = RbacAuthorizer(plane.access.policy)
             check = EscalationCheck(plane.access.policy, authorizer)
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
+            params = ParamAccess(plane.store, plane.service.kinds, authorizer)
+            plane.service.guards.update(dict.fromkeys(ParamAccess.resources, params))
             plane.service.guards[CERTIFICATE_REQUESTS] = note_requester
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
@@ -233,6 +237,8 @@ def _dashboard(
         plane.informers.pods.cache,
         plane.clock,
         plane.settings.local_zone,
+        deleted_pods=plane.service.history.deleted_pods,
+        progress=OutputFiles(plane.settings.data_dir).progress,
     )
     queues = Queues(plane.client, plane.clock)
     return DashboardPages(sessions, authorizer, summaries, queues, Files(), pods.logs)
@@ -243,6 +249,7 @@ def _pod_sources(plane: ControlPlane) -> PodSources:
     client = plane.client
     return PodSources(
         logs=PodLogs(here, client),
+        outputs=OutputFiles(plane.settings.data_dir),
         sessions=PodSessionSource(here, client),
         ports=Ports(here, client),
         usage=here,

@@ -18,6 +18,7 @@ FOLDERS = (
     "tests/api/crd",
     "tests/api/kinds",
     "tests/webhooks",
+    "tests/admission_policies",
     "tests/cli",
     "tests/e2e",
     "tests/controllers",

@@ -40,3 +40,11 @@ def ask(expression: str, values: Mapping[str, Any]) -> Any:
         return Failure()
     plain = result.plain_value()
     return bytes(plain) if isinstance(plain, bytearray) else plain
+
+
+def is_stricter(expression: str, result: Any) -> bool:
+    """Return whether cel-go may have a value where the oracle fails: `has('a'.x)` is false there.
+
+    The differential scenario `admission.members_of_values_without_members` compares with cel-go.
+    """
+    return isinstance(result, Failure) and "has(" in expression

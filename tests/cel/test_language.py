@@ -7,7 +7,7 @@ import pytest
 from onejob.cel import CompileError, EvaluationError, compile_expression
 from onejob.cel.types import DYN
 from tests.cel import oracle
-from tests.cel.asking import compile_any, evaluate
+from tests.cel.asking import compile_any, evaluate, result_of
 from tests.cel.oracle import Failure
 
 FAILURE = Failure()
@@ -23,7 +23,7 @@ CASES: list[tuple[str, Any]] = [
     ("dyn(1) && false", False),
     ("dyn(1) && true", FAILURE),
     ("self.list.all(x, x.y == 1 || x > 0)", True),
-    ("[1, 0, dyn('x')].exists(x, 1 / x == 1)", True),
+    ("[dyn(1), dyn(0), dyn('x')].exists(x, 1 / x == 1)", True),
     ("[0, 1].all(x, 1 / x == 2)", False),
     ("[0, 1].all(x, 1 / x == 1)", FAILURE),
     ("true ? 1 : self.missing", 1),
@@ -83,7 +83,7 @@ CASES: list[tuple[str, Any]] = [
     ("self.list[-1]", FAILURE),
     ("self.map['k'] + self.map.k", "vv"),
     ("{1: 'x'}[true]", FAILURE),
-    ("{'a': [dyn(1), {'b': 2}]} == {'a': [dyn(1), {'b': dyn(2.0)}]}", True),
+    ("{'a': [dyn(1), dyn({'b': 2})]} == {'a': [dyn(1), dyn({'b': dyn(2.0)})]}", True),
     ("[1, 2] + [3] == self.list", True),
     ("self.list.map(x, x * 2)", [2, 4, 6]),
     ("self.list.map(x, x > 1, x * 2)", [4, 6]),
@@ -170,3 +170,28 @@ def test_an_unneeded_variable_need_not_be_given() -> None:
     assert program.used == {"self"}
     with pytest.raises(LookupError, match="needs the variable self"):
         program.evaluate({})
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("has(self.text.x)", False),
+        ("has(self.none.x)", False),
+        ("self.none.?x.hasValue()", False),
+        ("self.text[?'x'].hasValue()", False),
+    ],
+)
+def test_tests_for_members_of_scalars_are_false_as_in_cel_go(expression: str, value: bool) -> None:
+    program = compile_any(expression)
+    assert result_of(program, {"self": {"text": "a", "none": None}, "oldSelf": None}) is value
+
+
+def test_members_of_scalars_are_missing_keys_as_in_cel_go() -> None:
+    program = compile_expression("self.none.x", {"self": DYN})
+    with pytest.raises(EvaluationError, match="no such key: x"):
+        program.evaluate({"self": {"none": None}})
+
+
+def test_literals_do_not_mix_dynamic_and_other_elements_as_in_kubernetes() -> None:
+    with pytest.raises(CompileError, match="expected type 'string' but found 'dyn'"):
+        compile_expression("['a', self.x]", {"self": DYN})

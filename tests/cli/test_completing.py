@@ -34,7 +34,7 @@ def test_objects_are_offered_with_their_kind(filled: CommandLine) -> None:
 
 
 def test_kinds_are_offered_and_then_their_names(filled: CommandLine) -> None:
-    assert offered(filled, "get", "cron") == ["plain,cronjobs"]
+    assert offered(filled, "get", "cron") == ["plain,cronjobs", "plain,cronworkflows"]
     assert offered(filled, "get", "jobs", "al") == ["plain,alpha"]
     assert offered(filled, "delete", "job/al") == ["plain,job/alpha"]
 

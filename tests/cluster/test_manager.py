@@ -22,6 +22,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.leadership import Timing, read_lease
+from onejob.planning.names import AFTER_ANNOTATION
 from tests import build
 from tests.cli.command_line import CommandLine
 from tests.harness import HttpPlane, ensure_namespace, running_http
@@ -123,6 +124,33 @@ async def test_jobs_that_ask_for_the_manager_are_run_and_others_left_alone(tmp_p
         assert len(await pods(plane)) == 5
 
     await on_a_server(tmp_path, test)
+
+
+async def test_jobs_wait_for_their_dependencies(tmp_path: Path) -> None:
+    async def test(plane: HttpPlane) -> None:
+        async with managing(plane, Settings()):
+            after = {AFTER_ANNOTATION: "first,second:Finished"}
+            last = await create(plane, a_job("last", annotations=after))
+            doomed = await create(plane, a_job("doomed", annotations={AFTER_ANNOTATION: "second"}))
+
+            async def is_held() -> bool:
+                return (await job(plane, last)).spec.suspend
+
+            await until(is_held)
+            first = await create(plane, a_job("first"))
+            await finished(plane, first)
+            assert not (await job(plane, last)).finished
+            await create(plane, a_job("second", backoffLimit=0))
+            assert (await finished(plane, last)).condition_is_true("Complete")
+            condition = (await finished(plane, doomed)).finished_condition
+            assert condition is not None
+            assert condition.reason == "DependencyFailed"
+            assert "job second failed" in condition.message
+
+    def script(pod: Pod) -> int:
+        return 1 if pod.metadata.name.startswith("second") else 0
+
+    await on_a_server(tmp_path, test, script)
 
 
 async def test_only_the_named_namespaces_are_looked_at(tmp_path: Path) -> None:

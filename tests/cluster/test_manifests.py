@@ -15,15 +15,16 @@ from tests.cli.command_line import ROOT, QuickCommandLine
 EVERYWHERE = Installation("onejob-system", "example.com/onejob:1", "onejob.dev/job-controller")
 SOMEWHERE = Installation("ours", "example.com/onejob:1", "example.com/jobs", ("a", "b"), 3)
 MIRRORING = Installation("ours", "example.com/onejob:1", "x.com/y", ("a", "b"), 3, mirror=True)
+WORKFLOWS = Installation("ours", "example.com/onejob:1", "x.com/y", ("a",), workflows=True)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING, WORKFLOWS])
 def test_they_are_valid(installation: Installation) -> None:
     for document in manifests(installation):
         kubernetes_validate.validate(document, "1.32", strict=True)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING, WORKFLOWS])
 def test_manifests_grant_exactly_required_permissions(installation: Installation) -> None:
     documents = manifests(installation)
     granted = set()
@@ -40,13 +41,14 @@ def test_manifests_grant_exactly_required_permissions(installation: Installation
             installation.namespace,
             leader_elect=True,
             mirror=installation.mirror,
+            workflows=installation.workflows,
         )
     }
     assert granted == asked
     assert "*" not in str(granted)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING, WORKFLOWS])
 def test_each_role_is_bound_to_the_account(installation: Installation) -> None:
     documents = manifests(installation)
     roles = [d["metadata"] for d in documents if d["kind"] in ("Role", "ClusterRole")]

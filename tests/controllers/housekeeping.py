@@ -25,12 +25,15 @@ from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
+from onejob.controllers.on_demand import OnDemand
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.ttl import TtlController
+from onejob.controllers.workflow import WorkflowController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
+from onejob.objects.workflow import CRONWORKFLOW
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, Expired, NotFound
 from tests import build
@@ -98,6 +101,8 @@ class House:
     informers: SharedInformers
     jobs: JobController | None = None
     cronjobs: CronJobController | None = None
+    workflows: OnDemand[WorkflowController] | None = None
+    cronworkflows: CronJobController | None = None
     ttl: TtlController | None = None
     garbage: GarbageCollector | None = None
     pod_gc: PodGarbageCollector | None = None
@@ -196,7 +201,8 @@ async def a_house(
 ) -> AsyncIterator[House]:
     """Run a cluster with some controllers.
 
-    `which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events, jobs.
+    `which` of: cronjobs, workflows, cronworkflows, ttl, garbage, pod_gc, namespaces, definitions,
+    disruption, events, jobs.
     The controllers use the client that `client_of` makes; if `staged`, the writes of a CronJob's
     sync share a commit, as in a server.
     """
@@ -218,6 +224,21 @@ async def a_house(
                 shows_next_slot=gates.enabled("CronJobsNextScheduleTime"),
             )
             runs.append(house.cronjobs.run)
+        if "workflows" in which:
+            house.workflows = OnDemand(
+                informers.workflows,
+                lambda: WorkflowController(
+                    context, new_series=(lambda: StagedWrites(client)) if staged else None
+                ),
+            )
+            runs.append(house.workflows.run)
+        if "cronworkflows" in which:
+            house.cronworkflows = CronJobController(
+                context,
+                new_series=(lambda: StagedWrites(client)) if staged else None,
+                kind=CRONWORKFLOW,
+            )
+            runs.append(house.cronworkflows.run)
         if "ttl" in which:
             house.ttl = TtlController(
                 client,
@@ -227,6 +248,7 @@ async def a_house(
                 gates=gates,
                 kinds=cluster.service.kinds,
                 recorder=recorder,
+                workflows="workflows" in which,
             )
             runs.append(house.ttl.run)
         if "garbage" in which:
@@ -259,7 +281,14 @@ async def a_house(
         if "jobs" in which:
             house.jobs = JobController(context, settings=cluster.settings)
             runs.append(house.jobs.run)
-        for waits in (house.cronjobs, house.ttl, house.events, house.jobs):
+        for waits in (
+            house.cronjobs,
+            house.cronworkflows,
+            house.workflows,
+            house.ttl,
+            house.events,
+            house.jobs,
+        ):
             if waits is not None:
                 watch.on_jump(waits.clock_jumped)
         await informers.start()

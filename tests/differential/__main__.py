@@ -29,7 +29,7 @@ _SWITCHED_OFF = "ServiceAccount,DefaultTolerationSeconds,Priority,TaintNodesByCo
 _CONTROLLERS = (
     "job-controller,cronjob-controller,ttl-after-finished-controller,"
     "garbage-collector-controller,pod-garbage-collector-controller,namespace-controller,"
-    "resourcequota-controller"
+    "resourcequota-controller,validatingadmissionpolicy-status-controller"
 )
 
 

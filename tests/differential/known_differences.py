@@ -76,8 +76,8 @@ KNOWN: Final[Sequence[Known]] = (
     ),
     Known(
         "objects.discovery_of_batch",
-        r"/2:resources/value/jobs/pods$",
-        "onejob also serves the Pods of a Job",
+        r"/2:resources/value/jobs/(history|outputs|pods|progress)$",
+        "onejob also serves the Pods of a Job and their records",
     ),
     Known(
         "objects.metadata_that_is_refused",

@@ -141,7 +141,16 @@ def test_default_roles_match_kubernetes(ours: dict[str, Any]) -> None:
     added, left_out = _rules(ours) - _rules(theirs), _rules(theirs) - _rules(ours)
     match name:
         case "system:aggregate-to-view":
-            assert added == {f"{verb} batch/jobs/pods" for verb in ("get", "list", "watch")}
+            own = (
+                *(f"batch/jobs/{one}" for one in ("history", "outputs", "pods", "progress")),
+                *OWN_RESOURCES,
+                *(f"{one}/status" for one in OWN_RESOURCES),
+            )
+            assert added == {f"{verb} {one}" for verb in ("get", "list", "watch") for one in own}
+            assert left_out == set()
+        case "system:aggregate-to-edit":
+            verbs = ("create", "delete", "deletecollection", "patch", "update")
+            assert added == {f"{verb} {one}" for verb in verbs for one in OWN_RESOURCES}
             assert left_out == set()
         case "system:monitoring":
             assert added == set()
@@ -161,10 +170,12 @@ def test_default_roles_match_kubernetes(ours: dict[str, Any]) -> None:
             assert (added, left_out) == (set(), set())
 
 
+#: Resources that Kubernetes does not have.
+OWN_RESOURCES = ("onejob.dev/workflows", "onejob.dev/cronworkflows")
 #: Controllers that Kubernetes does not have.
 OWN = {
     f"system:controller:{name}-controller"
-    for name in ("queue", "pending-deadline", "mirror", "notification")
+    for name in ("queue", "pending-deadline", "mirror", "notification", "workflow", "cronworkflow")
 }
 #: Rules for actions that our controllers do differently from Kubernetes'.
 ADDED = {

@@ -72,7 +72,7 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
     program = manager.folder / f".manager.{os.getpid()}"
     release = manager.folder / f".release.{os.getpid()}"
     try:
-        source = _download(manager)
+        source = download(manager)
         _go(["build", "-C", str(source), "-ldflags", "-s -w", "-o", str(program), manager.package])
         _write_manifests(source / manager.manifests, release)
         program.replace(manager.program)
@@ -82,8 +82,26 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
         release.unlink(missing_ok=True)
 
 
-def _download(manager: Manager) -> Path:
-    """Return the sources of the module, as released."""
+def build_test(manager: Manager, package: str) -> tuple[Path, Path]:
+    """Build a test program of a manager's module unless it is cached.
+
+    Returns the program and the folder of its sources, in which it runs. Raises CannotBuild.
+    """
+    if shutil.which("go") is None:
+        raise NoGo("Go is not installed, and it is needed to build the suites")
+    source = download(manager)
+    program = manager.folder / f"{package.replace('/', '-')}.test"
+    if not program.exists():
+        manager.folder.mkdir(parents=True, exist_ok=True)
+        # Under another name until it is complete.
+        unfinished = manager.folder / f".{program.name}.{os.getpid()}"
+        _go(["test", "-C", str(source), "-c", "-o", str(unfinished), f"./{package}"])
+        unfinished.replace(program)
+    return program, source / package
+
+
+def download(manager: Manager) -> Path:
+    """Return the sources of the module, as released. Raises CannotBuild."""
     described = _go(["mod", "download", "-json", f"{manager.module}@{manager.version}"])
     return Path(json.loads(described)["Dir"])
 

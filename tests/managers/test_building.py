@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.managers.building import MANAGERS
+from tests.managers.suites import Result, read_report
 
 
 def test_each_release_has_a_folder_of_its_own() -> None:
@@ -26,3 +27,29 @@ def test_building_without_go_fails_with_message(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_read_report_counts_specs_and_names_failures(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuites><testsuite>"
+        '<testcase name="[BeforeSuite]" status="passed"/>'
+        '<testcase name="[It] a" status="passed"/>'
+        '<testcase name="[It] b" status="failed"/>'
+        '<testcase name="[It] c" status="timedout"/>'
+        '<testcase name="[It] d" status="skipped"/>'
+        '<testcase name="[It] e" status="pending"/>'
+        "</testsuite></testsuites>"
+    )
+    assert read_report(report) == Result(1, ("[It] b", "[It] c"), 2)
+
+
+def test_unknown_suites_are_refused_with_the_known_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.managers.suites", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "unknown suites: nothing; known: jobset-webhook" in done.stdout

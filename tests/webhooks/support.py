@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from onejob.admission_policies.authorizing import allow_all
 from onejob.api.access.certificates import ensure_certificates
 from onejob.api.service import Service
 from onejob.clock import SystemClock
@@ -121,7 +122,7 @@ async def a_calling_service(folder: Path, host: str = "") -> AsyncIterator[Servi
     await service.create(NAMESPACE, "", {"metadata": {"name": "default"}}, PERSON)
     caller = WebhookCaller(store, host)
     service.converter = WebhookConverter(caller, service.definitions.conversion, Random(2)).convert
-    shared = (store, service.kinds, caller, Random(1), Metrics(), service.converted)
+    shared = (store, service.kinds, caller, Random(1), Metrics(), service.converted, allow_all)
     service.admission.dynamic.install((MutatingWebhooks(*shared),), (ValidatingWebhooks(*shared),))
     try:
         yield service

@@ -3,10 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from onejob.api.admission.dynamic.matching import Attempt
+from onejob.api.audit_notes import begin_notes
 from onejob.api.service import Service
+from onejob.webhooks.configurations import read_webhooks
 from onejob.wire.errors import ApiError, BadRequest, InternalError
+from onejob.wire.kinds import Kind
 from onejob.wire.requests import DeleteOptions, WriteOptions
 from tests.api.service_support import CONFIGMAP, NAMESPACE, PERSON, POD, a_map, a_pod, read
 from tests.webhooks.support import (
@@ -232,3 +237,75 @@ async def test_a_configuration_as_envtest_writes_it_is_called(tmp_path: Path) ->
         await configure(service, a_webhook(hook, clientConfig=client))
         await _make(service)
         assert hook.paths == ["/validate?timeout=10s"]
+
+
+async def test_condition_errors_are_reported_together_as_upstream(tmp_path: Path) -> None:
+    conditions = [
+        {"name": "a", "expression": "object.nothing == 1"},
+        {"name": "b", "expression": "oldObject.nothing == 2"},
+    ]
+    async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
+        await configure(service, a_webhook(hook, matchConditions=conditions))
+        with pytest.raises(ApiError) as refusal:
+            await _make(service)
+        assert refusal.value.message == (
+            "configmaps \"m\" is forbidden: [expression 'object.nothing == 1' resulted in error: "
+            "no such key: nothing, expression 'oldObject.nothing == 2' resulted in error: "
+            "no such key: nothing]"
+        )
+        assert hook.reviews == []
+
+
+async def test_conditions_may_use_the_authorizer_and_typed_requests(tmp_path: Path) -> None:
+    conditions = [
+        {"name": "a", "expression": "authorizer.requestResource.check('create').allowed()"},
+        {"name": "b", "expression": "namespaceObject == null && !has(request.subResource)"},
+    ]
+    async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
+        await configure(service, a_webhook(hook, matchConditions=conditions))
+        await _make(service)
+        assert len(hook.reviews) == 1
+        unknown = [{"name": "a", "expression": "request.uid == ''"}]
+        with pytest.raises(ApiError, match="undefined field 'uid'"):
+            await configure(service, a_webhook(hook, matchConditions=unknown), name="d")
+
+
+async def test_earlier_rules_choose_the_version_of_equivalent_requests(tmp_path: Path) -> None:
+    def rule(version: str) -> Doc:
+        return {
+            "operations": ["*"],
+            "apiGroups": ["x.dev"],
+            "apiVersions": [version],
+            "resources": ["things"],
+        }
+
+    kinds = [Kind("x.dev", version, "Thing", "things", "thing") for version in ("v1", "v2", "v3")]
+    value = msgspec.json.encode(
+        {
+            "metadata": {"name": "c"},
+            "webhooks": [
+                {
+                    "name": "w.test.dev",
+                    "clientConfig": {"url": "https://x"},
+                    "rules": [rule("v3"), rule("v2")],
+                }
+            ],
+        }
+    )
+    (hook,) = read_webhooks(value)
+    attempt = Attempt("CREATE", kinds[0], "", kinds[1:])
+    assert hook.version_for(attempt) is kinds[2]
+
+
+async def test_ignored_failures_are_noted_for_the_audit_log(tmp_path: Path) -> None:
+    async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
+        gone = {"url": "https://127.0.0.1:1/", "caBundle": hook.ca_bundle}
+        broken = a_webhook(hook, clientConfig=gone, failurePolicy="Ignore")
+        await configure(service, broken, mutating=True)
+        await configure(service, broken)
+        notes = begin_notes()
+        await _make(service)
+    prefix = "webhook.admission.k8s.io/round_0_index_0"
+    assert notes[f"failed-open.mutation.{prefix}"] == "w.test.dev"
+    assert notes[f"failed-open.validating.{prefix}"] == "w.test.dev"
+    assert '"mutated":false' in notes[f"mutation.{prefix}"]

@@ -48,7 +48,7 @@ def _url(url: str) -> dict[str, Any]:
         ({"matchConditions": [{"name": "a", "expression": "object."}]},
          "webhooks[0].matchConditions[0].expression: Invalid value"),
         ({"matchConditions": [{"name": "a", "expression": "1"}]},
-         "must evaluate to a bool"),
+         "must evaluate to bool but got int"),
     ],
 )  # fmt: skip
 def test_a_faulty_configuration_is_refused(

@@ -44,9 +44,9 @@ from onejob.api.yielding import (
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.disruption_budget import BUDGETS
-from onejob.objects.meta import NAMESPACES, Key
+from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.planning.custom_resources import is_true
-from onejob.planning.names import TRACKING
+from onejob.planning.names import AFTER_ANNOTATIONS, TRACKING
 from onejob.planning.pod.security import Means
 from onejob.store.base import CommitFailed, Stored, StoreError
 from onejob.wire.errors import (
@@ -65,6 +65,7 @@ from onejob.wire.requests import (
     ListOutcome,
     Outcome,
     Target,
+    User,
     WatchEvent,
     WatchOptions,
     WriteOptions,
@@ -72,10 +73,13 @@ from onejob.wire.requests import (
 
 if TYPE_CHECKING:
     from onejob.api.crd.serving import Definitions
+    from onejob.api.history.records import JobHistory
 
 log = logging.getLogger(__name__)
 
 _DEFINITIONS_PER_PAGE = 100
+#: Resources whose removal concerns the history of Jobs.
+_RECORDED = frozenset({PODS, JOBS, NAMESPACES})
 #: Kinds whose DELETE returns the object even if it is removed immediately.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
@@ -129,7 +133,7 @@ class Service:
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True, runtime="")
         #: Checks of user rights per resource, registered by the authorization setup: see `Guard`.
-        self.guards: dict[str, Guard] = {}
+        self.guards: dict[str, Guard] = {JOBS: self._check_dependencies}
         self.admission = Admission(
             store,
             lambda: {kind.storage for kind in self.kinds.kinds if kind.namespaced},
@@ -144,7 +148,11 @@ class Service:
             means,
             self.guards,
             self.admission,
+            on_removal=self._record_removal,
         )
+        #: Returns whether a Job, by namespace, name and UID, is awaited by another one. Until the
+        #: controllers have loaded all Jobs, each might be.
+        self.awaits_end: Callable[[str, str, str], bool] = lambda namespace, name, uid: True
         #: Conversion of custom objects to the version of a kind, by webhooks; None without any.
         self.converter: Converter | None = None
         self.worker = Worker()
@@ -164,6 +172,26 @@ class Service:
         from onejob.api.crd.serving import Definitions
 
         return Definitions(self)
+
+    def _check_dependencies(
+        self, user: User, kind: Kind, namespace: str, new: Document, old: Document | None
+    ) -> None:
+        """Check the dependencies of a Job, for which the rules are imported on use."""
+        if not AFTER_ANNOTATIONS.isdisjoint(new["metadata"].get("annotations", ())):
+            from onejob.api.admission.job_dependencies import DependencyGuard
+
+            DependencyGuard(self.store)(user, kind, namespace, new, old)
+
+    @cached_property
+    def history(self) -> "JobHistory":
+        """Return the records of ended Pods. Imported with the first removal."""
+        from onejob.api.history.records import JobHistory
+
+        return JobHistory(self.store, lambda *job: self.awaits_end(*job))
+
+    def _record_removal(self, stored: Stored) -> None:
+        if stored.key.resource in _RECORDED:
+            self.history.removing(stored)
 
     def install_definitions(self) -> None:
         """Serve the custom resources that were established before this server started."""

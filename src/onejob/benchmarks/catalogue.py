@@ -202,6 +202,30 @@ SCENARIOS: tuple[Scenario, ...] = (
         Probe("cronjobs:same_minute", {"cronjobs": 1_000}, {"cronjobs": 20}),
     ),
     Scenario(
+        "workflow-chain",
+        "What does a task in a chain of 100 cost beyond its Job?",
+        Probe("workflows:chain", {"tasks": 100}, {"tasks": 5}),
+        {"beyond the Job, ms/task": _at_most(5), "CPU of the Job, ×": _at_most(1.5)},
+    ),
+    Scenario(
+        "workflow-long-chain",
+        "What does a task in a chain of 1,000 cost beyond its Job?",
+        Probe("workflows:chain", {"tasks": 1_000}, {"tasks": 5}),
+        {"beyond the Job, ms/task": _at_most(5), "CPU of the Job, ×": _at_most(1.5)},
+    ),
+    Scenario(
+        "workflow-fan-out",
+        "What does a task cost beyond its Job if 1,000 run side by side?",
+        Probe("workflows:side_by_side", {"tasks": 1_000}, {"tasks": 5}),
+        {"beyond the Job, ms/task": _at_most(5), "CPU of the Job, ×": _at_most(1.5)},
+    ),
+    Scenario(
+        "workflow-status",
+        "How large is the status of a workflow of 10 Jobs with 100,000 Pods?",
+        Probe("workflows:status_size", {"tasks": 10, "pods": 100_000}, {"tasks": 2, "pods": 20}),
+        {"status, kB": _at_most(100)},
+    ),
+    Scenario(
         "ttl-backlog",
         "How long until 100,000 Jobs that expire at once are gone, and a fresh Job meanwhile?",
         Probe(

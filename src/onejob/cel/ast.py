@@ -1,7 +1,7 @@
 """Abstract syntax tree. The checker sets the static type of each node in `type`."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from onejob.cel.types import DYN, Type
 
@@ -86,6 +86,25 @@ class MapLiteral(_Node):
     entries: list[tuple["Node", "Node", bool]]
 
 
+class FieldEntry(NamedTuple):
+    """`name: value` in an object literal."""
+
+    #: Source offset of the colon.
+    position: int
+    name: str
+    value: "Node"
+    #: Whether it is written as `?name: value`.
+    optional: bool
+
+
+@dataclass(slots=True, eq=False)
+class ObjectLiteral(_Node):
+    """`type_name{name: value}`."""
+
+    type_name: str
+    entries: list[FieldEntry]
+
+
 @dataclass(slots=True, eq=False)
 class Comprehension(_Node):
     """`range.kind(first, [second,] [condition,] body)`."""
@@ -120,6 +139,7 @@ Node: TypeAlias = (
     | Conditional
     | ListLiteral
     | MapLiteral
+    | ObjectLiteral
     | Comprehension
     | OptionalMap
 )
@@ -143,6 +163,8 @@ def children(node: Node) -> list[Node]:
             return [element for element, _ in node.elements]
         case MapLiteral():
             return [part for key, value, _ in node.entries for part in (key, value)]
+        case ObjectLiteral():
+            return [entry.value for entry in node.entries]
         case Comprehension():
             parts = [node.range, node.body]
             if node.condition is not None and node.condition is not node.body:
@@ -150,3 +172,14 @@ def children(node: Node) -> list[Node]:
             return parts
         case OptionalMap():
             return [node.target, node.body]
+
+
+def qualified_name(node: Node) -> str | None:
+    """Return `a.b.c` if the node is a chain of plain selections, else None."""
+    names = []
+    while isinstance(node, Select) and not node.optional:
+        names.append(node.field_name)
+        node = node.operand
+    if not isinstance(node, Identifier):
+        return None
+    return ".".join([node.name, *reversed(names)])

@@ -15,9 +15,11 @@ from onejob.cel.ast import (
     Literal,
     MapLiteral,
     Node,
+    ObjectLiteral,
     OptionalMap,
     Or,
     Select,
+    qualified_name,
 )
 from onejob.cel.errors import CompileError, Issue, issue_at
 from onejob.cel.functions import FunctionKey, Overload
@@ -34,6 +36,8 @@ from onejob.cel.types import (
     NULL,
     STRING,
     UINT,
+    AnyFields,
+    Field,
     Substitution,
     Type,
     list_of,
@@ -66,28 +70,34 @@ TYPE_NAMES: Mapping[str, str] = {
 }
 
 
-def check(source: str, root: Node, variables: Mapping[str, Type]) -> Type:
+#: Functions of expressions that build patches.
+_PATCH_FUNCTIONS = frozenset(("jsonpatch.escapeKey",))
+_OBJECT = "Object"
+_ANY_FIELDS = AnyFields()
+_JSON_PATCH = Type(
+    "object",
+    name="JSONPatch",
+    fields={
+        "op": Field("op", STRING),
+        "from": Field("from", STRING),
+        "path": Field("path", STRING),
+        "value": Field("value", DYN),
+    },
+)
+
+
+def check(source: str, root: Node, variables: Mapping[str, Type], *, patches: bool = False) -> Type:
     """Set `type` on all nodes of the tree and return the type of the root.
 
-    Raises CompileError with all issues, ordered by position.
+    `patches` declares the types `Object` and `JSONPatch`. Raises CompileError with all issues,
+    ordered by position.
     """
-    checker = _Checker(source, variables)
+    checker = _Checker(source, variables, patches)
     checker.visit(root)
     checker.finish(root)
     if checker.issues:
         raise CompileError(sorted(checker.issues, key=lambda issue: (issue.line, issue.column)))
     return root.type
-
-
-def qualified_name(node: Node) -> str | None:
-    """Return `a.b.c` if the node is a chain of plain selections, else None."""
-    names = []
-    while isinstance(node, Select) and not node.optional:
-        names.append(node.field_name)
-        node = node.operand
-    if not isinstance(node, Identifier):
-        return None
-    return ".".join([node.name, *reversed(names)])
 
 
 def find_field(declared: Type, name: str) -> str | None:
@@ -100,7 +110,8 @@ def find_field(declared: Type, name: str) -> str | None:
 
 
 class _Checker:
-    def __init__(self, source: str, variables: Mapping[str, Type]) -> None:
+    def __init__(self, source: str, variables: Mapping[str, Type], patches: bool) -> None:
+        self._patches = patches
         self.issues: list[Issue] = []
         self._source = source
         self._scope = dict(variables)
@@ -142,6 +153,8 @@ class _Checker:
                 return self._list(node)
             case MapLiteral():
                 return self._map(node)
+            case ObjectLiteral():
+                return self._object(node)
             case Comprehension():
                 return self._comprehension(node)
             case OptionalMap():
@@ -168,6 +181,8 @@ class _Checker:
 
     def _select(self, node: Select) -> Type:
         name = qualified_name(node)
+        if name is not None and name in self._scope:
+            return self._scope[name]
         if name in TYPE_NAMES and name is not None and name.partition(".")[0] not in self._scope:
             return type_of(DYN)
         return self._field(node, test=False)
@@ -255,7 +270,7 @@ class _Checker:
         outer, self._mixed = self._mixed, node.function == "format"
         found = [self.visit(argument) for argument in arguments]
         self._mixed = outer
-        if overloads is None:
+        if overloads is None or (node.function in _PATCH_FUNCTIONS and not self._patches):
             return self._report(node.position, _undeclared(node.function))
         if any(self._resolve(each) is ERROR for each in found):
             return ERROR
@@ -328,6 +343,34 @@ class _Checker:
             values = self._join(value.position, values, self._unwrapped(value, optional))
         return map_of(keys or self._fresh_parameter(), values or self._fresh_parameter())
 
+    def _object(self, node: ObjectLiteral) -> Type:
+        declared = self._object_type(node.type_name)
+        if declared is None:
+            for entry in node.entries:
+                self.visit(entry.value)
+            return self._report(node.position, _undeclared(node.type_name))
+        for entry in node.entries:
+            found = self._unwrapped(entry.value, entry.optional)
+            field = declared.fields.get(entry.name)
+            if field is None or not self._known.assign(field.type, found):
+                # As upstream, which knows fields of any names, but of no type.
+                wanted = "" if field is None else str(field.type)
+                self._report(
+                    entry.position,
+                    f"expected type of field '{entry.name}' is '{wanted}' but provided type "
+                    f"is '{self._resolve(found)}'",
+                )
+        return declared
+
+    def _object_type(self, name: str) -> Type | None:
+        if not self._patches:
+            return None
+        if name == _JSON_PATCH.name:
+            return _JSON_PATCH
+        if name == _OBJECT or name.startswith(f"{_OBJECT}."):
+            return Type("object", name=name, fields=_ANY_FIELDS)
+        return None
+
     def _unwrapped(self, node: Node, optional: bool) -> Type:
         found = self._resolve(self.visit(node))
         if not optional:
@@ -343,8 +386,11 @@ class _Checker:
         """Return the common type of a literal's elements; the first element determines it."""
         if before is None:
             return found
-        before = self._resolve(before)
-        if before.kind == "dyn" or self._known.assign(before, found):
+        before, found = self._resolve(before), self._resolve(found)
+        mixed = (before.kind == "dyn") is not (found.kind == "dyn")
+        if "error" in (before.kind, found.kind) or (
+            not mixed and self._known.assign(before, found)
+        ):
             return _most_general(before, self._resolve(found))
         shown = self._resolve(found)
         self._report(position, f"expected type '{before}' but found '{shown}'")

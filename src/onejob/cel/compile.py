@@ -16,13 +16,15 @@ from onejob.cel.ast import (
     Literal,
     MapLiteral,
     Node,
+    ObjectLiteral,
     OptionalMap,
     Or,
     Select,
+    qualified_name,
 )
-from onejob.cel.check import TYPE_NAMES, find_field, qualified_name
+from onejob.cel.check import TYPE_NAMES, find_field
 from onejob.cel.convert import converter, is_scalar
-from onejob.cel.costs import COST_OF_CALL, LIST_BASE, MAP_BASE, tenth
+from onejob.cel.costs import COST_OF_CALL, LIST_BASE, MAP_BASE, OBJECT_BASE, tenth
 from onejob.cel.functions import Cost, FunctionKey, Overload
 from onejob.cel.library import FUNCTIONS
 from onejob.cel.library.operators import add
@@ -99,6 +101,8 @@ class _Compiler:
                 return self._list(node)
             case MapLiteral():
                 return self._map(node)
+            case ObjectLiteral():
+                return self._object(node)
             case Comprehension():
                 return self._comprehension(node)
             case OptionalMap():
@@ -114,6 +118,8 @@ class _Compiler:
 
     def _select(self, node: Select) -> Compiled:
         name = qualified_name(node)
+        if name is not None and name in self._slots:
+            return Compiled(operations.variable(self._slots[name]), 1)
         if name in TYPE_NAMES and name is not None and name.partition(".")[0] not in self._slots:
             return Compiled(operations.constant(TypeValue(name)), 0)
         key = _property_name(node)
@@ -242,6 +248,12 @@ class _Compiler:
         ]
         step = operations.make_map([(key.step, value.step, o) for key, value, o in compiled])
         return Compiled(step, MAP_BASE + sum(key.cost + value.cost for key, value, _ in compiled))
+
+    def _object(self, node: ObjectLiteral) -> Compiled:
+        compiled = [(entry, self.value(entry.value)) for entry in node.entries]
+        fields = [(entry.name, each.step, entry.optional) for entry, each in compiled]
+        step = operations.make_object(node.type_name, fields)
+        return Compiled(step, OBJECT_BASE + sum(each.cost for _, each in compiled))
 
     # Macros.
 

@@ -17,6 +17,9 @@ ESTIMATE_LIMIT: Final = 10_000_000
 
 LIST_BASE: Final = 10
 MAP_BASE: Final = 30
+OBJECT_BASE: Final = 40
+#: Allows for two checks in one evaluation.
+AUTHORIZATION_CHECK: Final = 350_000
 
 _SIZED = (str, bytes, list, dict)
 
@@ -70,4 +73,5 @@ COST_OF_CALL: dict[Cost, Callable[[tuple[Any, ...], Any], int]] = {
     Cost.SQUARE: lambda args, result: 1 + size_of(args[0]) * _weight(args[0]),
     Cost.MEMBERS: _lists_product,
     Cost.FORMAT: lambda args, result: regex_cost(size_of(args[1]), _FORMAT_PATTERN),
+    Cost.AUTHORIZE: lambda args, result: AUTHORIZATION_CHECK,
 }

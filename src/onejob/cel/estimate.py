@@ -16,11 +16,20 @@ from onejob.cel.ast import (
     Literal,
     MapLiteral,
     Node,
+    ObjectLiteral,
     OptionalMap,
     Or,
     Select,
 )
-from onejob.cel.costs import LIST_BASE, MAP_BASE, regex_cost, size_of, tenth
+from onejob.cel.costs import (
+    AUTHORIZATION_CHECK,
+    LIST_BASE,
+    MAP_BASE,
+    OBJECT_BASE,
+    regex_cost,
+    size_of,
+    tenth,
+)
 from onejob.cel.functions import Cost, FunctionKey
 from onejob.cel.library import FUNCTIONS
 from onejob.cel.types import Type
@@ -80,6 +89,9 @@ class _Estimator:
                     self.visit(key).cost + self.visit(value).cost for key, value, _ in node.entries
                 ]
                 return Estimate(MAP_BASE + sum(costs), len(costs))
+            case ObjectLiteral():
+                costs = [self.visit(entry.value).cost for entry in node.entries]
+                return Estimate(OBJECT_BASE + sum(costs), 1)
             case Comprehension():
                 return self._comprehension(node)
             case OptionalMap():
@@ -198,6 +210,8 @@ def _call_cost(cost: Cost, sizes: list[int], element: int) -> int:
             return sizes[0] ** 2 + 1
         case Cost.MEMBERS:
             return sizes[0] * sizes[1] + 1
+        case Cost.AUTHORIZE:
+            return AUTHORIZATION_CHECK
         case Cost.UNIT:
             return 1
 

@@ -27,6 +27,7 @@ class Cost(Enum):
     SQUARE = "the square of the list's size"
     MEMBERS = "the product of both lists' sizes"
     FORMAT = "string by the pattern of a format"
+    AUTHORIZE = "an authorization check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,10 @@ _OPAQUE = {
         "Quantity": "kubernetes.Quantity",
         "Semver": "kubernetes.Semver",
         "Format": "kubernetes.NamedFormat",
+        **{
+            name: f"kubernetes.authorization.{name}"
+            for name in ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
+        },
     }.items()
 }
 

@@ -13,12 +13,15 @@ from onejob.cel.values import (
     INT_MAX,
     INT_MIN,
     NONE,
+    LazyFields,
+    ObjectValue,
     OptionalValue,
     compare,
     contains,
     equal,
     lookup,
     no_overload,
+    type_name,
 )
 
 Frame: TypeAlias = list[Any]
@@ -64,7 +67,8 @@ def converted(step: Step, convert: Callable[[Any], Any]) -> Step:
 
 
 def missing(key: Any) -> EvaluationError:
-    return EvaluationError(f"no such key: {key}")
+    shown = str(key).lower() if isinstance(key, bool) else key
+    return EvaluationError(f"no such key: {shown}")
 
 
 def select_path(slot: int, keys: list[str]) -> Step:
@@ -116,7 +120,12 @@ def select_from(value: Any, key: str) -> Any:
         raise missing(key)
     if isinstance(value, OptionalValue):
         return optional_key(value, key)
-    raise no_overload()
+    if isinstance(value, LazyFields) and key in value:
+        return value[key]
+    if isinstance(value, list):
+        raise not_an_index(key)
+    # As in cel-go, for values of all other types, too: `null.x`.
+    raise missing(key)
 
 
 def optional_key(value: Any, key: Any) -> OptionalValue:
@@ -131,7 +140,9 @@ def optional_key(value: Any, key: Any) -> OptionalValue:
     if isinstance(value, list):
         index = list_index(key)
         return OptionalValue(True, value[index]) if 0 <= index < len(value) else NONE
-    raise no_overload()
+    if isinstance(value, LazyFields):
+        return OptionalValue(True, value[key]) if key in value else NONE
+    return NONE
 
 
 def select_optional(operand: Step, key: str) -> Step:
@@ -158,7 +169,9 @@ def has_key(value: Any, key: str, null: bool) -> bool:
         return key in value and (null or value[key] is not None)
     if isinstance(value, OptionalValue):
         return value.present and has_key(value.content, key, null)
-    raise no_overload()
+    if isinstance(value, list):
+        raise not_an_index(key)
+    return isinstance(value, LazyFields) and key in value
 
 
 def list_index(key: Any) -> int:
@@ -166,7 +179,11 @@ def list_index(key: Any) -> int:
         return key
     if type(key) is float and key.is_integer():
         return int(key)
-    raise no_overload()
+    raise not_an_index(key)
+
+
+def not_an_index(key: Any) -> EvaluationError:
+    return EvaluationError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def index(operand: Step, key: Step) -> Step:
@@ -184,7 +201,7 @@ def index(operand: Step, key: Step) -> Step:
             return content
         if isinstance(value, OptionalValue):
             return optional_key(value, at)
-        raise no_overload()
+        raise missing(at)
 
     return run
 
@@ -394,6 +411,22 @@ def make_map(entries: list[tuple[Step, Step, bool]]) -> Step:
                 value = value.content
             insert(result, key, value)
         return result
+
+    return run
+
+
+def make_object(type_name: str, fields: list[tuple[str, Step, bool]]) -> Step:
+    def run(frame: Frame) -> ObjectValue:
+        result: dict[str, Any] = {}
+        for name, step, optional in fields:
+            value = step(frame)
+            if not optional:
+                result[name] = value
+            elif not isinstance(value, OptionalValue):
+                raise no_overload()
+            elif value.present:
+                result[name] = value.content
+        return ObjectValue(type_name, result)
 
     return run
 

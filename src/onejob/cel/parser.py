@@ -9,6 +9,7 @@ from onejob.cel.ast import (
     Call,
     Comprehension,
     Conditional,
+    FieldEntry,
     Has,
     Identifier,
     Index,
@@ -16,10 +17,12 @@ from onejob.cel.ast import (
     Literal,
     MapLiteral,
     Node,
+    ObjectLiteral,
     OptionalMap,
     Or,
     Select,
     children,
+    qualified_name,
 )
 from onejob.cel.errors import CompileError, issue_at
 from onejob.cel.lexer import Token, tokenize
@@ -190,7 +193,13 @@ class _Parser:
         return self._postfix(self._primary())
 
     def _postfix(self, node: Node) -> Node:
-        while self._token.kind in (".", "["):
+        while self._token.kind in (".", "[", "{"):
+            if self._token.kind == "{":
+                type_name = qualified_name(node)
+                if type_name is None:
+                    return node
+                node = self._object(type_name)
+                continue
             token = self._advance()
             optional = self._accept("?") is not None
             if token.kind == "[":
@@ -209,6 +218,8 @@ class _Parser:
         token = self._token
         if token.kind == "escaped":
             return self._advance().text
+        if token.kind == "end" and self._tokens[self._at - 1].kind == ".":
+            raise self._fail(token.position, "Syntax error: no viable alternative at input '.'")
         if token.kind != "name" or token.text in ("in", "true", "false", "null"):
             raise self._unexpected(" expecting IDENTIFIER")
         return self._advance().text
@@ -317,6 +328,19 @@ class _Parser:
                 break
         return ListLiteral(position, elements)
 
+    def _object(self, type_name: str) -> Node:
+        position = self._advance().position
+        entries: list[FieldEntry] = []
+        while not self._accept("}"):
+            optional = self._accept("?") is not None
+            name = self._field_name()
+            colon = self._expect(":").position
+            entries.append(FieldEntry(colon, name, self._expression(), optional))
+            if not self._accept(","):
+                self._expect("}")
+                break
+        return ObjectLiteral(position, type_name, entries)
+
     def _map(self) -> Node:
         position = self._advance().position
         entries: list[tuple[Node, Node, bool]] = []
@@ -332,7 +356,7 @@ class _Parser:
 
 
 #: Namespaces of functions with dotted names; not variables with methods.
-NAMESPACES = frozenset(("optional", "ip", "format", "sets", "lists", "strings"))
+NAMESPACES = frozenset(("optional", "ip", "format", "jsonpatch", "sets", "lists", "strings"))
 
 
 def _qualified_name(target: Node, name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from onejob.cel.ast import Identifier, Node, children
+from onejob.cel.ast import Identifier, Node, Select, children, qualified_name
 from onejob.cel.check import check
 from onejob.cel.compile import Code, compile_tree
 from onejob.cel.costs import PER_CALL_LIMIT, PER_OBJECT_LIMIT
@@ -82,11 +82,16 @@ def rule_variables(self_type: Type, *, optional_old_self: bool = False) -> dict[
     return {"self": self_type, "oldSelf": old}
 
 
-def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
-    """Compile an expression. Raises CompileError with the first syntax error or all type errors."""
+def compile_expression(
+    source: str, variables: Mapping[str, Type], *, patches: bool = False
+) -> Program:
+    """Compile an expression. Raises CompileError with the first syntax error or all type errors.
+
+    `patches` declares the types `Object` and `JSONPatch`, and functions to build patches.
+    """
     try:
         tree = parse(source)
-        result = check(source, tree, variables)
+        result = check(source, tree, variables, patches=patches)
         code = compile_tree(tree, list(variables))
         cost = estimate_cost(tree, variables)
     except RecursionError:
@@ -120,7 +125,7 @@ def _names(root: Node) -> set[str]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Identifier):
-            found.add(node.name)
+        if isinstance(node, (Identifier, Select)) and (name := qualified_name(node)) is not None:
+            found.add(name)
         waiting.extend(children(node))
     return found

@@ -1,6 +1,6 @@
 """Static types of the checker, with size limits from the schema."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -40,6 +40,19 @@ class Field:
     #: The property's own name, without CEL's escaping.
     property_name: str
     type: Type
+
+
+class AnyFields(Mapping[str, Field]):
+    """Fields of an object type without a schema: all names are allowed, with any values."""
+
+    def __getitem__(self, name: str) -> Field:
+        return Field(name, DYN)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 _SHOWN = {

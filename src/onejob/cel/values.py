@@ -1,7 +1,7 @@
 """Runtime values other than JSON's, with equality and order for all values."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from onejob.cel.errors import CostLimitExceeded, EvaluationError
@@ -88,6 +88,52 @@ class TypeValue(Opaque):
 
     def equals(self, other: Opaque) -> bool:
         return isinstance(other, TypeValue) and self.name == other.name
+
+
+class ObjectValue(Opaque):
+    """Object built by an expression: `Object.spec{replicas: 3}`."""
+
+    __slots__ = ("fields", "type_name")
+
+    def __init__(self, type_name: str, fields: dict[str, Any]) -> None:
+        self.type_name = type_name
+        self.fields = fields
+
+    def equals(self, other: Opaque) -> bool:
+        return (
+            isinstance(other, ObjectValue)
+            and self.type_name == other.type_name
+            and equal(self.fields, other.fields)
+        )
+
+
+class LazyFields(Opaque):
+    """Named values that are computed at their first use. An error is repeated at each use."""
+
+    __slots__ = ("_compute", "_found")
+    type_name = "kubernetes.variables"
+
+    def __init__(self, compute: Mapping[str, Callable[[], Any]]) -> None:
+        self._compute = compute
+        self._found: dict[str, Any] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._compute
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._found:
+            compute = self._compute[name]
+            try:
+                self._found[name] = compute()
+            except EvaluationError as error:
+                self._found[name] = error
+        found = self._found[name]
+        if isinstance(found, EvaluationError):
+            raise found
+        return found
+
+    def equals(self, other: Opaque) -> bool:
+        return self is other
 
 
 class SetList(list[Any]):

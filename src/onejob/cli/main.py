@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "logs": ("onejob.cli.commands.logs", "Print the logs of containers"),
     "results": ("onejob.cli.commands.results", "Show the result of each index of a Job"),
     "report": ("onejob.cli.commands.report", "Write a report of a run or Job as one HTML file"),
+    "cp": ("onejob.cli.commands.cp", "Copy the outputs of a Job"),
     "runs": ("onejob.cli.commands.runs", "List kept runs"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to finish, or for a condition"),
     "why": ("onejob.cli.commands.why", "Explain the state of an object and its next step"),

@@ -14,6 +14,7 @@ from onejob.node.options import (
     EnforcedLimits,
     LogRetention,
     NodeOptions,
+    OutputRetention,
     PidNamespace,
 )
 from onejob.node.runtimes import RUNTIMES, runtime_kind
@@ -155,6 +156,27 @@ _NODE_OPTIONS = (
         help="Maximum size of kept logs; the oldest are removed first.",
     ),
     click.option(
+        "--keep-outputs",
+        default="168h",
+        show_default=True,
+        metavar="DURATION",
+        help="How long to keep outputs of deleted Pods ($ONEJOB_OUTPUT); 0 keeps none.",
+    ),
+    click.option(
+        "--keep-outputs-size",
+        default="10Gi",
+        show_default=True,
+        metavar="AMOUNT",
+        help="Maximum size of outputs of deleted Pods; the oldest are removed first.",
+    ),
+    click.option(
+        "--output-quota",
+        default="1Gi",
+        show_default=True,
+        metavar="AMOUNT",
+        help="Maximum size of the outputs of one Pod, which fails beyond it.",
+    ),
+    click.option(
         "--pid-namespace",
         type=click.Choice(get_args(PidNamespace)),
         default="auto",
@@ -183,6 +205,9 @@ def node_options(function: F) -> F:
         enforce_limits: EnforcedLimits,
         keep_logs: str,
         keep_logs_size: str,
+        keep_outputs: str,
+        keep_outputs_size: str,
+        output_quota: str,
         **options: Any,
     ) -> Any:
         node = NodeOptions(
@@ -197,6 +222,7 @@ def node_options(function: F) -> F:
             pid_namespace=pid_namespace,
             enforce_limits=enforce_limits,
             kept_logs=parse_kept_logs(keep_logs, keep_logs_size),
+            outputs=parse_outputs(keep_outputs, keep_outputs_size, output_quota),
         )
         return function(*arguments, node=node, **options)
 
@@ -289,6 +315,26 @@ def parse_kept_logs(age: str, size: str) -> LogRetention | None:
     except InvalidQuantity:
         raise CommandError(f"--keep-logs-size {size}: expected an amount such as 1Gi") from None
     return LogRetention(seconds, size_bytes) if seconds > 0 and size_bytes > 0 else None
+
+
+def parse_outputs(age: str, size: str, quota: str) -> OutputRetention:
+    from onejob.cli.display.durations import duration
+
+    try:
+        seconds = duration(age)
+    except click.BadParameter as error:
+        raise CommandError(f"--keep-outputs: {error.message}") from None
+    kept = _amount("--keep-outputs-size", size)
+    return OutputRetention(seconds, kept, _amount("--output-quota", quota))
+
+
+def _amount(option: str, text: str) -> int:
+    from onejob.wire.quantity import InvalidQuantity, parse_quantity
+
+    try:
+        return parse_quantity(text).whole
+    except InvalidQuantity:
+        raise CommandError(f"{option} {text}: expected an amount such as 1Gi") from None
 
 
 def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:

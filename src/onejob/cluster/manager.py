@@ -6,8 +6,9 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from onejob.client.answers import UNTRUSTED
 from onejob.client.base import Client
@@ -23,6 +24,7 @@ from onejob.cluster.preflight import check
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand
+from onejob.controllers.start_gates import DependencyGate
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.queue_metrics import Queues, export_queues
@@ -30,7 +32,12 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import Key
 from onejob.planning.job.operator_settings import Settings as JobSettings
+from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.leadership import Timing
+
+if TYPE_CHECKING:
+    from onejob.controllers.cronjob import CronJobController
+    from onejob.controllers.workflow import WorkflowController
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +68,8 @@ class Settings:
     #: Whether Jobs with `managedBy: onejob.dev/mirror` are run on the clusters in their
     #: annotations.
     mirror: bool = False
+    #: Whether workflows are run; their kinds must be installed.
+    workflows: bool = False
 
 
 class Manager:
@@ -109,9 +118,14 @@ class Manager:
                 self._namespace,
                 leader_elect=settings.leader_elect,
                 mirror=settings.mirror,
+                workflows=settings.workflows,
             )
             return await check(
-                client, needs, own_namespace=self._namespace, manager=settings.manager
+                client,
+                needs,
+                own_namespace=self._namespace,
+                manager=settings.manager,
+                workflows=settings.workflows,
             )
         finally:
             await client.close()
@@ -247,16 +261,27 @@ class _Controllers:
             self._clock_watch.run(),
             self._recorder.run(),
         ]
-        self._queues: list[JobController | TtlController] = []
+        self._queues: list[_QueuedController] = []
         for namespace in settings.namespaces or ("",):
             informers = SharedInformers(client, namespace)
             context = ControllerContext(client, informers, self._recorder, clock, metrics)
-            jobs = JobController(
-                context, settings=JobSettings.under(_GATES, manager=settings.manager)
+            job_settings = JobSettings.under(_GATES, manager=settings.manager)
+            dependencies = DependencyGate(context, is_ours=partial(is_ours, settings=job_settings))
+            self._parts.append(dependencies.run())
+            jobs = JobController(context, settings=job_settings, gate=dependencies)
+            ttl = TtlController(
+                client,
+                informers,
+                clock=clock,
+                metrics=metrics,
+                gates=_GATES,
+                workflows=settings.workflows,
             )
-            ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=_GATES)
             self._informers.append(informers)
-            for controller in (jobs, ttl):
+            running: list[_QueuedController] = [jobs, ttl]
+            if settings.workflows:
+                running += _workflow_controllers(context)
+            for controller in running:
                 self._clock_watch.on_jump(controller.clock_jumped)
                 self._parts.append(controller.run())
                 self._queues.append(controller)
@@ -310,6 +335,38 @@ class _Controllers:
         """Remove and return the coroutines that are still to be started."""
         parts, self._parts = self._parts, []
         return parts
+
+
+class _QueuedController(Protocol):
+    """Controller with work queues, some of it delayed by wall-clock time."""
+
+    def run(self) -> Coroutine[Any, Any, None]: ...
+
+    @property
+    def queues(self) -> Queues: ...
+
+    def clock_jumped(self) -> None: ...
+
+
+def _workflow_controllers(context: ControllerContext) -> "list[_QueuedController]":
+    from onejob.controllers.on_demand import OnDemand
+
+    def make_workflows() -> "WorkflowController":
+        from onejob.controllers.workflow import WorkflowController
+
+        return WorkflowController(context)
+
+    def make_cronworkflows() -> "CronJobController":
+        from onejob.controllers.cronjob import CronJobController
+        from onejob.objects.workflow import CRONWORKFLOW
+
+        return CronJobController(context, kind=CRONWORKFLOW)
+
+    informers = context.informers
+    return [
+        OnDemand(informers.workflows, make_workflows),
+        OnDemand(informers.cronworkflows, make_cronworkflows),
+    ]
 
 
 class _Gate:

@@ -12,6 +12,7 @@ from onejob.cluster.permissions import (
     MIRROR_NEEDS,
     NEEDS,
     OWN_NAMESPACE_PERMISSIONS,
+    WORKFLOW_NEEDS,
     Need,
 )
 
@@ -37,6 +38,8 @@ class Installation:
     replicas: int = 2
     #: Whether it also runs Jobs on other clusters.
     mirror: bool = False
+    #: Whether it also runs workflows; their definitions are then among the manifests.
+    workflows: bool = False
 
 
 def manifests(installation: Installation) -> Sequence[Document]:
@@ -44,6 +47,7 @@ def manifests(installation: Installation) -> Sequence[Document]:
     namespace = installation.namespace
     return (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        *_definitions(installation),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(namespace)},
         *_roles_for_jobs(installation),
         *_role(
@@ -57,8 +61,21 @@ def manifests(installation: Installation) -> Sequence[Document]:
     )
 
 
+def _definitions(installation: Installation) -> Sequence[Document]:
+    if not installation.workflows:
+        return ()
+    # Imported on use: it reads the schema of all kinds.
+    from onejob.cluster.definitions import definitions
+
+    return definitions()
+
+
 def _roles_for_jobs(installation: Installation) -> Sequence[Document]:
-    needs = (*NEEDS, *(MIRROR_NEEDS if installation.mirror else ()))
+    needs = (
+        *NEEDS,
+        *(MIRROR_NEEDS if installation.mirror else ()),
+        *(WORKFLOW_NEEDS if installation.workflows else ()),
+    )
     if not installation.watched:
         return _role("ClusterRole", _NAME, needs, "", installation.namespace)
     return [
@@ -138,6 +155,7 @@ def _container(installation: Installation) -> Document:
         f"--metrics-listen=0.0.0.0:{_PORT}",
         *(f"--namespace={namespace}" for namespace in installation.watched),
         *(["--mirror"] if installation.mirror else []),
+        *(["--workflows"] if installation.workflows else []),
     ]
     return {
         "name": "controller",

@@ -51,7 +51,8 @@ class AccessReview:
 
 #: In every namespace with Jobs.
 NEEDS: Sequence[Need] = (
-    Need("batch", "jobs", ("get", "list", "watch")),
+    # `patch` is for Jobs that wait for others: they are suspended meanwhile.
+    Need("batch", "jobs", ("get", "list", "watch", "patch")),
     Need("batch", "jobs", ("patch",), "status"),
     # Creating a Pod that blocks the deletion of its Job requires the permission to update the Job's
     # finalizers.
@@ -61,13 +62,21 @@ NEEDS: Sequence[Need] = (
 )
 #: In the namespace of the controller itself. A Job is created there as a dry run only.
 OWN_NAMESPACE_PERMISSIONS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
-#: With `--mirror`: for the finalizer and the record of the copy's location, for the targets, and
-#: for copied objects.
+#: With `--mirror`: for the status of the copies, for the targets, and for copied objects.
 MIRROR_NEEDS: Sequence[Need] = (
-    Need("batch", "jobs", ("patch",)),
     Need("batch", "jobs", ("update",), "status"),
     Need("", "secrets", ("get",)),
     Need("", "configmaps", ("get",)),
+)
+#: With `--workflows`: their kinds, and the Jobs of their tasks.
+WORKFLOW_NEEDS: Sequence[Need] = (
+    Need("onejob.dev", "workflows", ("get", "list", "watch", "create", "delete")),
+    Need("onejob.dev", "workflows", ("patch",), "status"),
+    Need("onejob.dev", "workflows", ("update",), "finalizers"),
+    Need("onejob.dev", "cronworkflows", ("get", "list", "watch")),
+    Need("onejob.dev", "cronworkflows", ("patch",), "status"),
+    Need("onejob.dev", "cronworkflows", ("update",), "finalizers"),
+    Need("batch", "jobs", ("create", "patch", "delete")),
 )
 ELECTION_NEEDS: Sequence[Need] = (
     Need("coordination.k8s.io", "leases", ("get", "create", "update")),
@@ -75,11 +84,20 @@ ELECTION_NEEDS: Sequence[Need] = (
 
 
 def questions(
-    namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
+    namespaces: Sequence[str],
+    own_namespace: str,
+    *,
+    leader_elect: bool,
+    mirror: bool = False,
+    workflows: bool = False,
 ) -> Sequence[AccessReview]:
     """Return the permissions that the controllers need, as access reviews."""
     own = (*OWN_NAMESPACE_PERMISSIONS, *(ELECTION_NEEDS if leader_elect else ()))
-    needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
+    needs = (
+        *NEEDS,
+        *(MIRROR_NEEDS if mirror else ()),
+        *(WORKFLOW_NEEDS if workflows else ()),
+    )
     wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]
     wanted += [(need, own_namespace) for need in own]
     return [

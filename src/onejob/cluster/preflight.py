@@ -9,7 +9,7 @@ import msgspec
 from onejob.client.answers import Unreachable, Untrusted
 from onejob.client.http import HttpClient
 from onejob.cluster.permissions import AccessReview
-from onejob.wire.errors import ApiError, Forbidden, Unauthorized
+from onejob.wire.errors import ApiError, Forbidden, NotFound, Unauthorized
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -23,9 +23,14 @@ class PreflightError(Exception):
 
 
 async def check(
-    client: HttpClient, needs: Sequence[AccessReview], *, own_namespace: str, manager: str
+    client: HttpClient,
+    needs: Sequence[AccessReview],
+    *,
+    own_namespace: str,
+    manager: str,
+    workflows: bool = False,
 ) -> str:
-    """Check reachability, permissions and `spec.managedBy`.
+    """Check reachability, permissions, `spec.managedBy` and, if wanted, the kinds of workflows.
 
     Return the server's version. Raises PreflightError.
     """
@@ -38,6 +43,8 @@ async def check(
                 "grant them; onejob manifests prints the roles",
             )
         await _require_managed_by(client, own_namespace, manager, version)
+        if workflows:
+            await _require_workflows(client)
     except Untrusted as error:
         raise PreflightError(
             error.message, "check certificate-authority in the kubeconfig"
@@ -54,6 +61,16 @@ async def check(
     except ApiError as error:
         raise PreflightError(f"cannot query the server: {error.message}") from error
     return version
+
+
+async def _require_workflows(client: HttpClient) -> None:
+    try:
+        await client.get_raw("/apis/onejob.dev/v1alpha1")
+    except NotFound:
+        raise PreflightError(
+            "the server does not serve workflows (onejob.dev/v1alpha1)",
+            "install their definitions: onejob manifests --workflows | kubectl apply -f -",
+        ) from None
 
 
 async def _version(client: HttpClient) -> str:

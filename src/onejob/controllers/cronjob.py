@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -12,10 +13,9 @@ from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import Retry, WorkQueue, work
-from onejob.metrics import QueueName
-from onejob.objects.cronjob import CronJob, CronJobStatus
-from onejob.objects.job import Job
-from onejob.objects.meta import CRONJOBS, Key
+from onejob.metrics import CronJobName, QueueName
+from onejob.objects.cronjob import CRONJOB, Child, CronJob, CronJobStatus, CronKind
+from onejob.objects.meta import Key
 from onejob.planning.cronjob.documents import slot_of
 from onejob.planning.cronjob.planner import reschedule
 from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change_matters
@@ -23,6 +23,10 @@ from onejob.planning.cronjob.status import controls
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 from onejob.wire.errors import ApiError
+
+if TYPE_CHECKING:
+    from onejob.informers.informer import Informer
+    from onejob.prometheus import Gauge
 
 #: Seconds to wait for the caches to include our own writes before requeueing the CronJob.
 _CATCH_UP_SECONDS = 5.0
@@ -63,7 +67,7 @@ class _CronJobState(Struct):
         # Its creation may have been on disk before: the next sync looks it up.
         self.unconfirmed = self.starting
 
-    def see_started(self, cronjob: CronJob, new: Job | None) -> None:
+    def see_started(self, cronjob: CronJob, new: Child | None) -> None:
         """Note the slot of an observed Job whose creation was not confirmed.
 
         The slot will be recorded even if the Job is deleted before the next sync.
@@ -83,40 +87,50 @@ class CronJobController:
         workers: int = 20,
         new_series: Callable[[], WriteSeries] | None = None,
         shows_next_slot: bool = False,
+        kind: CronKind = CRONJOB,
     ) -> None:
         """`local_zone` is for schedules without a time zone; `shows_next_slot` is the gate
         CronJobsNextScheduleTime.
 
-        `new_series` starts the write series of one sync; by default each write is awaited.
+        `new_series` starts the write series of one sync; by default each write is awaited. `kind`
+        is CronJobs with their Jobs, or CronWorkflows with their Workflows, which have no metrics
+        of their own.
         """
+        self._kind = kind
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
-        self._cronjobs = context.informers.cronjobs
-        self._jobs = context.informers.jobs
+        self._cronjobs: Informer[CronJob] = context.informers.metadata(kind.resource)
+        self._jobs: Informer[Child] = context.informers.metadata(kind.child_resource)
         self._recorder = context.recorder
         self._clock = context.clock
         self._metrics = context.metrics
-        self._gauges = (
-            context.metrics.cronjob_active,
-            context.metrics.cronjob_last_schedule,
-            context.metrics.cronjob_last_success,
-        )
+        self._gauges: Sequence[Gauge[..., CronJobName]] = ()
+        if kind is CRONJOB:
+            self._gauges = (
+                context.metrics.cronjob_active,
+                context.metrics.cronjob_last_schedule,
+                context.metrics.cronjob_last_success,
+            )
         self._local_zone = local_zone
         self._workers = workers
         self._shows_next_slot = shows_next_slot
         self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue_name: QueueName = "cronjob" if kind is CRONJOB else "cronworkflow"
         self._states: dict[Key, _CronJobState] = {}
         self._cronjobs.on_change(self._cronjobs_changed)
         self._jobs.on_change(self._jobs_changed)
 
     async def run(self) -> None:
-        """Process the queue until cancelled."""
-        await work(self._queue, self.sync, workers=self._workers, name="cronjob")
+        """Process the queue until cancelled, beginning with all CronJobs in the cache."""
+        # Those that were there before this controller.
+        for cronjob in self._cronjobs.cache:
+            self._queue.add(cronjob.key)
+        await work(self._queue, self.sync, workers=self._workers, name=self._queue_name)
 
     @property
     def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
         """Queues by the name that metrics use."""
-        return {"cronjob": self._queue}
+        return {self._queue_name: self._queue}
 
     @property
     def idle(self) -> bool:
@@ -156,13 +170,13 @@ class CronJobController:
         if seconds is not None:
             self._queue.add_after(key, seconds)
 
-    def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+    def _jobs_changed(self, deltas: Sequence[Delta[Child]]) -> None:
         for delta in deltas:
-            for owner in dict.fromkeys((_owner_of(delta.old), _owner_of(delta.new))):
+            for owner in dict.fromkeys((self._owner_of(delta.old), self._owner_of(delta.new))):
                 if owner is not None:
                     self._job_changed(owner, delta)
 
-    def _job_changed(self, owner: Key, delta: Delta[Job]) -> None:
+    def _job_changed(self, owner: Key, delta: Delta[Child]) -> None:
         state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
         starting = state.starting if state is not None else ""
@@ -263,7 +277,7 @@ class CronJobController:
         except TimeoutError as late:
             raise Retry("the caches do not include our own writes yet") from late
 
-    def _jobs_of(self, cronjob: CronJob) -> list[Job]:
+    def _jobs_of(self, cronjob: CronJob) -> list[Child]:
         found = self._jobs.cache.find("owner", cronjob.metadata.uid)
         namespace = cronjob.metadata.namespace
         ours = (job for job in found if job.metadata.namespace == namespace)
@@ -272,24 +286,23 @@ class CronJobController:
     # --- Events and metrics ---------------------------------------------------------------
 
     def _record_event(self, cronjob: CronJob, event: Event) -> None:
-        subject = about("batch/v1", "CronJob", cronjob.metadata)
+        subject = about(self._kind.api_version, self._kind.kind, cronjob.metadata)
         self._recorder.record(subject, event.type, event.reason, event.message)
 
     def _update_gauges(self, synced: Synced) -> None:
         metadata = synced.cronjob.metadata
         status = synced.status or synced.cronjob.status
         figures = (len(status.active), status.last_schedule_time, status.last_successful_time)
-        for gauge, figure in zip(self._gauges, figures, strict=True):
+        for gauge, figure in zip(self._gauges, figures, strict=False):
             if figure is not None:
                 value = figure if isinstance(figure, int) else figure.timestamp()
                 gauge.set(value, namespace=metadata.namespace, cronjob=metadata.name)
-        if synced.skew_seconds is not None:
+        if synced.skew_seconds is not None and self._gauges:
             self._metrics.cronjob_skew.observe(synced.skew_seconds)
 
-
-def _owner_of(job: Job | None) -> Key | None:
-    """Return the key of the CronJob that controls the Job; None if there is none."""
-    owner = job.metadata.controller_ref if job is not None else None
-    if job is None or owner is None or owner.kind != "CronJob":
-        return None
-    return Key(CRONJOBS, job.metadata.namespace, owner.name)
+    def _owner_of(self, job: Child | None) -> Key | None:
+        """Return the key of the CronJob that controls the Job; None if there is none."""
+        owner = job.metadata.controller_ref if job is not None else None
+        if job is None or owner is None or owner.kind != self._kind.kind:
+            return None
+        return Key(self._kind.resource, job.metadata.namespace, owner.name)

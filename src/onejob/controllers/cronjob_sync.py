@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from onejob.client.base import Client, Create, Delete, Patch
 from onejob.client.write_series import DurableWrites, WriteSeries
-from onejob.objects.cronjob import CronJob, CronJobStatus, read_cronjob
-from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, Key
+from onejob.objects.cronjob import Child, CronJob, CronJobStatus, CronKind
+from onejob.objects.meta import Key
 from onejob.planning.cronjob.documents import status_patch
 from onejob.planning.cronjob.planner import (
     Created,
@@ -71,7 +70,7 @@ class Synced(Struct, frozen=True, kw_only=True):
 async def sync_cronjob(
     client: Client,
     cronjob: CronJob,
-    jobs: Sequence[Job],
+    jobs: Sequence[Child],
     now: datetime,
     *,
     local_zone: str = "UTC",
@@ -91,7 +90,9 @@ async def sync_cronjob(
     The Job is created in `series`, by default one that awaits each write; nothing is awaited
     between its creation and the return.
     """
-    calls = _ApiCalls(client, series or DurableWrites(client), starting, unconfirmed)
+    calls = _ApiCalls(
+        client, series or DurableWrites(client), cronjob.cron_kind, starting, unconfirmed
+    )
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     current = update_status(cronjob, None, (), deleted)
     try:
@@ -163,16 +164,18 @@ class _ApiCalls:
         self,
         client: Client,
         series: WriteSeries,
+        kind: CronKind,
         starting: Callable[[str], None],
         unconfirmed: str,
     ) -> None:
         self._client = client
         self._series = series
+        self._kind = kind
         self._starting = starting
         self.unconfirmed = unconfirmed
         self.job_revision = 0
 
-    async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
+    async def delete_all(self, jobs: Sequence[Child]) -> tuple[Deleted, ...]:
         """Delete the Jobs and return the result of each."""
         if not jobs:
             return ()
@@ -186,14 +189,14 @@ class _ApiCalls:
                 deleted.append(Deleted(job.metadata.name, job.metadata.uid, error))
         return tuple(deleted)
 
-    async def with_unconfirmed(self, cronjob: CronJob, jobs: Sequence[Job]) -> Sequence[Job]:
+    async def with_unconfirmed(self, cronjob: CronJob, jobs: Sequence[Child]) -> Sequence[Child]:
         """Return `jobs` and, if it exists, the Job that an earlier sync may have created.
 
         The cache may not contain that Job before the next slot is due.
         """
         if not self.unconfirmed:
             return jobs
-        key = Key(JOBS, cronjob.metadata.namespace, self.unconfirmed)
+        key = Key(self._kind.child_resource, cronjob.metadata.namespace, self.unconfirmed)
         known = any(job.key == key for job in jobs)
         try:
             found = None if known else await self._read_job(key)
@@ -202,25 +205,27 @@ class _ApiCalls:
         self.unconfirmed = ""
         return jobs if found is None or not controls(cronjob, found) else (*jobs, found)
 
-    async def _read_job(self, key: Key) -> Job:
+    async def _read_job(self, key: Key) -> Child:
         """Read a Job that the cache may lack; the next sync waits until the cache contains it."""
-        job = read_job(await self._client.get(key))
+        job = self._kind.read_child(await self._client.get(key))
         self.job_revision = max(self.job_revision, job.metadata.revision)
         return job
 
     async def read_cronjob(self, key: Key) -> CronJob:
-        return read_cronjob(await self._client.get(key))
+        return self._kind.read(await self._client.get(key))
 
     async def find_missing(self, current: CurrentState) -> frozenset[str]:
         missing = set()
         for reference in current.unseen:
             try:
-                document = await self._client.get(Key(JOBS, reference.namespace, reference.name))
+                document = await self._client.get(
+                    Key(self._kind.child_resource, reference.namespace, reference.name)
+                )
             except NotFound:
                 missing.add(reference.uid)
             else:
                 # A namesake created by another client must not block the CronJob for ever.
-                if read_job(document).metadata.uid != reference.uid:
+                if self._kind.read_child(document).metadata.uid != reference.uid:
                     missing.add(reference.uid)
         return frozenset(missing)
 
@@ -233,9 +238,9 @@ class _ApiCalls:
             return None, ()
         replaced: list[Deleted] = []
         for reference in plan.start.replaces:
-            key = Key(JOBS, reference.namespace, reference.name)
+            key = Key(self._kind.child_resource, reference.namespace, reference.name)
             try:
-                job = read_job(await self._client.get(key))
+                job = self._kind.read_child(await self._client.get(key))
             except ApiError as error:
                 return NotReplaced(str(error), lookup=True), tuple(replaced)
             deletion = Delete(key, "Background", uid=job.metadata.uid)
@@ -261,9 +266,11 @@ class _ApiCalls:
         self._starting(plan.start.name)
         self.unconfirmed = plan.start.name
         try:
-            written = await self._series.write(Create(JOBS, namespace, plan.start.document))
+            written = await self._series.write(
+                Create(self._kind.child_resource, namespace, plan.start.document)
+            )
         except AlreadyExists:
-            key = Key(JOBS, namespace, plan.start.name)
+            key = Key(self._kind.child_resource, namespace, plan.start.name)
             try:
                 # The existing Job may be staged only: it can be read once it is on disk.
                 await self._series.durable()
@@ -276,7 +283,7 @@ class _ApiCalls:
             return NotCreated(str(error), _namespace_terminating(error))
         self.unconfirmed = ""
         self.job_revision = max(self.job_revision, written.revision)
-        return Created(read_job(written.document))
+        return Created(self._kind.read_child(written.document))
 
 
 def _unchanged(cronjob: CronJob) -> Patch:

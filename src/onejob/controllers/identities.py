@@ -9,6 +9,7 @@ from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
 from onejob.controllers.selection import (
     CLUSTER_ROLES,
     CRONJOB,
+    CRONWORKFLOW,
     DISRUPTION,
     GARBAGE,
     JOB,
@@ -20,6 +21,7 @@ from onejob.controllers.selection import (
     QUEUE,
     QUOTA,
     TTL,
+    WORKFLOW,
 )
 from onejob.metrics import Metrics
 from onejob.planning.rbac.component_roles import (
@@ -49,6 +51,8 @@ ACCOUNTS: Final[Mapping[str, str]] = {
     PENDING: "pending-deadline-controller",
     MIRROR: "mirror-controller",
     NOTIFICATION: "notification-controller",
+    WORKFLOW: "workflow-controller",
+    CRONWORKFLOW: "cronworkflow-controller",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from onejob import metrics
 from onejob.client.base import Patch, Selection
@@ -23,6 +23,7 @@ from onejob.controllers.job_effects import change_pods, remove_finalizers
 from onejob.controllers.job_events import JobEvents
 from onejob.controllers.job_orphans import OrphanPods
 from onejob.controllers.job_state import JobState, JobStates, is_accounted
+from onejob.controllers.start_gates import StartGate
 from onejob.informers.informer import Informer
 from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.objects.job import Job, read_job
@@ -59,16 +60,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds to wait for the caches to include our own writes before requeueing the Job.
 _CATCH_UP_SECONDS = 5.0
-
-
-class StartGate(Protocol):
-    """Admission of Jobs to syncing. A Job that the gate holds is not acted on."""
-
-    def holds(self, job: Job) -> bool:
-        """Return whether the Job must not be acted on yet."""
-
-    def on_admitted(self, call: Callable[[Key], None]) -> None:
-        """Call `call` with the key of each Job that was held and no longer is."""
 
 
 class JobController:

@@ -21,6 +21,8 @@ DISRUPTION: Final = "disruption-controller"
 NOTIFICATION: Final = "notification-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
+WORKFLOW: Final = "workflow-controller"
+CRONWORKFLOW: Final = "cronworkflow-controller"
 
 #: Name -> its older name, which is accepted too.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -37,12 +39,20 @@ _ALIASES: Final[Mapping[str, str]] = {
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
     NOTIFICATION: "notification",
+    WORKFLOW: "workflow",
+    CRONWORKFLOW: "cronworkflow",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
 #: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
-#: serves no API.
-RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {CRONJOB, DISRUPTION, QUOTA}
+#: serves no API; a run of a workflow adds its controller.
+RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {
+    CRONJOB,
+    CRONWORKFLOW,
+    DISRUPTION,
+    QUOTA,
+    WORKFLOW,
+}
 
 
 class UnknownController(ValueError):

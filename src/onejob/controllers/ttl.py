@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from onejob.client.base import Client, Delete
 from onejob.client.events import EventRecorder
@@ -22,7 +22,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import Metrics, QueueName
 from onejob.objects.job import read_job
-from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.meta import JOBS, PODS, WORKFLOWS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.custom_ttl import Unusable
 from onejob.planning.ttl import (
@@ -31,13 +31,15 @@ from onejob.planning.ttl import (
     Expiry,
     NeverExpires,
     UnknownEnd,
-    expiry_of,
     job_expiry,
     pod_expiry,
 )
 from onejob.wire.errors import NotFound
 from onejob.wire.registry import KindRegistry
 from onejob.wire.timestamps import rfc3339
+
+if TYPE_CHECKING:
+    from onejob.objects.workflow import Workflow
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +63,11 @@ class TtlController:
         kinds: KindRegistry | None = None,
         recorder: EventRecorder | None = None,
         workers: int = 20,
+        workflows: bool = False,
     ) -> None:
-        """Custom resources are handled only if the server's `kinds` and a `recorder` are given.
+        """Create a controller; with `workflows`, also of workflows, whatever the gates.
+
+        Custom resources are handled only if the server's `kinds` and a `recorder` are given.
 
         The recorder is for Events about unusable TTLs.
         """
@@ -76,6 +81,8 @@ class TtlController:
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         if gates.enabled("TTLAfterFinished"):
             informers.jobs.on_change(partial(self._changed, job_expiry))
+        if workflows:
+            informers.workflows.on_change(partial(self._changed, job_expiry))
         self._custom: FinishableKinds | None = None
         if gates.enabled("TTLAfterFinished") and kinds is not None and recorder is not None:
             self._custom = FinishableKinds(
@@ -169,11 +176,19 @@ class TtlController:
 
     async def _read(self, key: Key) -> tuple[Expiry | Unusable, str]:
         """Return the expiry of an object's newest version, and its UID. Raises NotFound."""
-        if self._custom is not None and key.resource not in (JOBS, PODS):
+        if self._custom is not None and key.resource not in (JOBS, PODS, WORKFLOWS):
             return await self._custom.read(key)
         document = await self._client.get(key)
-        finished = read_job(document) if key.resource == JOBS else read_pod(document)
-        return expiry_of(finished), finished.metadata.uid
+        if key.resource == PODS:
+            pod = read_pod(document)
+            return pod_expiry(pod), pod.metadata.uid
+        finished = read_job(document) if key.resource == JOBS else self._read_workflow(document)
+        return job_expiry(finished), finished.metadata.uid
+
+    def _read_workflow(self, document: bytes) -> "Workflow":
+        from onejob.objects.workflow import read_workflow
+
+        return read_workflow(document)
 
     async def _delete(self, key: Key, uid: str, expiry: Expires) -> None:
         """Delete an expired object; one that is gone or replaced is left alone."""

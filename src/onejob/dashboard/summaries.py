@@ -8,7 +8,7 @@ busy Job little.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -38,10 +38,13 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
+from onejob.planning.history import PodRecord, merged
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.pod_template import generate_name, generate_name_with_index
 from onejob.planning.job.rerun import rerun
+from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
+from onejob.planning.progress import JobProgress, PodProgress, sum_up
 from onejob.store.base import Store
 from onejob.wire.errors import NotFound
 
@@ -53,6 +56,8 @@ MAX_ENDED_PODS: Final = 1500
 _MAX_ACTIVE_PODS: Final = 1000
 #: Rows per phase in the response.
 _MAX_ROWS: Final = 300
+#: Parts of a Job's document without which its containers report no progress.
+_PROGRESS_MARKS: Final = tuple(mark.encode() for mark in PROGRESS_MARKS)
 #: Pods per phase considered for the explanation.
 _MAX_EXPLAINED_PODS: Final = 100
 _PAGE: Final = 500
@@ -102,8 +107,16 @@ class Summaries:
         local_zone: str,
         *,
         most_looked_at: int = MAX_ENDED_PODS,
+        deleted_pods: Callable[[str, str], Sequence[PodRecord]] = lambda namespace, uid: (),
+        progress: Callable[[str, str], Awaitable[Sequence[PodProgress]]] | None = None,
     ) -> None:
-        """`pods` contains the Pods that have not ended."""
+        """`pods` contains the Pods that have not ended.
+
+        `deleted_pods` returns the records of a Job's deleted Pods, by namespace and UID, `progress`
+        what its containers report.
+        """
+        self._deleted_pods = deleted_pods
+        self._progress = progress
         self._most_looked_at = most_looked_at
         self._client = client
         self._store = store
@@ -247,7 +260,16 @@ class Summaries:
             "failures": failures_of(ended_views),
             "podIndexes": pod_indexes([*active, *ended_views]),
             "parallelism": view.spec.parallelism,
+            "deletedPods": merged((), self._deleted_pods(key.namespace, uid), _MAX_ROWS),
+            "progress": await self._progress_of(key.namespace, uid, document),
         }
+
+    async def _progress_of(self, namespace: str, uid: str, document: bytes) -> JobProgress | None:
+        """Return the sum of what a Job's containers report; None if they report nothing."""
+        if self._progress is None or not any(mark in document for mark in _PROGRESS_MARKS):
+            return None
+        reported = await self._progress(namespace, uid)
+        return sum_up(reported, self._clock.now()) if reported else None
 
     async def _events_about(self, namespace: str, uid: str) -> list[Document]:
         found = await self._client.list(

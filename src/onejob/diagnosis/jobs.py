@@ -30,6 +30,8 @@ from onejob.diagnosis.pod_waits import start_hint
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.counts import counted
+from onejob.planning.dependencies.decision import waits_of
+from onejob.planning.dependencies.standing import waits_for_dependencies
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import JobPods
 from onejob.planning.job.failure_policy import match_failure_policy
@@ -40,9 +42,9 @@ from onejob.planning.job.planner import plan_job
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
 from onejob.planning.job.rerun import RERUN_INDEXES
 from onejob.planning.mirror import names as mirror
-from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.names import AFTER_HELD_ANNOTATION, BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
-from onejob.planning.queue.membership import is_queued
+from onejob.planning.queue.membership import is_held, is_queued
 from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3
@@ -166,6 +168,8 @@ def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: 
         return _mirrored_state(job)
     if "managed-elsewhere" in kinds:
         return "is managed by another controller."
+    if waits_for_dependencies(job):
+        return "is waiting for other Jobs."
     if is_queued(job):
         return "is queued."
     if job.spec.suspend:
@@ -197,6 +201,8 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
                 continue
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))
+            case "suspended" if waits_for_dependencies(job):
+                causes.extend(_dependencies(job, document))
             case "suspended" if is_queued(job):
                 causes.append("a concurrency limit is reached, so it is suspended until its turn")
             case "suspended":
@@ -213,6 +219,16 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
         causes.append("spec.parallelism is 0")
     if job.spec.active_deadline_seconds is not None and not job.finished and not job.spec.suspend:
         causes.extend(_note_text(note, now) for note in plan.notes if note.kind == "deadline")
+    return causes
+
+
+def _dependencies(job: Job, document: Document) -> list[str]:
+    waits = waits_of(job)
+    causes = [*waits[:_SHOWN_PODS]]
+    if len(waits) > _SHOWN_PODS:
+        causes.append(f"and {len(waits) - _SHOWN_PODS} more like these")
+    if not is_held(job, AFTER_HELD_ANNOTATION):
+        causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
     return causes
 
 
@@ -408,6 +424,8 @@ def _next(
         return [f"{job.spec.managed_by} decides; for onejob, set {BUILT_IN_MANAGER}"]
     if job.metadata.deleting:
         return ["it is deleted when its finalizers are removed"]
+    if waits_for_dependencies(job):
+        return ["it starts when these Jobs have ended so, and fails if they can no longer"]
     if is_queued(job):
         return ["it starts in turn; onejob queue shows its position"]
     if job.spec.suspend:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,10 +13,23 @@ from onejob.informers.informer import PAGE, Informer
 from onejob.informers.slim_jobs import read_slim_job, slim
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job
-from onejob.objects.meta import CRONJOBS, JOBS, PODS, SERVICES, Key, Meta, View
+from onejob.objects.meta import (
+    CRONJOBS,
+    CRONWORKFLOWS,
+    JOBS,
+    PODS,
+    SERVICES,
+    WORKFLOWS,
+    Key,
+    Meta,
+    View,
+)
 from onejob.objects.pod import Pod, read_pod
 from onejob.objects.service import Service, read_service
 from onejob.planning.job.pod_facts import is_tracked
+
+if TYPE_CHECKING:
+    from onejob.objects.workflow import CronWorkflow, Workflow
 
 #: Page size for a client in the server's process, where a page is not a network request: small
 #: enough that views decoded for the damage check are still in the processor's cache when they are
@@ -108,6 +121,27 @@ class SharedInformers:
         return self._register(CRONJOBS, informer)
 
     @cached_property
+    def workflows(self) -> "Informer[Workflow]":
+        informer: Informer[Workflow] = Informer(
+            self._client,
+            Selection(WORKFLOWS, self._namespace),
+            _read_workflow,
+            lambda workflow: workflow.key,
+            index_entries=_index_owner,
+        )
+        return self._register(WORKFLOWS, informer)
+
+    @cached_property
+    def cronworkflows(self) -> "Informer[CronWorkflow]":
+        informer: Informer[CronWorkflow] = Informer(
+            self._client,
+            Selection(CRONWORKFLOWS, self._namespace),
+            _read_cronworkflow,
+            lambda cronworkflow: cronworkflow.key,
+        )
+        return self._register(CRONWORKFLOWS, informer)
+
+    @cached_property
     def services(self) -> Informer[Service]:
         """Informer of Services, created on first use."""
         informer = Informer(
@@ -134,6 +168,10 @@ class SharedInformers:
                 return self.cronjobs
             case "services":
                 return self.services
+            case "workflows.onejob.dev":
+                return self.workflows
+            case "cronworkflows.onejob.dev":
+                return self.cronworkflows
             case _:
                 if resource not in self._informers:
                     self._register(
@@ -249,6 +287,24 @@ def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]
     return (("uncontrolled", namespace), *labels)
+
+
+def _read_workflow(document: bytes) -> "Workflow":
+    """Decode a workflow. Its view is imported with the first one: most servers have none."""
+    from onejob.objects.workflow import read_workflow
+
+    return read_workflow(document)
+
+
+def _read_cronworkflow(document: bytes) -> "CronWorkflow":
+    from onejob.objects.workflow import read_cronworkflow
+
+    return read_cronworkflow(document)
+
+
+def _index_owner(view: "Workflow") -> Sequence[IndexEntry]:
+    owner = view.metadata.controller_ref
+    return () if owner is None else (("owner", owner.uid),)
 
 
 def _index_job(job: Job) -> Sequence[IndexEntry]:

@@ -20,6 +20,15 @@ class LogRetention(Struct, frozen=True):
     size_bytes: int
 
 
+class OutputRetention(Struct, frozen=True):
+    """Limits of the outputs of Pods: per Pod, and in age and total size after its deletion."""
+
+    seconds: float = 7 * 86400.0
+    size_bytes: int = 10 << 30
+    #: Maximum size of the outputs of one Pod, in bytes.
+    quota_bytes: int = 1 << 30
+
+
 class NodeOptions(Struct, frozen=True):
     """Settings of a node and its runtime.
 
@@ -63,5 +72,6 @@ class NodeOptions(Struct, frozen=True):
     enforce_limits: EnforcedLimits = "auto"
     #: Retention of the logs of deleted Pods; None deletes them with the Pod.
     kept_logs: LogRetention | None = None
+    outputs: OutputRetention = OutputRetention()
     #: Whether Pods end with this process (`run`) or outlive it (`serve`).
     pods_end_with_server: bool = False

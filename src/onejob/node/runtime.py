@@ -164,6 +164,8 @@ class NodeContext(Struct, frozen=True):
     issues_tokens: bool = False
     #: Returns the URL by which Pods reach the API server; "" if there is none (yet).
     api_server: Callable[[], str] = lambda: ""
+    #: Called with namespace, name and UID of each Pod that gets an output directory.
+    on_outputs: Callable[[str, str, str], None] = lambda namespace, name, uid: None
     #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
     host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
 

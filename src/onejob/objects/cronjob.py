@@ -1,10 +1,58 @@
 """CronJob view of its controller."""
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
-from onejob.objects.meta import Key, Meta, View
+from onejob.objects.job import read_job
+from onejob.objects.meta import CRONJOBS, JOBS, Condition, Key, Meta, View
+
+
+class ChildStatus(Protocol):
+    @property
+    def start_time(self) -> datetime | None: ...
+
+    @property
+    def completion_time(self) -> datetime | None: ...
+
+
+class Child(Protocol):
+    """View of what a schedule creates: a Job or a Workflow."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+    @property
+    def status(self) -> ChildStatus: ...
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def finished_condition(self) -> Condition | None: ...
+
+
+class CronKind(msgspec.Struct, frozen=True):
+    """A kind that creates children by a schedule, and the kind of these."""
+
+    api_version: str
+    kind: str
+    resource: str
+    child_api_version: str
+    child_kind: str
+    child_resource: str
+    read: "Callable[[bytes], CronJob]"
+    read_child: Callable[[bytes], Child]
+
+    @property
+    def noun(self) -> str:
+        """Word for a child in Events."""
+        return self.child_kind.lower()
 
 
 class ObjectReference(View, frozen=True):
@@ -52,7 +100,11 @@ class CronJob(View, frozen=True):
 
     @property
     def key(self) -> Key:
-        return Key("cronjobs.batch", self.metadata.namespace, self.metadata.name)
+        return Key(self.cron_kind.resource, self.metadata.namespace, self.metadata.name)
+
+    @property
+    def cron_kind(self) -> CronKind:
+        return CRONJOB
 
 
 _decoder = msgspec.json.Decoder(CronJob)
@@ -60,3 +112,6 @@ _decoder = msgspec.json.Decoder(CronJob)
 
 def read_cronjob(document: bytes) -> CronJob:
     return _decoder.decode(document)
+
+
+CRONJOB = CronKind("batch/v1", "CronJob", CRONJOBS, "batch/v1", "Job", JOBS, read_cronjob, read_job)

@@ -39,3 +39,21 @@ PENDING_DEADLINE_ANNOTATION = "onejob.dev/pending-deadline-seconds"
 SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
 FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"
 POD_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-finished"
+#: Job annotation: the Jobs that must end before this one starts, `extract,clean:Finished`.
+AFTER_ANNOTATION = "onejob.dev/after"
+#: Set by the server: the dependencies as pinned by UID, and how they ended.
+AFTER_STATE_ANNOTATION = "onejob.dev/after-state"
+#: Annotation of a Job that was suspended because it waits for its dependencies.
+AFTER_HELD_ANNOTATION = "onejob.dev/after-held"
+AFTER_ANNOTATIONS = frozenset({AFTER_ANNOTATION, AFTER_STATE_ANNOTATION, AFTER_HELD_ANNOTATION})
+#: Pod annotations: provide $ONEJOB_OUTPUT and $ONEJOB_PROGRESS though the manifest does not name
+#: them, and the path at which the container finds its output directory.
+OUTPUTS_ANNOTATION = "onejob.dev/outputs"
+OUTPUT_PATH_ANNOTATION = "onejob.dev/output-path"
+#: Pod annotation: outputs of earlier Jobs to mount read-only, as a JSON list.
+INPUTS_ANNOTATION = "onejob.dev/inputs"
+OUTPUT_ANNOTATIONS = frozenset({OUTPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION, INPUTS_ANNOTATION})
+OUTPUT_VARIABLE = "ONEJOB_OUTPUT"
+PROGRESS_VARIABLE = "ONEJOB_PROGRESS"
+#: A Job whose document has none of these reports no progress.
+PROGRESS_MARKS = (PROGRESS_VARIABLE, OUTPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION)

@@ -6,7 +6,7 @@ object whose owners are gone.
 """
 
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from onejob.planning.names import (
     POD_TTL_ANNOTATION,
     SUCCESS_TTL_ANNOTATION,
 )
+
+if TYPE_CHECKING:
+    from onejob.objects.workflow import Workflow
 
 
 class Expires(Struct, frozen=True):
@@ -57,7 +60,8 @@ def expiry_of(finished: Job | Pod) -> Expiry:
     return job_expiry(finished) if isinstance(finished, Job) else pod_expiry(finished)
 
 
-def job_expiry(job: Job) -> Expiry:
+def job_expiry(job: "Job | Workflow") -> Expiry:
+    """Return the expiry of a Job, or of a workflow: their TTL and conditions are alike."""
     condition = job.finished_condition
     if condition is None or job.metadata.deleting:
         return NEVER

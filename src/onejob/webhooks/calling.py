@@ -33,6 +33,11 @@ _HEADERS: Final = (("Content-Type", "application/json"), ("Accept", "application
 class CallFailed(Exception):
     """The webhook could not be reached, or did not answer with code 200 in time."""
 
+    def __init__(self, message: str, code: int = 503) -> None:
+        """`code` is that of the response, if there was any; for metrics."""
+        super().__init__(message)
+        self.code = code
+
 
 class WebhookCaller:
     """Sender of requests to webhooks, with a connection pool for each address."""
@@ -149,7 +154,8 @@ async def _exchange(transport: Transport, target: str, body: bytes, seconds: flo
     async with await transport.request("POST", target, (), body, seconds) as response:
         if response.status != 200:
             hint = "; redirects are not followed" if 300 <= response.status < 400 else ""
-            raise CallFailed(f"the server responded with the status code {response.status}{hint}")
+            text = f"the server responded with the status code {response.status}{hint}"
+            raise CallFailed(text, response.status)
         return await response.read(MAX_RESPONSE_BYTES)
 
 

@@ -1,25 +1,26 @@
 """Webhook configurations, parsed once per version."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from onejob.api.admission.dynamic.attributes import (
-    GROUP,
-    AdmissionRequest,
-    Operation,
+from onejob.api.admission.dynamic.activation import MatchConditions, compiled
+from onejob.api.admission.dynamic.attributes import GROUP
+from onejob.api.admission.dynamic.matching import (
+    Attempt,
+    Rule,
+    Selectors,
+    matching_version,
+    read_rules,
+    read_selectors,
 )
-from onejob.api.admission.dynamic.matching import Rule, Selectors, read_rules, read_selector
-from onejob.cel import DYN, CompileError, CostLimitExceeded, EvaluationError, Program, compile_rule
-from onejob.webhooks.reviews import user_info
+from onejob.cel.admission import BOOLEAN, Expressions
 from onejob.wire.kinds import Kind
 
 MUTATING: Final = f"mutatingwebhookconfigurations.{GROUP}"
 VALIDATING: Final = f"validatingwebhookconfigurations.{GROUP}"
-
-_VARIABLES: Final = {"object": DYN, "oldObject": DYN, "request": DYN}
 
 
 class ClientConfig(Struct, frozen=True):
@@ -44,52 +45,15 @@ class Webhook(Struct, frozen=True):
     client: ClientConfig
     rules: tuple[Rule, ...]
     selectors: Selectors
-    conditions: tuple[tuple[str, Program | str], ...]
+    conditions: MatchConditions
     fails_open: bool
     exact: bool
     reinvocable: bool
     seconds: float
 
-    def version_for(
-        self, operation: Operation, kind: Kind, subresource: str, others: Iterator[Kind]
-    ) -> Kind | None:
-        """Return the version in which the webhook gets a request; None if no rule matches.
-
-        `others` are further versions of the same resource, which match unless the policy is Exact.
-        """
-        if self._has_rule(operation, kind, subresource):
-            return kind
-        if self.exact:
-            return None
-        return next(
-            (other for other in others if self._has_rule(operation, other, subresource)), None
-        )
-
-    def _has_rule(self, operation: Operation, kind: Kind, subresource: str) -> bool:
-        return any(rule.matches(operation, kind, subresource) for rule in self.rules)
-
-    def condition_holds(self, request: AdmissionRequest) -> bool:
-        """Return whether all match conditions hold. Raises EvaluationError."""
-        if not self.conditions:
-            return True
-        values = {
-            "object": request.object,
-            "oldObject": request.old_object,
-            "request": _request_value(request),
-        }
-        problem = ""
-        for name, program in self.conditions:
-            if isinstance(program, str):
-                problem = problem or f"{name}: {program}"
-                continue
-            try:
-                if program.evaluate(values) is not True:
-                    return False
-            except (EvaluationError, CostLimitExceeded) as error:
-                problem = problem or f"{name}: {error}"
-        if problem:
-            raise EvaluationError(problem)
-        return True
+    def version_for(self, attempt: Attempt) -> Kind | None:
+        """Return the version in which the webhook gets a request; None if no rule matches."""
+        return matching_version(self.rules, attempt, exact=self.exact)
 
 
 def read_webhooks(value: bytes) -> tuple[Webhook, ...]:
@@ -120,13 +84,8 @@ def _webhook(configuration: str, index: int, raw: dict[str, Any]) -> Webhook:
         raw["name"],
         read_client(raw["clientConfig"]),
         read_rules(raw.get("rules")),
-        Selectors(
-            read_selector(raw.get("namespaceSelector")), read_selector(raw.get("objectSelector"))
-        ),
-        tuple(
-            (entry["name"], _compiled(entry["expression"]))
-            for entry in raw.get("matchConditions") or ()
-        ),
+        read_selectors(raw),
+        _conditions(raw.get("matchConditions") or ()),
         raw.get("failurePolicy") == "Ignore",
         raw.get("matchPolicy") == "Exact",
         raw.get("reinvocationPolicy") == "IfNeeded",
@@ -134,33 +93,13 @@ def _webhook(configuration: str, index: int, raw: dict[str, Any]) -> Webhook:
     )
 
 
-def _compiled(expression: str) -> Program | str:
-    try:
-        return compile_rule(expression, _VARIABLES)
-    except CompileError as error:
-        return f"compilation failed: {error}"
-
-
-def _request_value(request: AdmissionRequest) -> dict[str, Any]:
-    group, version, kind = request.body_kind
-    resource = request.kind
-    kinds = {"group": group, "version": version, "kind": kind}
-    resources = {
-        "group": resource.group,
-        "version": resource.version,
-        "resource": resource.plural,
-    }
-    return {
-        "kind": kinds,
-        "resource": resources,
-        "requestKind": kinds,
-        "requestResource": resources,
-        "subResource": request.subresource,
-        "requestSubResource": request.subresource,
-        "name": request.name,
-        "namespace": request.namespace,
-        "operation": request.operation,
-        "userInfo": {"uid": "", "groups": [], "extra": {}, **user_info(request.user)},
-        "dryRun": request.dry_run,
-        "options": request.options,
-    }
+def _conditions(entries: Sequence[Mapping[str, Any]]) -> MatchConditions:
+    if not entries:
+        return MatchConditions()
+    expressions = Expressions(composed=False)
+    return MatchConditions(
+        tuple(
+            compiled(lambda source: expressions.compile(source, BOOLEAN), entry["expression"])
+            for entry in entries
+        )
+    )

@@ -7,11 +7,13 @@ from random import Random
 from typing import Final, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from onejob.api.admission.admission import ObservableStore, refused
+from onejob.api.admission.dynamic.activation import Authorize, OutOfBudget, activation
 from onejob.api.admission.dynamic.attributes import AdmissionRequest, Operation
+from onejob.api.admission.dynamic.matching import Attempt
 from onejob.api.admission.dynamic.plugins import Review
+from onejob.api.admission.dynamic.versions import in_version, other_versions
 from onejob.api.service import Converter
 from onejob.api.writing.metadata import new_uid
 from onejob.api.writing.patching import json_patch
@@ -28,6 +30,7 @@ from onejob.wire.registry import KindRegistry
 log = logging.getLogger(__name__)
 
 _MUTATION_NOTE: Final = "mutation.webhook.admission.k8s.io"
+_VALIDATION_NOTE: Final = "validating.webhook.admission.k8s.io"
 
 
 class _Webhooks:
@@ -44,7 +47,9 @@ class _Webhooks:
         rng: Random,
         metrics: Metrics,
         convert: Converter,
+        authorize: Authorize,
     ) -> None:
+        self._authorize = authorize
         self._store = store
         self._kinds = kinds
         self._caller = caller
@@ -60,7 +65,6 @@ class _Webhooks:
         return bool(self._configurations)
 
     def staged(self, change: Change) -> None:
-        """Handle a staged write of a configuration."""
         self._concerned.clear()
         if change.value is None:
             self._configurations.pop(change.key.name, None)
@@ -77,14 +81,12 @@ class _Webhooks:
         }
 
     def concerns(self, operation: Operation, kind: Kind, subresource: str) -> bool:
-        """Return whether any webhook matches the operation on this kind."""
         place = (operation, kind, subresource)
         found = self._concerned.get(place)
         if found is None:
+            attempt = Attempt(operation, kind, subresource, other_versions(self._kinds, kind))
             found = self._concerned[place] = any(
-                hook.version_for(operation, kind, subresource, self._same_storage_kinds(kind))
-                is not None
-                for hook in self._hooks()
+                hook.version_for(attempt) is not None for hook in self._hooks()
             )
         return found
 
@@ -92,49 +94,47 @@ class _Webhooks:
         for name in sorted(self._configurations):
             yield from self._configurations[name]
 
-    def _same_storage_kinds(self, kind: Kind) -> Iterator[Kind]:
-        return (
-            other for other in self._kinds.kinds if other.storage == kind.storage and other != kind
-        )
-
-    def _version_for(self, hook: Webhook, request: AdmissionRequest) -> Kind | None:
-        """Return the version in which a webhook gets the request; None if it does not match.
+    async def _matched(self, hook: Webhook, request: AdmissionRequest) -> "_Invocation | None":
+        """Return the request as a webhook gets it; None if it does not match.
 
         Raises Forbidden if a match condition cannot be evaluated.
         """
         kind = request.kind
-        others = self._same_storage_kinds(kind)
-        version = hook.version_for(request.operation, kind, request.subresource, others)
+        others = other_versions(self._kinds, kind)
+        version = hook.version_for(Attempt(request.operation, kind, request.subresource, others))
         if version is None or not hook.selectors.matches(request, self._store):
             return None
-        try:
-            return version if hook.condition_holds(request) else None
-        except EvaluationError as error:
-            if hook.fails_open:
-                return None
-            raise refused(kind.resource, request.name, str(error)) from error
+        sent = await in_version(request, version, self._convert)
+        if hook.conditions.expressions:
+            try:
+                if not hook.conditions.hold(activation(sent, version, self._authorize)):
+                    return None
+            except (EvaluationError, OutOfBudget) as error:
+                if hook.fails_open:
+                    return None
+                raise refused(kind.resource, request.name, str(error)) from error
+        return _Invocation(hook, version, sent)
 
-    async def _call(self, hook: Webhook, request: AdmissionRequest, version: Kind) -> Answer:
+    async def _call(self, invocation: "_Invocation") -> Answer:
         """Call a webhook. Raises Denied, CallFailed or InvalidResponse."""
+        hook, request = invocation.hook, invocation.sent
         uid = new_uid(self._rng)
-        mutating = self.phase == "admit"
         time = asyncio.get_running_loop().time
         began, code, rejected = time(), 200, False
         try:
-            sent = await self._in_version(request, version)
-            body = encode_review(uid, sent, version)
+            body = encode_review(uid, request, invocation.version)
             response = await self._caller.call(hook.client, body, hook.seconds)
-            answer = decode_review(response, uid, mutating=mutating)
+            answer = decode_review(response, uid, mutating=self.phase == "admit")
             if not answer.allowed:
                 raise Denied(hook.name, answer.status)
         except Denied as error:
             code, rejected = error.code, True
             self._count_rejection(hook, request, "no_error", error.code)
             raise
-        except (CallFailed, InvalidResponse):
-            code, rejected = 500, not hook.fails_open
+        except (CallFailed, InvalidResponse) as error:
+            code, rejected = error.code, not hook.fails_open
             if rejected:
-                self._count_rejection(hook, request, "calling_webhook_error", 0)
+                self._count_rejection(hook, request, "calling_webhook_error", code)
             raise
         finally:
             call = WebhookCallLabels(
@@ -146,16 +146,6 @@ class _Webhooks:
             self._metrics.webhook_duration.observe(time() - began, **call)
             self._metrics.webhook_requests.inc(**call, code=str(code))
         return answer
-
-    async def _in_version(self, request: AdmissionRequest, version: Kind) -> AdmissionRequest:
-        """Return the request with its objects in another version."""
-        if version == request.kind or request.subresource not in ("", "status"):
-            return request
-        documents = [doc for doc in (request.object, request.old_object) if doc is not None]
-        converted = list(await self._convert(documents, version))
-        new = None if request.object is None else converted.pop(0)
-        old = None if request.old_object is None else converted.pop(0)
-        return replace(request, object=new, old_object=old)
 
     def _count_rejection(
         self,
@@ -186,6 +176,13 @@ class _Webhooks:
             review.annotations[f"{hook.name}/{name}"] = text
 
 
+class _Invocation(msgspec.Struct, frozen=True):
+    hook: Webhook
+    #: Version of the objects in `sent`.
+    version: Kind
+    sent: AdmissionRequest
+
+
 class MutatingWebhooks(_Webhooks):
     phase = "admit"
     resources = frozenset((MUTATING,))
@@ -197,54 +194,53 @@ class MutatingWebhooks(_Webhooks):
         if review.reinvoking and review.request.object != review.memory.get("webhooks output"):
             again |= invoked
         for index, hook in enumerate(self._hooks()):
-            version = self._version_for(hook, review.request)
-            if version is None or (review.reinvoking and hook.uid not in again):
+            invocation = await self._matched(hook, review.request)
+            if invocation is None or (review.reinvoking and hook.uid not in again):
                 continue
             again.discard(hook.uid)
-            if await self._mutate(hook, review, version, index):
+            if await self._mutate(invocation, review, index):
                 again |= invoked
                 review.must_reinvoke = True
             if hook.reinvocable:
                 invoked.add(hook.uid)
         review.memory["webhooks output"] = review.request.object
 
-    async def _mutate(self, hook: Webhook, review: Review, version: Kind, index: int) -> bool:
+    async def _mutate(self, invocation: _Invocation, review: Review, index: int) -> bool:
         """Call one webhook, and return whether it changed the object."""
-        request = review.request
+        hook = invocation.hook
+        place = f"round_{int(review.reinvoking)}_index_{index}"
+        changed = False
         try:
-            answer = await self._call(hook, request, version)
+            answer = await self._call(invocation)
+            self._collect(hook, review, answer)
+            if answer.patch:
+                changed = await self._apply(invocation, review, answer)
         except (CallFailed, InvalidResponse) as error:
             if failure := self._failed(hook, error):
                 raise failure from error
-            return False
-        self._collect(hook, review, answer)
-        changed = False
-        if answer.patch:
-            changed = await self._apply(hook, review, version, answer)
-        place = f"round_{int(review.reinvoking)}_index_{index}"
-        text = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
-        review.annotations[f"{_MUTATION_NOTE}/{place}"] = msgspec.json.encode(text).decode()
+            review.annotations[f"failed-open.{_MUTATION_NOTE}/{place}"] = hook.name
+        finally:
+            text = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
+            review.annotations[f"{_MUTATION_NOTE}/{place}"] = msgspec.json.encode(text).decode()
         return changed
 
-    async def _apply(self, hook: Webhook, review: Review, version: Kind, answer: Answer) -> bool:
-        request = review.request
-        if request.object is None:
+    async def _apply(self, invocation: _Invocation, review: Review, answer: Answer) -> bool:
+        name, sent = invocation.hook.name, invocation.sent.object
+        if sent is None:
             raise InternalError(
-                f'Internal error occurred: admission webhook "{hook.name}" attempted to modify '
+                f'Internal error occurred: admission webhook "{name}" attempted to modify '
                 "the object, which is not supported for this operation"
             )
-        sent = (await self._in_version(request, version)).object
-        assert sent is not None, "the version does not change whether there is an object"
         try:
             patched = json_patch(sent, list(answer.patch))
-            if any(patched.get(name) != sent.get(name) for name in ("apiVersion", "kind")):
+            if any(patched.get(each) != sent.get(each) for each in ("apiVersion", "kind")):
                 raise InternalError("the patch changes apiVersion or kind of the object")
-            if sent is not request.object:
-                (patched,) = await self._convert((patched,), request.kind)
+            if sent is not review.request.object:
+                (patched,) = await self._convert((patched,), review.request.kind)
             return review.replace_object(patched)
         except ApiError as error:
             raise InternalError(
-                f'Internal error occurred: applying the patch of admission webhook "{hook.name}": '
+                f'Internal error occurred: applying the patch of admission webhook "{name}": '
                 f"{error.message}"
             ) from error
 
@@ -255,11 +251,10 @@ class ValidatingWebhooks(_Webhooks):
 
     async def admit(self, review: Review) -> None:
         """Call all matching webhooks at once. The first rejection, in their order, is raised."""
-        request = review.request
+        matched = [await self._matched(hook, review.request) for hook in self._hooks()]
         calls = [
-            self._validate(hook, review, version)
-            for hook in self._hooks()
-            if (version := self._version_for(hook, request)) is not None
+            self._validate(invocation, review, index)
+            for index, invocation in enumerate(filter(None, matched))
         ]
         if len(calls) == 1:
             await calls[0]
@@ -269,12 +264,15 @@ class ValidatingWebhooks(_Webhooks):
                 if isinstance(result, BaseException):
                     raise result
 
-    async def _validate(self, hook: Webhook, review: Review, version: Kind) -> None:
+    async def _validate(self, invocation: _Invocation, review: Review, index: int) -> None:
+        hook = invocation.hook
         try:
-            answer = await self._call(hook, review.request, version)
+            answer = await self._call(invocation)
         except (CallFailed, InvalidResponse) as error:
             if failure := self._failed(hook, error):
                 raise failure from error
+            place = f"round_0_index_{index}"
+            review.annotations[f"failed-open.{_VALIDATION_NOTE}/{place}"] = hook.name
             return
         self._collect(hook, review, answer)
 

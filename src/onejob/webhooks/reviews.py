@@ -8,12 +8,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from onejob.api.admission.dynamic.activation import request_namespace, user_info
 from onejob.api.admission.dynamic.attributes import AdmissionRequest
 from onejob.api.strategy import Document
-from onejob.objects.meta import NAMESPACES
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
-from onejob.wire.requests import User
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
@@ -21,6 +20,9 @@ _KIND: Final = "AdmissionReview"
 
 class InvalidResponse(Exception):
     """The webhook's response is not a response to this request."""
+
+    #: Code in metrics, as upstream.
+    code: Final = 503
 
 
 class Answer(Struct, frozen=True):
@@ -86,8 +88,7 @@ def encode_review(uid: str, request: AdmissionRequest, sent: Kind) -> bytes:
         review["requestSubResource"] = request.subresource
     if request.name:
         review["name"] = request.name
-    namespace = request.name if request.kind.storage == NAMESPACES else request.namespace
-    if namespace:
+    if namespace := request_namespace(request):
         review["namespace"] = namespace
     review |= {
         "operation": request.operation,
@@ -124,17 +125,6 @@ def decode_review(body: bytes, uid: str, *, mutating: bool) -> Answer:
         tuple(response.warnings or ()),
         response.audit_annotations or {},
     )
-
-
-def user_info(user: User) -> Document:
-    info: Document = {"username": user.name}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return info
 
 
 def _patch(response: _Response, *, mutating: bool) -> tuple[Any, ...]:

@@ -206,7 +206,13 @@ KINDS: Sequence[Kind] = (
     ),
     Kind(
         "batch", "v1", "Job", "jobs", "job", categories=("all",),
-        subresources=(_STATUS, Subresource("pods", ("get",), "", "v1", "PodList")),
+        subresources=(
+            Subresource("history", ("get",)),
+            Subresource("outputs", ("get",)),
+            Subresource("pods", ("get",), "", "v1", "PodList"),
+            Subresource("progress", ("get",)),
+            _STATUS,
+        ),
     ),
     Kind(
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
@@ -214,6 +220,14 @@ KINDS: Sequence[Kind] = (
         categories=("api-extensions",), subresources=(_STATUS,),
     ),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease"),
+    Kind(
+        "onejob.dev", "v1alpha1", "CronWorkflow", "cronworkflows", "cronworkflow",
+        short_names=("cwf",), categories=("all",), subresources=(_STATUS,),
+    ),
+    Kind(
+        "onejob.dev", "v1alpha1", "Workflow", "workflows", "workflow", short_names=("wf",),
+        categories=("all",), subresources=(_STATUS,),
+    ),
     Kind(
         "events.k8s.io", "v1", "Event", "events", "event", short_names=("ev",),
         stored_as="events",

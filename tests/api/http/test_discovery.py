@@ -31,7 +31,8 @@ def test_resources_are_listed_with_their_subresources() -> None:
     listed = api_resource_list(KINDS, "batch", "v1")
     assert listed["groupVersion"] == "batch/v1"
     by_name = {resource["name"]: resource for resource in listed["resources"]}
-    assert set(by_name) == {"cronjobs", "cronjobs/status", "jobs", "jobs/pods", "jobs/status"}
+    own = {f"jobs/{name}" for name in ("history", "outputs", "pods", "progress")}
+    assert set(by_name) == {"cronjobs", "cronjobs/status", "jobs", "jobs/status"} | own
     assert by_name["cronjobs"]["shortNames"] == ["cj"]
     assert by_name["jobs"]["categories"] == ["all"]
     assert by_name["jobs/status"]["verbs"] == ["get", "patch", "update"]
@@ -54,7 +55,8 @@ def test_aggregated_discovery_matches_legacy_discovery() -> None:
     jobs = next(r for r in batch["versions"][0]["resources"] if r["resource"] == "jobs")
     assert jobs["responseKind"] == {"group": "", "version": "", "kind": "Job"}
     assert jobs["scope"] == "Namespaced"
-    assert {sub["subresource"] for sub in jobs["subresources"]} == {"status", "pods"}
+    own = {"history", "outputs", "pods", "progress"}
+    assert {sub["subresource"] for sub in jobs["subresources"]} == {"status"} | own
     assert len(aggregated(KINDS, "v2", core=True)["items"]) == 1
 
 

@@ -42,7 +42,7 @@ MUTATING_POLICY: dict[str, Any] = {
             }
         ]
     },
-    "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+    "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{}]"}}],
     "reinvocationPolicy": "Never",
 }
 #: Minimal content with which an object is accepted.
@@ -60,7 +60,10 @@ CONTENT: dict[str, dict[str, Any]] = {
     "mutatingadmissionpolicies.admissionregistration.k8s.io": {"spec": MUTATING_POLICY},
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io": {"spec": {"policyName": "a"}},
     "validatingadmissionpolicies.admissionregistration.k8s.io": {
-        "spec": {"matchConstraints": {"resourceRules": []}, "validations": [{"expression": "true"}]}
+        "spec": {
+            "matchConstraints": MUTATING_POLICY["matchConstraints"],
+            "validations": [{"expression": "true"}],
+        }
     },
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": {
         "spec": {"policyName": "a", "validationActions": ["Deny"]}

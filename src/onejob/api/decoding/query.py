@@ -333,3 +333,13 @@ def _refuse(options_kind: str, errors: Sequence[FieldError]) -> None:
     """Raise Invalid if there are errors."""
     if errors:
         raise Invalid(options_kind, _OPTIONS_GROUP, "", errors)
+
+
+def number(query: Query, name: str) -> int | None:
+    """Return a non-negative parameter of a record of a Job; None if absent. Raises BadRequest."""
+    text = first(query, name)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadRequest(f"{name}={text[:20]}: expected a number")
+    return int(text)

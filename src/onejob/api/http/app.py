@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from onejob.api.audit.recorder import Auditor
+    from onejob.api.job_records import OutputSource
 
 _LOGGED: Final = "an error on the server was logged"
 
@@ -67,6 +68,7 @@ class PodSources(Struct, frozen=True):
     """Sources of data about running Pods, which only a node has; each may be absent."""
 
     logs: LogSource | None = None
+    outputs: "OutputSource | None" = None
     sessions: ExecSource | None = None
     ports: PortSource | None = None
     usage: UsageSource | None = None
@@ -105,6 +107,7 @@ class ApiApp:
                 authenticator=access.authenticator,
                 rng=rng,
                 logs=pods.logs,
+                outputs=pods.outputs,
                 usage=pods.usage,
                 token_requests=access.token_requests,
             ),

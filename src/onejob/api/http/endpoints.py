@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from onejob.api.decoding.query import (
     delete_options_from_query,
     first,
     list_options,
+    number,
     watch_options,
     write_options,
 )
@@ -34,7 +35,7 @@ from onejob.api.http.representations import (
     require_form,
 )
 from onejob.api.http.requests import UserRequest
-from onejob.api.http.responses import Header, Response, warning_headers
+from onejob.api.http.responses import Header, Response, json_response, warning_headers
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Rendering, Watch, begun, resumed
 from onejob.api.http.tables import parse_include_object, table_pieces
@@ -73,13 +74,19 @@ from onejob.wire.requests import (
     WriteOptions,
 )
 
+if TYPE_CHECKING:
+    from onejob.api.job_records import OutputSource
+
 T = TypeVar("T")
 
 _TEXT: Final = b"text/plain"
+_TAR: Final = b"application/x-tar"
 _POD: Final = BY_RESOURCE[PODS]
 _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 #: Time to wait for the first log piece before the response is started without it.
 _LOG_PATIENCE_SECONDS: Final = 0.25
+#: The same for an archive, whose absence is an error.
+_ARCHIVE_PATIENCE_SECONDS: Final = 30.0
 _WATCH_SECONDS: Final = (1800, 3600)
 
 _ORPHANS_WARNING: Final = (
@@ -103,6 +110,7 @@ class Endpoints:
         authenticator: Authenticator = NO_AUTHENTICATOR,
         rng: Random,
         logs: LogSource | None = None,
+        outputs: "OutputSource | None" = None,
         usage: UsageSource | None = None,
         token_requests: TokenRequests | None = None,
     ) -> None:
@@ -113,6 +121,7 @@ class Endpoints:
         self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
+        self._outputs = outputs
         self._by_verb: Mapping[str, Callable[[UserRequest, ResourcePath], Awaitable[Response]]] = {
             "get": self._get,
             "list": self._list,
@@ -138,6 +147,8 @@ class Endpoints:
         match target.subresource:
             case "pods":
                 return await self._pods_of_job(request, target)
+            case "history" | "outputs" | "progress":
+                return await self._record_of_job(request, target)
             case "log":
                 return await self._log(request, target)
             case "scale":
@@ -186,6 +197,27 @@ class Endpoints:
             if controller is not None and controller.uid == uid:
                 owned.append(document)
         return await self._list_response(request, _POD, ListOutcome(tuple(owned), found.revision))
+
+    async def _record_of_job(self, request: UserRequest, target: ResourcePath) -> Response:
+        # Imported on use: few requests ask for these.
+        from onejob.api.job_records import JobRecords, no_outputs
+
+        records = JobRecords(self._service, self._outputs)
+        job = await records.job(target.namespace, target.name)
+        match target.subresource:
+            case "history":
+                limit = number(request.query, "limit")
+                return json_response(await records.history(job, limit))
+            case "progress":
+                return json_response(await records.progress(job))
+            case _:
+                pass
+        part, index = first(request.query, "path"), number(request.query, "index")
+        pieces = records.archive(job, part, index)
+        first_piece = await begun(pieces, _ARCHIVE_PATIENCE_SECONDS)
+        if first_piece.done() and first_piece.result() is None:
+            raise no_outputs(job, part, index)
+        return Response(200, resumed(first_piece, pieces), _TAR)
 
     async def _log(self, request: UserRequest, target: ResourcePath) -> Response:
         """Return a container's log as a stream.

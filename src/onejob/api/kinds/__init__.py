@@ -53,6 +53,14 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             return CronJobStrategy(kind, gates)
         case "pods":
             return PodStrategy(kind, gates)
+        case "workflows.onejob.dev":
+            from onejob.api.kinds.workflow.strategy import WorkflowStrategy
+
+            return WorkflowStrategy(kind)
+        case "cronworkflows.onejob.dev":
+            from onejob.api.kinds.workflow.cron import CronWorkflowStrategy
+
+            return CronWorkflowStrategy(kind)
         case "namespaces":
             return NamespaceStrategy(kind)
         case "configmaps":

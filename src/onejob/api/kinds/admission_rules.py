@@ -1,8 +1,6 @@
-"""Defaults and validation of webhook configurations and admission policies, as upstream.
+"""Defaults and validation of webhook configurations, as upstream; shared with policies."""
 
-Expressions of policies are not compiled, because nothing evaluates them.
-"""
-
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +14,7 @@ from onejob.wire.field_errors import (
     required,
     too_many,
 )
-from onejob.wire.names import subdomain_errors
+from onejob.wire.names import qualified_name_errors, subdomain_errors
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES: Final = ["*", "Cluster", "Namespaced"]
@@ -29,12 +27,6 @@ _LONGEST_SECONDS: Final = 30
 _LARGEST_PORT: Final = 65535
 _MOST_CONDITIONS: Final = 64
 _ONLY_WILDCARD: Final = "if '*' is present, must not specify other {}"
-_FAILURE_POLICIES: Final = ["Fail", "Ignore"]
-_REINVOCATION_POLICIES: Final = ["IfNeeded", "Never"]
-#: Operations that a mutating policy can match: all except deletions.
-_MUTABLE_OPERATIONS: Final = ["*", "CONNECT", "CREATE", "UPDATE"]
-#: Patch types of a mutation, and the field that holds the expression of each.
-_PATCH_FIELDS: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 
 
 def default_service_port(client: Any) -> None:
@@ -45,11 +37,11 @@ def default_service_port(client: Any) -> None:
 def default_webhooks(doc: Document) -> None:
     for webhook in doc.get("webhooks") or ():
         fill(webhook, failurePolicy="Fail", timeoutSeconds=10)
-        _default_match(webhook)
+        default_match(webhook)
         if doc.get("kind") == "MutatingWebhookConfiguration":
             fill(webhook, reinvocationPolicy="Never")
         default_service_port(webhook.get("clientConfig"))
-        _default_scopes(webhook.get("rules"))
+        default_scopes(webhook.get("rules"))
 
 
 def check_webhooks(doc: Document) -> list[FieldError]:
@@ -86,7 +78,7 @@ def _check_webhook(webhook: dict[str, Any], path: str) -> list[FieldError]:
         text = "must include at least one of v1, v1beta1"
         errors.append(invalid(f"{path}.admissionReviewVersions", versions, text))
     for index, rule in enumerate(webhook.get("rules") or ()):
-        errors += _check_rule(rule, f"{path}.rules[{index}]")
+        errors += check_rule(rule, f"{path}.rules[{index}]")
     for field, supported in _CHOICES.items():
         value = webhook.get(field)
         if value is not None and value not in supported:
@@ -96,34 +88,65 @@ def _check_webhook(webhook: dict[str, Any], path: str) -> list[FieldError]:
         text = f"the timeout value must be between 1 and {_LONGEST_SECONDS} seconds"
         errors.append(invalid(f"{path}.timeoutSeconds", seconds, text))
     errors += _check_client(webhook["clientConfig"], f"{path}.clientConfig")
-    return errors + _check_conditions(webhook.get("matchConditions") or (), path)
+    conditions = webhook.get("matchConditions") or ()
+    return errors + check_conditions(conditions, f"{path}.matchConditions", _check_expression)
 
 
-def _check_rule(rule: dict[str, Any], path: str) -> list[FieldError]:
+def check_rule(rule: dict[str, Any], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    for field, known in (("operations", _OPERATIONS), ("apiGroups", ()), ("apiVersions", ())):
+    for field, what, known in (
+        ("operations", "operations", _OPERATIONS),
+        ("apiGroups", "API groups", ()),
+        ("apiVersions", "API versions", ()),
+    ):
         values = rule.get(field) or []
         if not values:
             errors.append(required(f"{path}.{field}"))
         if "*" in values and len(values) > 1:
-            text = _ONLY_WILDCARD.format(field)
+            text = _ONLY_WILDCARD.format(what)
             errors.append(invalid(f"{path}.{field}", values, text))
         for index, value in enumerate(values):
             if known and value not in known:
                 errors.append(not_supported(f"{path}.{field}[{index}]", value, list(known)))
             if not value and field == "apiVersions":
                 errors.append(required(f"{path}.{field}[{index}]"))
-    resources = rule.get("resources") or []
-    if not resources:
-        errors.append(required(f"{path}.resources"))
-    for index, value in enumerate(resources):
-        if not value:
-            errors.append(required(f"{path}.resources[{index}]"))
-    if "*/*" in resources and len(resources) > 1:
-        text = "if '*/*' is present, must not specify other resources"
-        errors.append(invalid(f"{path}.resources", resources, text))
+    errors += _check_resources(rule.get("resources") or [], f"{path}.resources")
     if rule.get("scope", "*") not in _SCOPES:
         errors.append(not_supported(f"{path}.scope", rule["scope"], _SCOPES))
+    return errors
+
+
+def _check_resources(resources: Sequence[str], path: str) -> list[FieldError]:
+    errors = [] if resources else [required(path)]
+    whole: set[str] = set()
+    everywhere: set[str] = set()
+    for index, resource in enumerate(resources):
+        place = f"{path}[{index}]"
+        if not resource:
+            errors.append(required(place))
+            continue
+        name, slash, subresource = resource.partition("/")
+        if not slash:
+            continue
+        for wildcard, covered in (
+            (f"{name}/*", name in whole),
+            (f"*/{subresource}", subresource in everywhere),
+        ):
+            if covered:
+                text = f"if '{wildcard}' is present, must not specify {resource}"
+                errors.append(invalid(place, resource, text))
+        if subresource == "*":
+            whole.add(name)
+        if name == "*":
+            everywhere.add(subresource)
+    if "*/*" in resources and len(resources) > 1:
+        text = "if '*/*' is present, must not specify other resources"
+        errors.append(invalid(path, list(resources), text))
+    plain = [resource for resource in resources if resource and "/" not in resource]
+    # As upstream, whose check depends on the order.
+    if "*" in plain and plain[-1] != "*":
+        text = "if '*' is present, must not specify other resources without subresources"
+        errors.append(invalid(path, list(resources), text))
     return errors
 
 
@@ -171,130 +194,52 @@ def _url_errors(url: str) -> list[str]:
     return errors
 
 
-def _check_conditions(conditions: Any, path: str) -> list[FieldError]:
+def check_conditions(
+    conditions: Sequence[Mapping[str, Any]],
+    path: str,
+    check_expression: Callable[[str, str], list[FieldError]],
+) -> list[FieldError]:
+    """Check matchConditions. `check_expression` gets an expression and its path."""
     errors: list[FieldError] = []
     if len(conditions) > _MOST_CONDITIONS:
-        errors.append(too_many(f"{path}.matchConditions", len(conditions), _MOST_CONDITIONS))
+        errors.append(too_many(path, len(conditions), _MOST_CONDITIONS))
     names: set[str] = set()
     for index, condition in enumerate(conditions):
-        place = f"{path}.matchConditions[{index}]"
+        place = f"{path}[{index}]"
         name, expression = condition.get("name", ""), (condition.get("expression") or "").strip()
-        if not name:
-            errors.append(required(f"{place}.name"))
-        elif name in names:
-            errors.append(duplicate(f"{place}.name", name))
-        names.add(name)
         if not expression:
             errors.append(required(f"{place}.expression"))
         else:
-            errors += _check_expression(expression, f"{place}.expression")
+            errors += check_expression(expression, f"{place}.expression")
+        if not name:
+            errors.append(required(f"{place}.name"))
+        else:
+            errors += [invalid(f"{place}.name", name, text) for text in qualified_name_errors(name)]
+            if name in names:
+                errors.append(duplicate(f"{place}.name", name))
+        names.add(name)
     return errors
 
 
 def _check_expression(expression: str, path: str) -> list[FieldError]:
     # Imported with the first condition: few servers have any.
-    from onejob.cel import DYN, CompileError, compile_rule
+    from onejob.cel import CompileError
+    from onejob.cel.admission import BOOLEAN, Expressions
 
     try:
-        compile_rule(expression, dict.fromkeys(("object", "oldObject", "request"), DYN))
+        Expressions(composed=False).compile(expression, BOOLEAN)
     except CompileError as error:
-        return [invalid(path, expression, f"compilation failed: {error}")]
+        return [invalid(path, expression, str(error))]
     return []
 
 
-def default_policy(doc: Document) -> None:
-    """Set the defaults of an admission policy in place."""
-    spec = fill(doc.setdefault("spec", {}), failurePolicy="Fail")
-    _default_match_resources(spec.get("matchConstraints"))
-
-
-def default_policy_binding(doc: Document) -> None:
-    _default_match_resources((doc.get("spec") or {}).get("matchResources"))
-
-
-def check_mutating_policy(doc: Document) -> list[FieldError]:
-    spec = doc["spec"]
-    errors: list[FieldError] = []
-    if spec["failurePolicy"] not in _FAILURE_POLICIES:
-        supported = _FAILURE_POLICIES
-        errors.append(not_supported("spec.failurePolicy", spec["failurePolicy"], supported))
-    match = spec.get("matchConstraints")
-    if match is None:
-        errors.append(required("spec.matchConstraints"))
-    else:
-        if not match.get("resourceRules"):
-            errors.append(required("spec.matchConstraints.resourceRules"))
-        errors += _check_operations(match, "spec.matchConstraints")
-    errors += _check_mutations(spec.get("mutations") or ())
-    reinvocation = spec.get("reinvocationPolicy")
-    if not reinvocation:
-        errors.append(required("spec.reinvocationPolicy"))
-    elif reinvocation not in _REINVOCATION_POLICIES:
-        supported = _REINVOCATION_POLICIES
-        errors.append(not_supported("spec.reinvocationPolicy", reinvocation, supported))
-    return errors
-
-
-def check_mutating_policy_binding(doc: Document) -> list[FieldError]:
-    spec = doc["spec"]
-    name = spec["policyName"]
-    errors = [invalid("spec.policyName", name, text) for text in subdomain_errors(name)]
-    return errors + _check_operations(spec.get("matchResources") or {}, "spec.matchResources")
-
-
-def _check_mutations(mutations: Any) -> list[FieldError]:
-    if not mutations:
-        return [required("spec.mutations", "mutations must contain at least one item")]
-    return [
-        error
-        for index, mutation in enumerate(mutations)
-        for error in _check_mutation(mutation, f"spec.mutations[{index}]")
-    ]
-
-
-def _check_mutation(mutation: dict[str, Any], path: str) -> list[FieldError]:
-    kind = mutation.get("patchType")
-    if not kind:
-        return [required(f"{path}.patchType")]
-    if kind not in _PATCH_FIELDS:
-        return [not_supported(f"{path}.patchType", kind, sorted(_PATCH_FIELDS))]
-    field = _PATCH_FIELDS[kind]
-    errors: list[FieldError] = []
-    if mutation.get(field) is None:
-        errors.append(required(f"{path}.{field}", f"must be specified when patchType is {kind}"))
-    elif not (mutation[field].get("expression") or "").strip():
-        errors.append(required(f"{path}.{field}.expression"))
-    for other in _PATCH_FIELDS.values():
-        if other != field and mutation.get(other) is not None:
-            text = f"must not be specified when patchType is {kind}"
-            errors.append(invalid(f"{path}.{other}", f"{{{other}}}", text))
-    return errors
-
-
-def _check_operations(match: dict[str, Any], path: str) -> list[FieldError]:
-    return [
-        not_supported(f"{path}.resourceRules.operations", operation, _MUTABLE_OPERATIONS)
-        for rule in match.get("resourceRules") or ()
-        for operation in rule.get("operations") or ()
-        if operation not in _MUTABLE_OPERATIONS
-    ]
-
-
-def _default_match_resources(match: dict[str, Any] | None) -> None:
-    if match is None:
-        return
-    _default_match(match)
-    _default_scopes(match.get("resourceRules"))
-    _default_scopes(match.get("excludeResourceRules"))
-
-
-def _default_match(target: dict[str, Any]) -> None:
+def default_match(target: dict[str, Any]) -> None:
     """Set the defaults of match conditions in place."""
     fill(target, matchPolicy="Equivalent")
     target.setdefault("namespaceSelector", {})
     target.setdefault("objectSelector", {})
 
 
-def _default_scopes(rules: Any) -> None:
+def default_scopes(rules: Any) -> None:
     for rule in rules or ():
         fill(rule, scope="*")

@@ -1,7 +1,7 @@
 """CronJob strategy: defaults, validation, updates."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ from onejob.wire.names import subdomain_errors
 _MAX_NAME_LENGTH: Final = 52
 
 _CONCURRENCY: Final = ["Allow", "Forbid", "Replace"]
+
+_LIMITS: Final = ("successfulJobsHistoryLimit", "failedJobsHistoryLimit")
 
 _zone_part: Final = re.compile(r"[A-Za-z.\-_0-9+]{1,14}", re.ASCII).fullmatch
 
@@ -123,6 +125,35 @@ def validate_cronjob(doc: Document) -> list[FieldError]:
 def validate_cronjob_spec(
     spec: Mapping[str, Any], old_spec: Mapping[str, Any] | None, path: str
 ) -> list[FieldError]:
+    errors = validate_cron_fields(spec, old_spec, path)
+    errors += _validate_job_template(
+        spec.get("jobTemplate", {}).get("spec", {}), f"{path}.jobTemplate.spec"
+    )
+    errors += validate_template_annotations(
+        spec.get("jobTemplate", {}).get("spec", {}),
+        old_spec and old_spec.get("jobTemplate", {}).get("spec", {}),
+        f"{path}.jobTemplate.spec",
+    )
+    errors += validate_memory_annotations(
+        spec.get("jobTemplate", {}),
+        old_spec and old_spec.get("jobTemplate"),
+        f"{path}.jobTemplate.",
+    )
+    for limit in _LIMITS:
+        errors += _non_negative(spec, limit, path)
+    return errors
+
+
+def validate_cron_fields(
+    spec: Mapping[str, Any],
+    old_spec: Mapping[str, Any] | None,
+    path: str,
+    limits: Sequence[str] = (),
+) -> list[FieldError]:
+    """Return the errors of all fields but the template.
+
+    `limits` are the names of history limits to validate as well.
+    """
     errors: list[FieldError] = []
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if not schedule:
@@ -138,21 +169,8 @@ def validate_cronjob_spec(
         errors.append(required(f"{path}.concurrencyPolicy"))
     elif policy not in _CONCURRENCY:
         errors.append(not_supported(f"{path}.concurrencyPolicy", policy, _CONCURRENCY))
-    errors += _validate_job_template(
-        spec.get("jobTemplate", {}).get("spec", {}), f"{path}.jobTemplate.spec"
-    )
-    errors += validate_template_annotations(
-        spec.get("jobTemplate", {}).get("spec", {}),
-        old_spec and old_spec.get("jobTemplate", {}).get("spec", {}),
-        f"{path}.jobTemplate.spec",
-    )
-    errors += validate_memory_annotations(
-        spec.get("jobTemplate", {}),
-        old_spec and old_spec.get("jobTemplate"),
-        f"{path}.jobTemplate.",
-    )
-    errors += _non_negative(spec, "successfulJobsHistoryLimit", path)
-    errors += _non_negative(spec, "failedJobsHistoryLimit", path)
+    for limit in limits:
+        errors += _non_negative(spec, limit, path)
     return errors
 
 

@@ -42,14 +42,6 @@ WITHOUT_EFFECT: Final = {
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
     "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
     "storageclasses.storage.k8s.io": "no volumes are provisioned",
-    "mutatingadmissionpolicies.admissionregistration.k8s.io": "requests are not changed by it",
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": (
-        "requests are not changed by its policy"
-    ),
-    "validatingadmissionpolicies.admissionregistration.k8s.io": "requests are not judged by it",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io": (
-        "requests are not judged by its policy"
-    ),
     "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
     "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": "requests are not queued by it",

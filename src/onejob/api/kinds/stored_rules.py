@@ -11,11 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.kinds.admission_rules import (
-    check_mutating_policy,
-    check_mutating_policy_binding,
     check_webhooks,
-    default_policy,
-    default_policy_binding,
     default_service_port,
     default_webhooks,
 )
@@ -23,6 +19,14 @@ from onejob.api.kinds.base import fill
 from onejob.api.kinds.pod.defaults import default_pod_template
 from onejob.api.kinds.pod.resources import validate_resources
 from onejob.api.kinds.pod.template import validate_pod_ttl
+from onejob.api.kinds.policy_rules import (
+    check_mutating_policy,
+    check_mutating_policy_binding,
+    check_validating_policy,
+    check_validating_policy_binding,
+    default_policy,
+    default_policy_binding,
+)
 from onejob.api.kinds.quota_rules import (
     check_limit_range,
     check_quota,
@@ -347,15 +351,13 @@ RULES: Final[Mapping[str, Rules]] = {
         default=default_policy, check=check_mutating_policy
     ),
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io": Rules(
-        default=default_policy_binding,
-        required=("spec.policyName",),
-        check=check_mutating_policy_binding,
+        default=default_policy_binding, check=check_mutating_policy_binding
     ),
     "validatingadmissionpolicies.admissionregistration.k8s.io": Rules(
-        default=default_policy, required=("spec.matchConstraints",)
+        default=default_policy, check=check_validating_policy
     ),
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": Rules(
-        default=default_policy_binding, required=("spec.policyName", "spec.validationActions")
+        default=default_policy_binding, check=check_validating_policy_binding
     ),
     "apiservices.apiregistration.k8s.io": Rules(
         default=_default_api_service,

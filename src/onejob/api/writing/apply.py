@@ -97,6 +97,16 @@ def apply(
     return result
 
 
+def merge_configuration(live: Document, applied: Document, type_: ObjectShape) -> Document:
+    """Return `live` merged with an applied configuration, without field managers.
+
+    Raises BadRequest if keyed lists of `applied` lack or repeat keys.
+    """
+    _check_keys(applied, type_, "")
+    merged: Document = _merge(live, applied, type_)
+    return merged
+
+
 def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Document:
     """Return a copy of `applied` without managedFields and the fields that this endpoint resets."""
     wanted: Document = deep_copy(applied)

@@ -53,6 +53,8 @@ class WriteContext(Struct, frozen=True):
     asks_quotas: bool = True
     #: Dynamic admission of this write; None if no configuration concerns it.
     reviewer: Reviewer | None = None
+    #: Called with each object before its removal is staged; not in a rehearsal.
+    on_removal: Callable[[Stored], None] | None = None
     #: Evaluated templates of Pods, by namespace and document.
     templates: dict[tuple[str, bytes], Template] = msgspec.field(default_factory=dict)
 
@@ -142,6 +144,8 @@ class WriteContext(Struct, frozen=True):
 
         The outcome has its last state with the revision of the removal.
         """
+        if self.on_removal is not None:
+            self.on_removal(stored)
         self.store.stage(stored.key, stored.revision, None)
         revision = self.store.staged_revision
         return Outcome(200, at_revision(stored.value, stored.revision, revision), revision)

@@ -24,6 +24,10 @@ class PatchFailed(ApiError):
     code, reason = 422, "Invalid"
 
 
+class FailedTest(PatchFailed):
+    """A `test` operation found another value."""
+
+
 def merge_patch(doc: Document, patch: Document) -> Document:
     """Return the patched document: objects merge, null removes, all other values replace."""
     return _merge(doc, patch)
@@ -194,7 +198,7 @@ def _test(root: Any, path: list[str], expected: Any) -> None:
             return
         raise
     if not _same(actual, expected):
-        raise PatchFailed(f"testing value {_text(path)} failed: test failed")
+        raise FailedTest(f"testing value {_text(path)} failed: test failed")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -106,7 +106,7 @@ async def rehearsed(
         else:
             known = {key: store.newest(key) for key in reading}
             rehearsal = Rehearsal(known, store.revision, store.staged_revision)
-        alone = replace(writes, store=rehearsal, asks_quotas=False)
+        alone = replace(writes, store=rehearsal, asks_quotas=False, on_removal=None)
         error: ApiError | None = None
         outcome = None
         try:
@@ -143,6 +143,9 @@ def _stage_result(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Out
         writes.admission.require_quota(staged.key, written, created=staged.expected == 0)
     assumed, value = rehearsal.staged_revision, staged.value
     if value is None:
+        removed = rehearsal.known[staged.key]
+        if writes.on_removal is not None and removed is not None:
+            writes.on_removal(removed)
         store.stage(staged.key, staged.expected, None)
         revision = store.staged_revision
         document = at_revision(outcome.document, assumed, revision)

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from onejob.cel.functions import FunctionKey, Library, Overload
 from onejob.cel.library import (
+    authorizer,
     conversions,
     formats,
     lists,
     network,
     operators,
     optionals,
+    patches,
     quantity,
     regex,
     semver,
@@ -39,6 +41,8 @@ def _all() -> Mapping[FunctionKey, Sequence[Overload]]:
                 urls,
                 semver,
                 formats,
+                authorizer,
+                patches,
             )
         ]
     )

@@ -107,6 +107,11 @@ A Job selects it with `spec.managedBy: onejob.dev/job-controller`; other Jobs ar
     is_flag=True,
     help="Also run Jobs managed by onejob.dev/mirror, on the clusters that they select.",
 )
+@click.option(
+    "--workflows",
+    is_flag=True,
+    help="Also run Workflows and CronWorkflows, whose definitions onejob manifests prints.",
+)
 @log_options
 def command(
     kubeconfig: str,
@@ -122,6 +127,7 @@ def command(
     burst: int,
     metrics_listen: str,
     mirror: bool,
+    workflows: bool,
     verbose: int,
     log_format: str,
 ) -> int:
@@ -155,6 +161,7 @@ def command(
         qps=qps,
         burst=burst,
         mirror=mirror,
+        workflows=workflows,
     )
     log_to_stderr(verbose, log_format)
     return _run(settings, connection, listen)

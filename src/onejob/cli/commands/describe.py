@@ -9,6 +9,8 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onejob.cli.sources.selection import Sources
 
 _EPILOG = """\b
@@ -25,11 +27,12 @@ Examples:
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Show details and events of objects, like kubectl describe."""
     from onejob.cli.display.describing import describe
+    from onejob.cli.reports.job_records import history_lines, progress_lines
     from onejob.cli.reports.why import usage_lines
     from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import get, list_all
     from onejob.clock import SystemClock
-    from onejob.objects.meta import EVENTS, PODS
+    from onejob.objects.meta import EVENTS, JOBS, PODS
     from onejob.wire.kinds import BY_RESOURCE
 
     args = parse_resource_args(what, known=where.kinds())
@@ -43,5 +46,9 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
         if number:
             print("\n")
         usage = usage_lines(api, document) if arg.kind.resource == PODS else ()
-        print("\n".join(describe(document, events, SystemClock().now(), api.ended, usage)))
+        now = SystemClock().now()
+        history: Sequence[str] = ()
+        if arg.kind.resource == JOBS:
+            history = (*progress_lines(api, document), *history_lines(api, document, now))
+        print("\n".join(describe(document, events, now, api.ended, usage, history)))
     return 0

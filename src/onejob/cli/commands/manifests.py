@@ -54,6 +54,11 @@ Build the image with `docker build -t IMAGE .` in the source directory of onejob
     help="Also run mirrored Jobs, which requires reading Secrets: restrict namespaces with "
     "--watch.",
 )
+@click.option(
+    "--workflows",
+    is_flag=True,
+    help="Also run Workflows and CronWorkflows, and print the definitions of these kinds.",
+)
 def command(
     image: str,
     namespace: str,
@@ -61,6 +66,7 @@ def command(
     manager_name: str,
     replicas: int,
     mirror: bool,
+    workflows: bool,
 ) -> int:
     """Print a service account, its permissions and a Deployment of the controller, as YAML.
 
@@ -78,7 +84,7 @@ def command(
     if not image.strip() or any(space in image for space in " \t\n"):
         raise CommandError(f"invalid image {image!r}")
     watched = tuple(dict.fromkeys(watch))
-    wanted = Installation(namespace, image, manager_name, watched, replicas, mirror)
+    wanted = Installation(namespace, image, manager_name, watched, replicas, mirror, workflows)
     documents = [_without_anchors(document) for document in manifests(wanted)]
     print(yaml.safe_dump_all(documents, sort_keys=False), end="")
     return 0

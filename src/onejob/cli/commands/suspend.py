@@ -39,7 +39,7 @@ def set_suspend(
     from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, get, path_of
     from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
-    from onejob.planning.names import REASON_ANNOTATION
+    from onejob.planning.names import AFTER_HELD_ANNOTATION, REASON_ANNOTATION
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
     if any(word.startswith("run/") for word in what):
@@ -63,7 +63,13 @@ def set_suspend(
             "spec": {"suspend": suspended},
             "metadata": {"annotations": annotations},
         }
-        if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
+        if AFTER_HELD_ANNOTATION in before["metadata"].get("annotations", {}):
+            if not suspended:
+                print(f"{arg} waits for other Jobs (see onejob why {arg})")
+                continue
+            # It stays suspended when its dependencies are met.
+            annotations[AFTER_HELD_ANNOTATION] = None
+        elif QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
             if not suspended:
                 print(f"{arg} is queued and starts in turn (see onejob queue)")
                 continue

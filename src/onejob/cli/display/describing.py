@@ -26,11 +26,12 @@ def describe(
     now: datetime,
     ended: RunEnd | None = None,
     usage: Sequence[str] = (),
+    history: Sequence[str] = (),
 ) -> list[str]:
     """Return the description of an object.
 
     `ended` is the end of the run whose kept state this is; `usage` has lines on a Pod's current
-    resource usage.
+    resource usage, `history` on the ended Pods of a Job.
     """
     match document["kind"]:
         case "Job":
@@ -44,6 +45,8 @@ def describe(
             lines = _plain(document)
     if usage:
         lines = [*lines, "Usage:", *(f"  {text}" for text in usage)]
+    if history:
+        lines = [*lines, "History:", *(f"  {text}" for text in history)]
     return [*lines, *_events(events, now)]
 
 

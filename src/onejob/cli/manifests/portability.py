@@ -8,13 +8,19 @@ from onejob.cli.manifests.job_from_command import HOST_IMAGE
 from onejob.cli.manifests.loading import Manifest, Problem
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.names import (
+    AFTER_ANNOTATION,
     BACKOFF_SECONDS_ANNOTATION,
     FAILED_PODS_LIMIT_ANNOTATION,
     FAILURE_TTL_ANNOTATION,
+    INPUTS_ANNOTATION,
     JITTER_ANNOTATION,
     OOM_MEMORY_FACTOR_ANNOTATION,
+    OUTPUT_PATH_ANNOTATION,
+    OUTPUT_VARIABLE,
+    OUTPUTS_ANNOTATION,
     PENDING_DEADLINE_ANNOTATION,
     POD_TTL_ANNOTATION,
+    PROGRESS_VARIABLE,
     SUCCESS_TTL_ANNOTATION,
 )
 from onejob.planning.notify.annotations import NOTIFY_ANNOTATION
@@ -28,13 +34,21 @@ _POD_EXTENSIONS: Final = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
 #: Annotations that a Kubernetes cluster stores, but honours only for Jobs run by `onejob
 #: controller`.
 _PLANNED: Final = frozenset(
-    {BACKOFF_SECONDS_ANNOTATION, FAILED_PODS_LIMIT_ANNOTATION, OOM_MEMORY_FACTOR_ANNOTATION}
+    {
+        AFTER_ANNOTATION,
+        BACKOFF_SECONDS_ANNOTATION,
+        FAILED_PODS_LIMIT_ANNOTATION,
+        OOM_MEMORY_FACTOR_ANNOTATION,
+    }
 )
 #: Annotations and labels that a cluster stores and no component there acts on.
 _UNHEEDED: Final = frozenset(
     {
         FAILURE_TTL_ANNOTATION,
+        INPUTS_ANNOTATION,
         JITTER_ANNOTATION,
+        OUTPUTS_ANNOTATION,
+        OUTPUT_PATH_ANNOTATION,
         NOTIFY_ANNOTATION,
         PENDING_DEADLINE_ANNOTATION,
         QUEUE_LABEL,
@@ -147,6 +161,13 @@ def _container(container: Mapping[str, Any], path: str, exists: Exists) -> _Foun
         )
     for field in ("command", "args"):
         for index, word in enumerate(container.get(field) or ()):
+            for variable in (OUTPUT_VARIABLE, PROGRESS_VARIABLE):
+                if variable in word:
+                    yield (
+                        f"{path}.{field}[{index}]",
+                        f"a cluster does not set {variable} (mount a PersistentVolumeClaim and "
+                        "set the variable to its path)",
+                    )
             if _is_own_file(word, folder, exists):
                 yield (
                     f"{path}.{field}[{index}]",

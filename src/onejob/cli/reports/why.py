@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from onejob.cli.reports.job_records import deleted_failures, progress_lines
 from onejob.cli.sources.base import Api, ApiRequest, list_all, path_of
 from onejob.cli.sources.pods import owners, pods_of_job
 from onejob.clock import local_zone
 from onejob.diagnosis.explanation import Document, Explanation
+from onejob.objects.job import is_finished
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
@@ -42,7 +44,9 @@ def _job(api: Api, job: Document, now: datetime) -> Explanation:
     pods = pods_of_job(api, job)
     events = [] if api.ended is not None else _events_about(api, job)
     answer = explain_job(job, pods, now, events=events, node=_node(api, pods), ended=api.ended)
-    return _with_evidence(answer, _usage_of_pods(api, pods))
+    records = [] if is_finished(job) else progress_lines(api, job)
+    records += deleted_failures(api, job, now)
+    return _with_evidence(answer, [*_usage_of_pods(api, pods), *records])
 
 
 def _events_about(api: Api, document: Document) -> list[Document]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from onejob.diagnosis.pod_waits import find_wait, start_hint
 from onejob.objects.job import read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod
+from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import Expired
 
@@ -37,6 +39,11 @@ _SHOWN_ELSEWHERE: Final = frozenset(
     {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
 )
 _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
+
+
+#: Seconds between two looks at the progress files of Pods.
+_PROGRESS_SECONDS: Final = 2.0
+_MARKS: Final = tuple(mark.encode() for mark in PROGRESS_MARKS)
 
 
 class LogSource(Protocol):
@@ -73,14 +80,17 @@ class Follower:
         keep_waiting: bool = False,
         outputs: "Sequence[Output]" = (),
         queued: bool = False,
+        data_dir: Path | None = None,
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
         `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
         start are waited for nevertheless. `outputs` receive the complete output, however long that
-        takes. With `queued`, Jobs may have to wait before they start, and the display is told when
-        they do.
+        takes. With `queued`, Jobs may have to wait before they start, and the display is notified
+        when they do. `data_dir` has the files in which containers report their progress.
         """
+        self._data_dir = data_dir
+        self._progress_due = 0.0
         self._outputs = outputs
         self._client = client
         self._run = run
@@ -195,7 +205,19 @@ class Follower:
                     if not job.done:
                         job.blocked_by = job.lasting_wait or job.any_wait
                 self._done.set()
+            if self._data_dir is not None and self._clock.monotonic() >= self._progress_due:
+                self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
+                await self._read_progress(self._data_dir, now)
             self._display.tick(self._run, now)
+
+    async def _read_progress(self, data_dir: Path, now: datetime) -> None:
+        for uid, job in self._run.jobs.items():
+            if not job.done and any(mark in bytes(job.job.spec.template) for mark in _MARKS):
+                from onejob.node.outputs.serving import OutputFiles
+                from onejob.planning.progress import sum_up
+
+                found = await OutputFiles(data_dir).progress(job.key.namespace, uid)
+                job.reported = sum_up(found, now) if found else None
 
     def _read_waits(self, now: datetime) -> None:
         """Look up why Pods do not start; each of their documents is read once."""

@@ -118,6 +118,10 @@ def _progress_text(job: JobProgress, now: datetime) -> "RenderableType":
     text.append(f" {status.active} active")
     if status.failed:
         text.append(f" {status.failed} failed", style="red")
+    if job.reported is not None:
+        from onejob.planning.progress import progress_bar
+
+        text.append(f" {progress_bar(job.reported)}")
     retry_at = job.retry_at(now)
     rate, left = job.rate(now), job.seconds_left(now)
     if retry_at is not None:

@@ -232,6 +232,10 @@ def counts_text(job: JobProgress) -> str:
     parts = [f"{status.succeeded}{goal} succeeded", f"{status.active} active"]
     if status.failed:
         parts.append(f"{status.failed} failed")
+    if job.reported is not None:
+        from onejob.planning.progress import progress_bar
+
+        parts.append(f"progress {progress_bar(job.reported, width=0)}")
     return ", ".join(parts)
 
 

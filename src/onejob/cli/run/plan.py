@@ -74,6 +74,8 @@ def plan_run(
     left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
     wanted = [_planned_object(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
+    if absent := _absent_dependencies(manifests, namespace):
+        raise InvalidManifests(absent)
     if not jobs and not check_only:
         raise CommandError(*_nothing_to_run(manifests, left_out))
     objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
@@ -82,6 +84,30 @@ def plan_run(
         tuple(_left_out_text(manifest) for manifest in left_out),
         jobs,
     )
+
+
+def _absent_dependencies(manifests: Sequence[Manifest], namespace: str) -> list[Problem]:
+    """Return the Jobs that would never start: they wait for Jobs that are not part of the run."""
+    from onejob.planning.names import AFTER_ANNOTATION
+
+    jobs = [manifest for manifest in manifests if manifest.kind.resource == JOBS]
+    present = {(_namespace(job, namespace), job.name) for job in jobs}
+    problems = []
+    for job in jobs:
+        text = (job.document["metadata"].get("annotations") or {}).get(AFTER_ANNOTATION)
+        if text is None:
+            continue
+        from onejob.planning.dependencies.annotation import parse_after
+
+        problems += [
+            job.problem(
+                f"metadata.annotations[{AFTER_ANNOTATION}]",
+                f"waits for job {dependency.name}, which is not part of this run",
+            )
+            for dependency in parse_after(text)
+            if (_namespace(job, namespace), dependency.name) not in present
+        ]
+    return problems
 
 
 def has_limits(planned: PlannedObject) -> bool:

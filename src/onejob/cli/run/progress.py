@@ -7,7 +7,7 @@ reporting: the last failures and the slowest Pods.
 import heapq
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,9 @@ _RATE_WINDOW: Final = timedelta(seconds=20)
 
 PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
 _SETTINGS: Final = Settings()
+
+if TYPE_CHECKING:
+    from onejob.planning.progress import JobProgress as ReportedProgress
 
 
 class EndedPod(msgspec.Struct, frozen=True):
@@ -111,6 +114,8 @@ class JobProgress(msgspec.Struct):
     cpu_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
+    #: What its containers write to $ONEJOB_PROGRESS; None if they write nothing.
+    reported: "ReportedProgress | None" = None
     #: Reason why the Job's Pods could never start, if that ended the run early.
     blocked_by: PodWait | None = None
     #: True while the run is being stopped: the exit of its Pods then has no bearing on the Job's

@@ -20,6 +20,7 @@ from onejob.objects.meta import JOBS, PODS
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.rerun import rerun
 from onejob.planning.job.uncounted import with_uncounted
+from onejob.planning.names import AFTER_ANNOTATION
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: Objects that the server of a run creates by itself.
@@ -83,6 +84,7 @@ def manifests_of_run(
         documents, replaced = _jobs_to_rerun(api, jobs, failed_only, settings)
     finally:
         api.close()
+    _restore_dependencies([*documents, *left_out], stored_jobs)
     if not documents and not left_out:
         if not all(map(_is_finished, stored_jobs)) and count_successes(folder, run):
             claim.record_completion(SystemClock().now())
@@ -143,6 +145,31 @@ def _missing_objects(
         if is_missing:
             missing.append(document)
     return missing if any(document["kind"] == "Job" for document in missing) else []
+
+
+def _restore_dependencies(
+    documents: Sequence[dict[str, Any]], stored_jobs: Sequence[dict[str, Any]]
+) -> None:
+    """Let Jobs wait for those dependencies that the next run repeats; the others have ended."""
+    known = {_namespace_and_name(job): job for job in stored_jobs}
+    jobs = [document for document in documents if document["kind"] == "Job"]
+    repeated = {_namespace_and_name(job) for job in jobs if job["metadata"].get("name")}
+    for job in jobs:
+        place = job["metadata"].get("namespace", ""), job["metadata"].get("name", "")
+        before = known.get(place, job)["metadata"].get("annotations", {}).get(AFTER_ANNOTATION)
+        if before is None:
+            continue
+        from onejob.planning.dependencies.annotation import parse_after
+
+        kept = [
+            f"{dependency.name}:{dependency.condition}"
+            for dependency in parse_after(before)
+            if (place[0], dependency.name) in repeated
+        ]
+        annotations = job["metadata"].setdefault("annotations", {})
+        annotations.pop(AFTER_ANNOTATION, None)
+        if kept:
+            annotations[AFTER_ANNOTATION] = ",".join(kept)
 
 
 def _is_finished(job: dict[str, Any]) -> bool:

@@ -182,6 +182,7 @@ class _Session:
             keep_waiting=self._options.keep_waiting,
             outputs=outputs,
             queued=self._options.queue_limits is not None,
+            data_dir=plane.settings.data_dir,
         )
         disk = asyncio.create_task(self._watch_disk(path))
         reported = False

@@ -30,6 +30,7 @@ from onejob.clock import Clock, SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs.pod_logs import pod_logs
 from onejob.node.logs.reading import log_path, read_logs
+from onejob.node.outputs.serving import OutputFiles
 from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import PODS, Key
 from onejob.store.base import CannotOpen, DamagedDocument
@@ -112,6 +113,7 @@ class StoredApi:
             authorizer=AllowAuthenticated(),
             rng=Random(0),
             logs=_KeptLogs(service, self.folder),
+            outputs=OutputFiles(self.folder),
         )
 
     def _answer(self, ask: ApiRequest) -> Response:

@@ -10,6 +10,7 @@ from onejob.cli.display.terminal import visible
 from onejob.cli.sources.usage import Usage
 from onejob.cli.top.snapshot import JobRow, NodeRow, ObjectRow, PodUsageRow, TopSnapshot, in_order
 from onejob.diagnosis.durations import short_seconds
+from onejob.planning.progress import progress_bar
 
 _NODE_HEADERS: Final = ("NODE", "CPU", "MEMORY", "PODS")
 _JOB_HEADERS: Final = ("JOB", "STATE", "PODS", "DONE", "FAILED", "CPU", "MEMORY", "AGE")
@@ -39,10 +40,12 @@ def as_lines(
     if snapshot.nodes:
         rows = [_node_row(node) for node in snapshot.nodes]
         lines += [*_blank_line_before(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
-    jobs = [_job_row(line) for line in in_order(snapshot.jobs, key)]
+    reports = any(line.progress is not None for line in snapshot.jobs)
+    jobs = [_job_row(line, reports=reports) for line in in_order(snapshot.jobs, key)]
+    job_headers = (*_JOB_HEADERS, "PROGRESS") if reports else _JOB_HEADERS
     pods = [_pod_row(line) for line in in_order(snapshot.pods, key)]
     left = None if height is None else height - len(lines)
-    for number, (headers, rows) in enumerate(((_JOB_HEADERS, jobs), (_POD_HEADERS, pods))):
+    for number, (headers, rows) in enumerate(((job_headers, jobs), (_POD_HEADERS, pods))):
         room = None if left is None else (left // _JOBS_PART if not number and pods else left)
         part = _section(headers, rows, width, room, spaced=bool(lines))
         lines += part
@@ -111,7 +114,7 @@ def _share_text(used: str, capacity: str, amount: int, whole: int) -> str:
     return f"{used}/{capacity}{share}"
 
 
-def _job_row(line: JobRow) -> list[str]:
+def _job_row(line: JobRow, *, reports: bool) -> list[str]:
     done = str(line.succeeded)
     if line.completions is not None:
         done += f"/{line.completions}"
@@ -123,7 +126,12 @@ def _job_row(line: JobRow) -> list[str]:
         str(line.failed),
         *_usage_cells(line.usage),
         _age(line),
+        *([_progress(line)] if reports else ()),
     ]
+
+
+def _progress(line: JobRow) -> str:
+    return "-" if line.progress is None else progress_bar(line.progress, width=10)
 
 
 def _pod_row(line: PodUsageRow) -> list[str]:

@@ -1,13 +1,15 @@
 """Requests for all the data of a snapshot."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onejob.cli.reports.job_records import may_report, progress_of
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.usage import Usage, usage_of_nodes, usage_of_pods
 from onejob.cli.top.snapshot import TopSnapshot, take_snapshot
 from onejob.clock import Clock
 from onejob.objects.meta import JOBS, NODES, PODS
+from onejob.planning.progress import JobProgress
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.kinds import BY_RESOURCE
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from onejob.cli.top.run_usage import RunUsageMeter
 
 T = TypeVar("T")
+
+#: Jobs whose progress is read.
+_MAX_ASKED = 20
 
 #: Excludes ended Pods: there may be very many, and they use no resources.
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -52,7 +57,18 @@ def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> TopS
     pod_usage: Mapping[tuple[str, str], Usage] = optional(
         "usage of Pods", lambda: usage_of_pods(api, namespace), {}
     )
-    return take_snapshot(clock.now(), nodes, jobs, pods, node_usage, pod_usage, notes)
+    progress = _progress(api, jobs)
+    return take_snapshot(clock.now(), nodes, jobs, pods, node_usage, pod_usage, notes, progress)
+
+
+def _progress(api: Api, jobs: Sequence[dict[str, Any]]) -> dict[tuple[str, str], JobProgress]:
+    """Return what active Jobs report. Only some are asked, because each needs a request."""
+    found = {}
+    asking = [job for job in jobs if job.get("status", {}).get("active") and may_report(job)]
+    for job in asking[:_MAX_ASKED]:
+        if (reported := progress_of(api, job)) is not None:
+            found[job["metadata"]["namespace"], job["metadata"]["name"]] = reported
+    return found
 
 
 def _pods(api: Api, namespace: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from onejob.cli.sources.usage import Usage, total
 from onejob.objects.job import is_finished
+from onejob.planning.progress import JobProgress
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
 
 Document = dict[str, Any]
@@ -43,6 +44,8 @@ class JobRow(ObjectRow, frozen=True, rename="camel", kw_only=True):
     failed: int
     #: None for a work queue, where one success is enough.
     completions: int | None
+    #: What its containers report; None if they report nothing.
+    progress: JobProgress | None = None
 
 
 class PodUsageRow(ObjectRow, frozen=True, rename="camel", kw_only=True):
@@ -67,6 +70,7 @@ def take_snapshot(
     node_usage: Mapping[str, Usage],
     pod_usage: Mapping[tuple[str, str], Usage],
     notes: Sequence[str] = (),
+    progress: Mapping[tuple[str, str], JobProgress] | None = None,
 ) -> TopSnapshot:
     """Return a snapshot of the nodes and of all Jobs and Pods that have not ended."""
     pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
@@ -78,7 +82,7 @@ def take_snapshot(
     return TopSnapshot(
         now,
         [_node_line(node, pods, node_usage) for node in nodes],
-        [_job_line(job, used, now) for job in jobs if not is_finished(job)],
+        [_job_line(job, used, now, progress or {}) for job in jobs if not is_finished(job)],
         pod_lines,
         notes,
     )
@@ -102,7 +106,12 @@ _AMOUNTS: Final[Mapping[str, Callable[[ObjectRow], float]]] = {
 }
 
 
-def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: datetime) -> JobRow:
+def _job_line(
+    job: Document,
+    used: Mapping[tuple[str, str], list[Usage]],
+    now: datetime,
+    progress: Mapping[tuple[str, str], JobProgress],
+) -> JobRow:
     metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
     place = metadata["namespace"], metadata["name"]
     active = status.get("active", 0)
@@ -117,6 +126,7 @@ def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: d
         succeeded=status.get("succeeded", 0),
         failed=status.get("failed", 0),
         completions=spec.get("completions"),
+        progress=progress.get(place),
     )
 
 

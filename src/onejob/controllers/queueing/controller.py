@@ -13,6 +13,7 @@ from onejob.client.base import Patch, Selection, Written
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.queueing.config import CONFIG_MAPS, LIMITS, fetch_limits
+from onejob.controllers.start_gates import HeldJobs
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.informers.shared import AnyObject
@@ -29,11 +30,11 @@ from onejob.planning.queue.membership import (
     PriorityClass,
     QueueState,
     entered_at,
-    hold_patch,
     is_queued,
+    queue_patch,
     queue_state,
     read_priority_class,
-    release_patch,
+    start_patch,
 )
 from onejob.planning.queue.order import JobQueue, rank
 from onejob.wire.errors import ApiError, NotFound
@@ -79,9 +80,8 @@ class QueueController:
         self._in_flight: set[str] = set()
         #: Revision of the last write to a Job, by UID; older versions of it are ignored.
         self._written: dict[str, int] = {}
-        #: Jobs withheld from the Job controller by `holds`, until `_notify_admitted` is called.
-        self._held: set[Key] = set()
-        self._notify_admitted: Callable[[Key], None] = lambda key: None
+        #: Jobs that `holds` has withheld from the Job controller.
+        self._held = HeldJobs()
         self._wake = asyncio.Event()
         context.informers.metadata(CONFIG_MAPS).on_change(self._config_maps_changed)
         self._jobs.on_change(self._jobs_changed)
@@ -91,7 +91,7 @@ class QueueController:
 
     def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
-        self._notify_admitted = call
+        self._held.on_admitted(call)
 
     def holds(self, job: Job) -> bool:
         """Return whether the Job must not be acted on yet, because its admission is undecided."""
@@ -233,11 +233,10 @@ class QueueController:
         writes = [self._release(uid) for uid in released]
         writes += [self._suspend(uid) for uid in sorted(self._to_suspend, key=self._line.rank_of)]
         await self._write([write for write in writes if write is not None])
-        for key in list(self._held):
+        for key in self._held:
             job = self._jobs.cache.get(key)
             if job is None or not self._is_undecided(job):
-                self._held.discard(key)
-                self._notify_admitted(key)
+                self._held.admit(key)
 
     async def _read_limits(self) -> None:
         """Load changed limits, and classify all Jobs anew.
@@ -267,7 +266,7 @@ class QueueController:
         job = self._cached_job(uid)
         if job is None or not job.spec.suspend:
             return None
-        return uid, Patch(job.key, release_patch(job), "merge")
+        return uid, Patch(job.key, start_patch(job), "merge")
 
     def _suspend(self, uid: str) -> tuple[str, Patch] | None:
         """Return the write that suspends a waiting Job; None if it is suspended already."""
@@ -275,7 +274,7 @@ class QueueController:
         if job is None or job.spec.suspend:
             return None
         entered = self._line.rank_of(uid).entered
-        return uid, Patch(job.key, hold_patch(job, entered), "merge")
+        return uid, Patch(job.key, queue_patch(job, entered), "merge")
 
     def _cached_job(self, uid: str) -> Job | None:
         """Return the Job from the cache; None if it is gone or replaced by a namesake."""

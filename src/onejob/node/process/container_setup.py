@@ -21,7 +21,6 @@ from onejob.node.process.scratch import ScratchFolders
 from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem
-from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
 from onejob.node.setup.volumes import (
     Mount,
@@ -120,18 +119,20 @@ class ContainerSetup:
         ref: AttemptRef,
         settings: FetchedSettings,
         volumes: Volumes | None = None,
+        *,
+        others: Sequence[Mount] = (),
     ) -> list[str]:
         """Create the files and mounts of an attempt and add them to its request; return deviations
         from the Pod's spec.
 
         Removes `read_only_root` from the request, and may rewrite its argv and env. `volumes` are
-        the volumes made in advance, off the event loop; if None, they are made here. Raises
-        ConfigProblem, VolumeProblem, OSError.
+        the volumes made in advance, off the event loop; if None, they are made here. `others` are
+        mounted in addition. Raises ConfigProblem, VolumeProblem, OSError.
         """
         names_message_file = _wants_message_file(container, request)
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
         aliases = pod.spec.host_aliases
-        special = container.volume_mounts or names_message_file or falls_back or aliases
+        special = container.volume_mounts or names_message_file or falls_back or aliases or others
         read_only = self._options.host_read_only or "read_only_root" in request
         if not special and not read_only:
             return []
@@ -160,11 +161,16 @@ class ContainerSetup:
                 "hostAliases are ignored: without mount namespaces, a Pod cannot have its own "
                 "/etc/hosts"
             )
-        elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
-            mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
+        elif aliases:
+            # Imported on use: few Pods have aliases.
+            from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
+
+            if all(mount.mount_path != HOSTS for mount in container.volume_mounts):
+                mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
         if isolates:
-            self._mount(request, pod.uid, mounts)
+            self._mount(request, pod.uid, [*mounts, *others])
         else:
+            self._link_others(pod, others)
             self._link_volumes(pod, container, mounts, other_user=bool(request.get("user")))
         return notes
 
@@ -305,6 +311,17 @@ class ContainerSetup:
                 self._links.take(pod.uid, mount.source, mount.target)
             except LinkRefused as refusal:
                 raise VolumeProblem(volume.name, str(refusal)) from refusal
+
+    def _link_others(self, pod: NodePod, others: Sequence[Mount]) -> None:
+        for mount in others:
+            if mount.read_only:
+                raise ConfigProblem(
+                    f"{mount.target}: without mount namespaces, inputs cannot be made read-only"
+                )
+            try:
+                self._links.take(pod.uid, mount.source, mount.target)
+            except LinkRefused as refusal:
+                raise ConfigProblem(str(refusal)) from refusal
 
 
 def _covering(folder: str, pod: NodePod, container: Container) -> str:

@@ -2,10 +2,11 @@
 host."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from onejob.clock import Clock
 from onejob.node.logs.reading import log_name
 from onejob.node.process.container_setup import ContainerSetup, Volumes
 from onejob.node.process.devices import Devices
@@ -17,6 +18,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
+from onejob.planning.names import OUTPUT_ANNOTATIONS, OUTPUT_VARIABLE, PROGRESS_VARIABLE
 from onejob.planning.pod.demand import with_pod_limits
 from onejob.planning.pod.security import (
     Means,
@@ -26,6 +28,9 @@ from onejob.planning.pod.security import (
     privileges_of,
     root_refusal,
 )
+
+if TYPE_CHECKING:
+    from onejob.node.process.outputs import OutputPlaces, Outputs
 
 
 class ProcessRequests:
@@ -42,6 +47,7 @@ class ProcessRequests:
         setup: ContainerSetup,
         devices: Devices,
         limits: LimitEnforcer,
+        clock: Clock,
         *,
         isolates: Callable[[], bool],
         numbers_processes: Callable[[], bool],
@@ -53,6 +59,8 @@ class ProcessRequests:
         self._setup = setup
         self._devices = devices
         self._limits = limits
+        self._clock = clock
+        self._outputs: Outputs | None = None
         self._isolates = isolates
         self._numbers_processes = numbers_processes
         self._limits_rights = limits_rights
@@ -76,9 +84,18 @@ class ProcessRequests:
         """
         command = self._settings.images.command_line(container)
         self._devices.assign(pod.uid, container)
-        request = self._process(pod, container, ref, settings, command)
+        places = self._places(pod, container)
+        request = self._process(pod, container, ref, settings, command, places)
         self._number_processes(request, pod)
-        notes = self._setup.set_up(request, pod, container, ref, settings, volumes)
+        notes = self._setup.set_up(
+            request,
+            pod,
+            container,
+            ref,
+            settings,
+            volumes,
+            others=() if places is None else places.mounts,
+        )
         notes += self._not_enforced(pod, container)
         self._limits.apply(request, with_pod_limits(pod.spec, container), ref)
         request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
@@ -99,7 +116,8 @@ class ProcessRequests:
     ) -> dict[str, Any]:
         """Return the request for a command in the context of a running container, with the same
         environment and files. Raises ConfigProblem, OSError."""
-        request = self._process(pod, container, ref, settings, command)
+        places = self._places(pod, container)
+        request = self._process(pod, container, ref, settings, command, places)
         self._limits.join(request, with_pod_limits(pod.spec, container), ref)
         return request
 
@@ -110,9 +128,12 @@ class ProcessRequests:
         ref: AttemptRef,
         settings: FetchedSettings,
         command: tuple[str, ...],
+        places: "OutputPlaces | None",
     ) -> dict[str, Any]:
         """Return the request for a process without mounts. Raises ConfigProblem, OSError."""
         base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
+        if places is not None:
+            base = base | places.variables
         env = environment(
             pod, container, base, settings, self._settings.node, self._data_dir / "pods" / pod.uid
         )
@@ -142,6 +163,25 @@ class ProcessRequests:
             if not container.working_dir:
                 self._setup.grant_scratch_folder(pod.uid, user, request)
         return request
+
+    def _places(self, pod: NodePod, container: Container) -> "OutputPlaces | None":
+        """Return the container's outputs and inputs, if any. Raises ConfigProblem, OSError."""
+        if not may_have_outputs(pod.metadata.annotations, container):
+            return None
+        if self._outputs is None:
+            # Imported on use: most Pods have no outputs.
+            from onejob.node.process.outputs import Outputs
+
+            self._outputs = Outputs(self._data_dir, self._clock, self._settings.node)
+        own, shared = container.security_context, pod.spec.security_context
+        other_user = own.run_as_user is not None or shared.run_as_user is not None
+        hidden = other_user or self._options.host_read_only or own.read_only_root_filesystem
+        return self._outputs.places(pod, container, hidden=hidden and self._isolates())
+
+    def ended(self, uid: str) -> None:
+        """Forget a Pod that has ended."""
+        if self._outputs is not None:
+            self._outputs.ended(uid)
 
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
         """Add the securityContext's privileges to the request. Raises ConfigProblem."""
@@ -186,3 +226,20 @@ def enable_terminal(request: dict[str, Any]) -> None:
     """Have the process get a terminal, with TERM set."""
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")
+
+
+def may_have_outputs(annotations: Mapping[str, str], container: Container) -> bool:
+    """Return whether a container may have outputs or inputs.
+
+    Creating a directory costs more than all else that a Pod without volumes needs on disk, so only
+    containers that mention a variable get one, and all containers of Pods with an annotation.
+    """
+    if annotations and not OUTPUT_ANNOTATIONS.isdisjoint(annotations):
+        return True
+    for words in (container.command, container.args):
+        for word in words:
+            if OUTPUT_VARIABLE in word or PROGRESS_VARIABLE in word:
+                return True
+    return any(
+        OUTPUT_VARIABLE in each.value or PROGRESS_VARIABLE in each.value for each in container.env
+    )

@@ -147,6 +147,7 @@ class ProcessRuntime(Runtime):
             self._setup,
             self._devices,
             self._limits,
+            clock,
             isolates=self._isolates,
             numbers_processes=lambda: self._has_pid_namespaces,
             limits_rights=lambda: self._supervisor.limits_rights,
@@ -407,6 +408,7 @@ class ProcessRuntime(Runtime):
         released, self._released = self._released, []
         for uid in released:
             self._setup.take_back(uid)
+            self._requests.ended(uid)
         self._to_forget += released
         self._flush()
 

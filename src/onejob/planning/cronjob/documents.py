@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
-from onejob.objects.job import Job
+from onejob.objects.cronjob import Child, CronJob, CronJobStatus, ObjectReference
 from onejob.planning.cronjob.time_zones import load_time_zone
 from onejob.wire.timestamps import rfc3339
 
@@ -25,7 +24,7 @@ def job_name(cronjob: CronJob, slot: datetime) -> str:
     return f"{cronjob.metadata.name}-{int(slot.timestamp()) // 60}"
 
 
-def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
+def slot_of(cronjob: CronJob, job: Child) -> datetime | None:
     """Return the slot for which the CronJob created this Job, else None.
 
     None is returned for Jobs of other origin, such as `kubectl create job --from`.
@@ -38,7 +37,7 @@ def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
     return slot.astimezone(UTC) if made else None
 
 
-def is_unwritten_since(cronjob: CronJob, job: Job) -> bool:
+def is_unwritten_since(cronjob: CronJob, job: Child) -> bool:
     """Return whether the CronJob still has the version from which it started this Job.
 
     False also for Jobs that were not started while lastScheduleTime was in the future.
@@ -62,8 +61,8 @@ def job_document(cronjob: CronJob, slot: datetime, *, last_run_ahead: bool = Fal
         },
         "ownerReferences": [
             {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
+                "apiVersion": cronjob.cron_kind.api_version,
+                "kind": cronjob.cron_kind.kind,
                 "name": cronjob.metadata.name,
                 "uid": cronjob.metadata.uid,
                 "controller": True,
@@ -76,18 +75,18 @@ def job_document(cronjob: CronJob, slot: datetime, *, last_run_ahead: bool = Fal
     if template.metadata.labels:
         metadata["labels"] = template.metadata.labels
     document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
+        "apiVersion": cronjob.cron_kind.child_api_version,
+        "kind": cronjob.cron_kind.child_kind,
         "metadata": metadata,
         "spec": template.spec,
     }
     return msgspec.json.encode(document)
 
 
-def reference_to(job: Job) -> ObjectReference:
+def reference_to(cronjob: CronJob, job: Child) -> ObjectReference:
     return ObjectReference(
-        api_version="batch/v1",
-        kind="Job",
+        api_version=cronjob.cron_kind.child_api_version,
+        kind=cronjob.cron_kind.child_kind,
         name=job.metadata.name,
         namespace=job.metadata.namespace,
         uid=job.metadata.uid,

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
-from onejob.objects.job import Job
+from onejob.objects.cronjob import Child, CronJob, CronJobStatus, ObjectReference
 from onejob.planning.cronjob.catch_up import catches_up
 from onejob.planning.cronjob.documents import job_document, job_name, reference_to
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
@@ -73,13 +72,13 @@ class StartPlan(Struct, frozen=True):
 
 
 class Created(Struct, frozen=True):
-    job: Job
+    job: Child
 
 
 class Existed(Struct, frozen=True):
     """A Job with that name already exists; `job` is the existing one."""
 
-    job: Job
+    job: Child
 
 
 class NotCreated(Struct, frozen=True):
@@ -208,21 +207,22 @@ def settle(
     plan: StartPlan, replaced: Sequence[Deleted] = (), outcome: Outcome | None = None
 ) -> Settlement:
     """Return the end of the sync. `outcome` is None if there was nothing to start."""
-    update = StatusUpdate(plan.current.status, changed=plan.current.changed)
+    update = StatusUpdate(plan.current.cronjob, plan.current.status, changed=plan.current.changed)
     if not plan.current.cronjob.metadata.deleting:
         update.record_next_slot(plan.next_slot)
     for deletion in replaced:
         update.record_deletion(deletion)
+    noun = plan.current.cronjob.cron_kind.noun
     match outcome:
         case None:
             return _settlement(update, look_again_seconds=plan.look_again_seconds)
         case NotReplaced(error, lookup):
             if lookup:
-                update.events.append(warning("FailedGet", f"Get job: {error}"))
+                update.events.append(warning("FailedGet", f"Get {noun}: {error}"))
             return _settlement(update, error=error)
         case NotCreated(error, silent):
             if not silent:
-                update.events.append(warning("FailedCreate", f"Error creating job: {error}"))
+                update.events.append(warning("FailedCreate", f"Error creating {noun}: {error}"))
             return _settlement(update, error=error)
         case Existed(job):
             # A Job of the same name with another owner, or one already listed: nothing to record.
@@ -231,7 +231,7 @@ def settle(
             return _settle_started(plan, update, job)
         case Created(job):
             name = job.metadata.name
-            update.events.append(Event("Normal", "SuccessfulCreate", f"Created job {name}"))
+            update.events.append(Event("Normal", "SuccessfulCreate", f"Created {noun} {name}"))
             return replace(_settle_started(plan, update, job), skew_seconds=_start_delay(plan, job))
 
 
@@ -286,11 +286,11 @@ def _obstacle(
     return None
 
 
-def _settle_started(plan: StartPlan, update: StatusUpdate, job: Job) -> Settlement:
+def _settle_started(plan: StartPlan, update: StatusUpdate, job: Child) -> Settlement:
     """Return the settlement after a Job was started; the Job is added to `update`."""
     assert plan.start is not None, "a Job was started without a plan to"
     assert plan.schedule is not None, "a Job was started without a schedule"
-    update.active.append(reference_to(job))
+    update.active.append(reference_to(plan.current.cronjob, job))
     update.changed = True
     status = status_with(update.status(), last_schedule_time=plan.start.slot)
     judged_at = plan.now - start_delay(plan.current.cronjob)
@@ -306,7 +306,7 @@ def _settlement(
     return Settlement(status, tuple(update.events), look_again_seconds, error)
 
 
-def _start_delay(plan: StartPlan, job: Job) -> float | None:
+def _start_delay(plan: StartPlan, job: Child) -> float | None:
     """Return the seconds from the slot to the creation of its Job, or None."""
     created_at = job.metadata.creation_timestamp
     if created_at is None or plan.start is None:

@@ -4,8 +4,7 @@ Most changes are effects of the last sync: the Job that it created appears, its 
 observed, a Job that it deleted disappears.
 """
 
-from onejob.objects.cronjob import CronJob, CronJobStatus
-from onejob.objects.job import Job
+from onejob.objects.cronjob import Child, CronJob, CronJobStatus
 
 
 def cronjob_change_matters(old: CronJob, new: CronJob, written: CronJobStatus | None) -> bool:
@@ -17,7 +16,7 @@ def cronjob_change_matters(old: CronJob, new: CronJob, written: CronJobStatus | 
 
 
 def job_change_matters(
-    old: Job | None, new: Job | None, *, cronjob: CronJob | None, starting: str = ""
+    old: Child | None, new: Child | None, *, cronjob: CronJob | None, starting: str = ""
 ) -> bool:
     """Return whether a change of a Job can alter the result of its CronJob's sync.
 
@@ -38,12 +37,12 @@ def _desired_state(cronjob: CronJob) -> object:
     return (metadata.uid, metadata.generation, metadata.deleting)
 
 
-def _lists_as_active(cronjob: CronJob, job: Job) -> bool:
+def _lists_as_active(cronjob: CronJob, job: Child) -> bool:
     """Return whether the CronJob's status lists the Job as active."""
     return any(reference.uid == job.metadata.uid for reference in cronjob.status.active)
 
 
-def _observed_state(job: Job | None) -> object:
+def _observed_state(job: Child | None) -> object:
     """Return the part of a Job that a sync depends on.
 
     For a running Job this is only that it runs.

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
-from onejob.objects.job import Job
+from onejob.objects.cronjob import Child, CronJob, CronJobStatus, ObjectReference
 from onejob.planning.cronjob.documents import is_unwritten_since, reference_to, slot_of
 from onejob.planning.job.plan import Event
 
@@ -36,13 +35,13 @@ class CurrentState(Struct, frozen=True):
     unseen: tuple[ObjectReference, ...] = ()
 
 
-def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[Job, ...]:
+def plan_history(cronjob: CronJob, jobs: Iterable[Child], now: datetime) -> tuple[Child, ...]:
     """Return the finished Jobs beyond the history limits, oldest first.
 
     `jobs` are the Jobs of this CronJob. A Job whose slot is not recorded yet is kept until it is:
     without it the slot would be run again.
     """
-    finished = {"Complete": list[Job](), "Failed": list[Job]()}
+    finished = {"Complete": list[Child](), "Failed": list[Child]()}
     # A start time in the future predates a clock adjustment: sort it as oldest.
     for job in sorted(jobs, key=lambda job: (not _started_after(job, now), *by_start_time(job))):
         if condition := job.finished_condition:
@@ -58,14 +57,14 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[
     )
 
 
-def needs_reread(cronjob: CronJob, jobs: Iterable[Job]) -> bool:
+def needs_reread(cronjob: CronJob, jobs: Iterable[Child]) -> bool:
     """Return whether a running Job is missing from status.active: the status may be stale."""
     active = _uids(cronjob.status)
     return any(not job.finished and job.metadata.uid not in active for job in jobs)
 
 
 def update_status(
-    cronjob: CronJob, live: CronJob | None, jobs: Sequence[Job], deleted: Sequence[Deleted] = ()
+    cronjob: CronJob, live: CronJob | None, jobs: Sequence[Child], deleted: Sequence[Deleted] = ()
 ) -> CurrentState:
     """Return the status updated from `jobs`.
 
@@ -73,7 +72,7 @@ def update_status(
     """
     if live is not None and _is_newer(live, cronjob, jobs):
         cronjob = live
-    update = StatusUpdate(cronjob.status)
+    update = StatusUpdate(cronjob, cronjob.status)
     for deletion in deleted:
         update.record_deletion(deletion)
     for job in jobs:
@@ -86,7 +85,7 @@ def update_status(
 
 
 def record_slots(
-    current: CurrentState, jobs: Sequence[Job], now: datetime, started: datetime | None = None
+    current: CurrentState, jobs: Sequence[Child], now: datetime, started: datetime | None = None
 ) -> CurrentState:
     """Return the state with lastScheduleTime set to the latest slot that is not recorded yet.
 
@@ -124,13 +123,13 @@ def without_missing(current: CurrentState, missing: AbstractSet[str]) -> Current
     return replace(current, status=status, changed=True, events=(*current.events, *events))
 
 
-def by_start_time(job: Job) -> tuple[bool, datetime, str]:
+def by_start_time(job: Child) -> tuple[bool, datetime, str]:
     """Return a sort key: oldest start first, not yet started last, then by name."""
     started_at = job.status.start_time
     return (started_at is None, started_at or _EVER, job.metadata.name)
 
 
-def controls(cronjob: CronJob, job: Job) -> bool:
+def controls(cronjob: CronJob, job: Child) -> bool:
     """Return whether the CronJob is the Job's controller."""
     controller = job.metadata.controller_ref
     return controller is not None and controller.uid == cronjob.metadata.uid
@@ -139,7 +138,9 @@ def controls(cronjob: CronJob, job: Job) -> bool:
 class StatusUpdate:
     """CronJob status under construction, with the Events that its changes cause."""
 
-    def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
+    def __init__(self, cronjob: CronJob, status: CronJobStatus, *, changed: bool = False) -> None:
+        self._cronjob = cronjob
+        self._noun = cronjob.cron_kind.noun
         self.active = list(status.active)
         self.last_successful_time = status.last_successful_time
         self.next_schedule_time = status.next_schedule_time
@@ -162,24 +163,26 @@ class StatusUpdate:
 
     def record_deletion(self, deletion: Deleted) -> None:
         if deletion.error is not None:
-            self.events.append(warning("FailedDelete", f"Deleted job: {deletion.error}"))
+            self.events.append(warning("FailedDelete", f"Deleted {self._noun}: {deletion.error}"))
             return
         self._remove_active(deletion.uid)
         self.changed = True
-        self.events.append(Event("Normal", "SuccessfulDelete", f"Deleted job {deletion.name}"))
+        self.events.append(
+            Event("Normal", "SuccessfulDelete", f"Deleted {self._noun} {deletion.name}")
+        )
 
-    def record_job(self, job: Job) -> None:
+    def record_job(self, job: Child) -> None:
         name, listed = job.metadata.name, job.metadata.uid in self.uids()
         condition = job.finished_condition
         if condition is None:
             if not listed:
-                text = f"Saw a job that the controller did not create or forgot: {name}"
+                text = f"Saw a {self._noun} that the controller did not create or forgot: {name}"
                 self.events.append(warning("UnexpectedJob", text))
             return
         if listed:
             self._remove_active(job.metadata.uid)
             self.changed = True
-            text = f"Saw completed job: {name}, condition: {condition.type}"
+            text = f"Saw completed {self._noun}: {name}, condition: {condition.type}"
             self.events.append(Event("Normal", "SawCompletedJob", text))
         if condition.type == "Complete":
             self._record_success(job.status.completion_time)
@@ -189,8 +192,8 @@ class StatusUpdate:
             self.next_schedule_time = slot
             self.changed = True
 
-    def record_forgotten(self, job: Job) -> None:
-        self.active.append(reference_to(job))
+    def record_forgotten(self, job: Child) -> None:
+        self.active.append(reference_to(self._cronjob, job))
         self.changed = True
 
     def _record_success(self, completed_at: datetime | None) -> None:
@@ -212,18 +215,18 @@ def warning(reason: str, message: str) -> Event:
     return Event("Warning", reason, message)
 
 
-def _started_after(job: Job, now: datetime) -> bool:
+def _started_after(job: Child, now: datetime) -> bool:
     """Return whether the Job's startTime is in the future."""
     started_at = job.status.start_time
     return started_at is not None and started_at > now
 
 
-def _beyond_limit(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
+def _beyond_limit(jobs: Sequence[Child], limit: int | None) -> Sequence[Child]:
     """Return the Jobs to delete, the first of `jobs`."""
     return jobs[: max(len(jobs) - limit, 0)] if limit is not None else ()
 
 
-def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
+def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Child]) -> bool:
     """Return whether the re-read CronJob lists a running Job that the cached one lacks."""
     active = _uids(live.status) - _uids(cached.status)
     return any(not job.finished and job.metadata.uid in active for job in jobs)
@@ -234,7 +237,7 @@ def _uids(status: CronJobStatus) -> set[str]:
     return {reference.uid for reference in status.active}
 
 
-def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
+def _forgotten_slot(cronjob: CronJob, job: Child) -> datetime | None:
     """Return the slot of a running Job that the CronJob started but does not list, else None.
 
     The status could not be written after the creation and must be repaired. Kubernetes only warns
@@ -247,7 +250,7 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
 
 
 def _unrecorded_slot(
-    cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
+    cronjob: CronJob, status: CronJobStatus, job: Child, now: datetime
 ) -> datetime | None:
     """Return the slot of a finished Job if no status was written since its creation, else None."""
     slot, last = slot_of(cronjob, job) if job.finished else None, status.last_schedule_time

@@ -14,6 +14,9 @@ from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import IndexSet, parse_indexes
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION, put_rows, rows_of
 from onejob.planning.names import (
+    AFTER_ANNOTATION,
+    AFTER_HELD_ANNOTATION,
+    AFTER_STATE_ANNOTATION,
     INDEX_ANNOTATION,
     INDEX_VARIABLE,
     LAST_APPLIED,
@@ -41,6 +44,10 @@ _SERVER_LABELS: Final = (
 _FOREIGN_ANNOTATIONS: Final = (
     *TRACKING_NAMES,
     QUEUED_ANNOTATION,
+    # A rerun starts at once: what the Job waited for has ended, and may be gone.
+    AFTER_ANNOTATION,
+    AFTER_STATE_ANNOTATION,
+    AFTER_HELD_ANNOTATION,
     LAST_APPLIED,
 )
 _SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")

@@ -37,7 +37,7 @@ def queue_state(job: Job, *, has_pods: Callable[[Job], bool]) -> QueueState:
 
 def is_queued(job: Job) -> bool:
     """Return whether the Job is suspended by the queue."""
-    return job.spec.suspend and QUEUED_ANNOTATION in job.metadata.annotations
+    return is_held(job, QUEUED_ANNOTATION)
 
 
 def entered_at(job: Job) -> int:
@@ -115,24 +115,44 @@ def _read_class(template: bytes) -> str:
     return msgspec.json.decode(template, type=_Template).spec.priority_class_name
 
 
-# --- patches --------------------------------------------------------------------------------
+# --- suspension by a controller ---------------------------------------------------------------
+# An annotation distinguishes it from a suspension by a user or by another controller, so that a
+# release reverts only what the same controller has done. Dependencies between Jobs use it, too.
 
 
-def hold_patch(job: Job, entered: int) -> bytes:
-    """Return a merge patch that suspends a waiting Job; rejected if the UID has changed."""
-    return _patch(job, suspend=True, annotation=str(entered))
+def is_held(job: Job, annotation: str) -> bool:
+    """Return whether the Job is suspended by the controller that uses this annotation."""
+    return job.spec.suspend and annotation in job.metadata.annotations
 
 
-def release_patch(job: Job) -> bytes:
-    """Return a merge patch that resumes a waiting Job and removes its annotation; rejected if the
-    UID has changed."""
-    return _patch(job, suspend=False, annotation=None)
+def hold_patch(
+    job: Job, annotation: str, value: str, others: Mapping[str, str | None] | None = None
+) -> bytes:
+    """Return a merge patch that suspends a Job; rejected if its UID has changed.
+
+    `others` are further annotations to write, or to remove if None.
+    """
+    return _patch(job, suspend=True, annotations={annotation: value, **(others or {})})
 
 
-def _patch(job: Job, *, suspend: bool, annotation: str | None) -> bytes:
-    """Return a merge patch of suspension and annotation, with the UID as a precondition."""
-    metadata: dict[str, Any] = {
-        "uid": job.metadata.uid,
-        "annotations": {QUEUED_ANNOTATION: annotation},
-    }
+def release_patch(
+    job: Job, annotation: str, others: Mapping[str, str | None] | None = None
+) -> bytes:
+    """Return a merge patch that reverts `hold_patch`."""
+    return _patch(job, suspend=False, annotations={annotation: None, **(others or {})})
+
+
+def _patch(job: Job, *, suspend: bool, annotations: Mapping[str, str | None]) -> bytes:
+    """Return a merge patch of suspension and annotations, with the UID as a precondition."""
+    metadata: dict[str, Any] = {"uid": job.metadata.uid, "annotations": annotations}
     return msgspec.json.encode({"metadata": metadata, "spec": {"suspend": suspend}})
+
+
+def queue_patch(job: Job, entered: int) -> bytes:
+    """Return the patch that suspends a Job of the queue."""
+    return hold_patch(job, QUEUED_ANNOTATION, str(entered))
+
+
+def start_patch(job: Job) -> bytes:
+    """Return the patch that resumes a Job of the queue."""
+    return release_patch(job, QUEUED_ANNOTATION)

@@ -45,6 +45,27 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _EVENTS,
         ),
     ),
+    "workflow-controller": (
+        "workflow-controller",
+        (
+            _rule("onejob.dev", "workflows", "get list watch"),
+            _rule("onejob.dev", "workflows/status", "update patch"),
+            _rule("onejob.dev", "workflows/finalizers", "update"),
+            _rule("batch", "jobs", "create delete get list patch watch"),
+            _rule("core", "pods", "list watch"),
+            _EVENTS,
+        ),
+    ),
+    "cronworkflow-controller": (
+        "cronworkflow-controller",
+        (
+            _rule("onejob.dev", "cronworkflows", "get list watch"),
+            _rule("onejob.dev", "cronworkflows/status", "update patch"),
+            _rule("onejob.dev", "cronworkflows/finalizers", "update"),
+            _rule("onejob.dev", "workflows", "create delete get list watch"),
+            _EVENTS,
+        ),
+    ),
     "ttl-after-finished-controller": (
         "ttl-after-finished-controller",
         (

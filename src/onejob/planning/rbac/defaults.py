@@ -65,8 +65,16 @@ _VIEW: Final = (
     _resource_rule(
         "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ
     ),
-    # `jobs/pods`, the Pods of a Job in one request, is specific to onejob.
-    _resource_rule("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    # `jobs/pods`, `jobs/history`, `jobs/outputs` and `jobs/progress` are specific to onejob.
+    _resource_rule(
+        "batch",
+        "cronjobs cronjobs/status jobs jobs/status jobs/history jobs/outputs jobs/pods "
+        "jobs/progress",
+        _READ,
+    ),
+    _resource_rule(
+        "onejob.dev", "cronworkflows cronworkflows/status workflows workflows/status", _READ
+    ),
     _resource_rule("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
     _resource_rule("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
 )
@@ -95,6 +103,7 @@ _EDIT: Final = (
     ),
     _resource_rule("autoscaling", "horizontalpodautoscalers", _WRITE),
     _resource_rule("batch", "cronjobs jobs", _WRITE),
+    _resource_rule("onejob.dev", "cronworkflows workflows", _WRITE),
     _resource_rule("policy", "poddisruptionbudgets", _WRITE),
     _resource_rule("networking.k8s.io", "ingresses networkpolicies", _WRITE),
     _resource_rule("coordination.k8s.io", "leases", _ALL),

@@ -10,7 +10,7 @@ from onejob.api.kinds.metadata import validate_metadata
 from onejob.api.kinds.pod.template import validate_pod_template
 from onejob.api.kinds.selecting import selects
 from onejob.api.strategy import Document
-from onejob.planning.names import OOM_MEMORY_ANNOTATIONS, POD_TTL_ANNOTATION
+from onejob.planning.names import AFTER_ANNOTATION, OOM_MEMORY_ANNOTATIONS, POD_TTL_ANNOTATION
 from onejob.wire.field_errors import (
     FieldError,
     forbidden,
@@ -75,6 +75,7 @@ def validate_job(doc: Document, options: JobOptions) -> list[FieldError]:
         *validate_template_annotations(doc["spec"], None, "spec"),
         *validate_memory_annotations(doc, None),
         *validate_index_names(doc),
+        *validate_after(doc["metadata"]),
     ]
 
 
@@ -113,7 +114,7 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
             required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
         )
     if "managedBy" in spec:
-        errors += _validate_managed_by(spec["managedBy"], f"{path}.managedBy")
+        errors += validate_managed_by(spec["managedBy"], f"{path}.managedBy")
     errors += _validate_completion_mode(spec, path)
     template_spec = spec.get("template", {}).get("spec", {})
     if "podFailurePolicy" in spec:
@@ -176,6 +177,23 @@ def validate_index_names(doc: Document) -> list[FieldError]:
     return [invalid("metadata.name", name, text)]
 
 
+def validate_after(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """Return the error of the annotation `onejob.dev/after`.
+
+    The parser is imported lazily, because few Jobs have dependencies.
+    """
+    text = metadata.get("annotations", {}).get(AFTER_ANNOTATION)
+    if text is None:
+        return []
+    from onejob.planning.dependencies.annotation import InvalidAfter, parse_after
+
+    try:
+        parse_after(text, metadata.get("name", ""))
+    except InvalidAfter as error:
+        return [invalid(f"metadata.annotations[{AFTER_ANNOTATION}]", text, str(error))]
+    return []
+
+
 def _without_inherited_labels(doc: Document) -> Mapping[str, Any]:
     """Return the metadata without the generated labels that a Job inherited from its template.
 
@@ -217,7 +235,7 @@ def _validate_generated_selector(doc: Document, options: JobOptions) -> list[Fie
     return errors
 
 
-def _validate_managed_by(manager: str, path: str) -> list[FieldError]:
+def validate_managed_by(manager: str, path: str) -> list[FieldError]:
     if not manager:
         return [required(path)]
     domain, _, rest = manager.partition("/")

@@ -9,6 +9,7 @@ from onejob.api.kinds.pod.placement import validate_affinity, validate_toleratio
 from onejob.api.kinds.pod.resources import validate_pod_resources
 from onejob.api.kinds.pod.security import validate_linux, validate_pod_security
 from onejob.api.kinds.pod.volumes import validate_volumes
+from onejob.planning.names import OUTPUT_ANNOTATIONS
 from onejob.wire.field_errors import (
     FieldError,
     duplicate,
@@ -40,6 +41,11 @@ def validate_pod_template(template: Mapping[str, Any], path: str) -> list[FieldE
     # Upstream omits `.metadata` from these two paths, and clients rely on it.
     errors = validate_labels(metadata.get("labels", {}), f"{path}.labels")
     errors += validate_annotations(metadata.get("annotations", {}), f"{path}.annotations")
+    if not OUTPUT_ANNOTATIONS.isdisjoint(metadata.get("annotations", ())):
+        # Imported on use: few Pods have outputs.
+        from onejob.api.kinds.pod.outputs import validate_outputs
+
+        errors += validate_outputs(metadata["annotations"], f"{path}.annotations")
     errors += validate_pod_spec(spec, f"{path}.spec")
     if spec.get("ephemeralContainers"):
         errors.append(

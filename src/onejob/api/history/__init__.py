@@ -1,0 +1,1 @@
+"""History of Jobs: records of ended Pods that outlive them, written with their removal."""

@@ -1,0 +1,74 @@
+"""Lazy start of a controller: with the first object of its kind.
+
+Until then, nothing of it is imported, and it handles no changes of other kinds.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import QueueName
+from onejob.objects.meta import Key
+
+
+class QueuedController(Protocol):
+    """Controller whose queue holds the keys of its kind."""
+
+    async def run(self) -> None: ...
+
+    @property
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    def note(self, key: Key) -> str: ...
+
+    def clock_jumped(self) -> None: ...
+
+
+C = TypeVar("C", bound=QueuedController)
+
+
+class OnDemand(Generic[C]):
+    """A controller that `make` creates when the informer reports the first object.
+
+    Requirements: the controller begins with the objects in the informer's cache.
+    """
+
+    def __init__(self, informer: Informer[Any], make: Callable[[], C]) -> None:
+        self._make = make
+        self._wanted = asyncio.Event()
+        #: The controller; None until the first object.
+        self.controller: C | None = None
+        informer.on_change(self._changed)
+
+    async def run(self) -> None:
+        await self._wanted.wait()
+        self.controller = self._make()
+        await self.controller.run()
+
+    @property
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        return {} if self.controller is None else self.controller.queues
+
+    @property
+    def idle(self) -> bool:
+        if self.controller is None:
+            return not self._wanted.is_set()
+        return self.controller.idle
+
+    def note(self, key: Key) -> str:
+        """Return why the last sync started nothing, for `onejob why`; "" if it did."""
+        return "" if self.controller is None else self.controller.note(key)
+
+    def clock_jumped(self) -> None:
+        if self.controller is not None:
+            self.controller.clock_jumped()
+
+    def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
+        if any(delta.new is not None for delta in deltas):
+            self._wanted.set()
