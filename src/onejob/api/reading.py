@@ -272,6 +272,7 @@ def _test_cost(options: ListOptions | WatchOptions) -> int:
 
 
 def _field_test(selector: FieldSelector, strategy: Strategy, facts: DocumentFacts) -> Matcher:
+    """Return a test of documents by a field selector."""
     only_metadata = all(term.field.startswith("metadata.") for term in selector.terms)
 
     def matches(key: Key, document: bytes) -> bool:

@@ -83,6 +83,7 @@ class SharedYieldBudget:
             asyncio.get_running_loop().call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
+        """Renew the budget, and let waiting handlers go on while it lasts."""
         self._scheduled = False
         self._left = self._budget
         while self._waiting and self._left > 0:

@@ -145,6 +145,7 @@ class CronJobController:
     # --- changes --------------------------------------------------------------------------
 
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        """Queue changed CronJobs, and forget deleted ones."""
         for delta in deltas:
             if delta.new is None:
                 self._drop_state(delta.key)
@@ -154,6 +155,7 @@ class CronJobController:
                 self._cronjob_updated(delta.key, delta.old, delta.new)
 
     def _cronjob_updated(self, key: Key, old: CronJob, new: CronJob) -> None:
+        """Queue a CronJob whose change matters, at the time that its new schedule requires."""
         state = self._state_of(key)
         if not cronjob_change_matters(old, new, state.written):
             return
@@ -177,6 +179,7 @@ class CronJobController:
                     self._job_changed(owner, delta)
 
     def _job_changed(self, owner: Key, delta: Delta[Child]) -> None:
+        """Queue the owner of a changed Job if the change matters to it."""
         state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
         starting = state.starting if state is not None else ""
@@ -290,6 +293,7 @@ class CronJobController:
         self._recorder.record(subject, event.type, event.reason, event.message)
 
     def _update_gauges(self, synced: Synced) -> None:
+        """Set the gauges of a CronJob."""
         metadata = synced.cronjob.metadata
         status = synced.status or synced.cronjob.status
         figures = (len(status.active), status.last_schedule_time, status.last_successful_time)

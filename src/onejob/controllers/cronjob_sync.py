@@ -215,6 +215,8 @@ class _ApiCalls:
         return self._kind.read(await self._client.get(key))
 
     async def find_missing(self, current: CurrentState) -> frozenset[str]:
+        """Return the UIDs of active Jobs that the cache lacks and that do not exist, or no longer
+        under their UID."""
         missing = set()
         for reference in current.unseen:
             try:

@@ -146,6 +146,7 @@ class FinishableKinds:
         return informer
 
     def _objects_changed(self, resource: str, deltas: Sequence[Delta[Document]]) -> None:
+        """Pass the expiry of changed objects on; report unusable TTLs."""
         followed = self._followed.get(resource)
         if followed is None:
             return

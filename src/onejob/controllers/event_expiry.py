@@ -44,6 +44,7 @@ class RecordedEvent(View, frozen=True):
 
     @property
     def last_seen_at(self) -> datetime:
+        """Time of the Event's last occurrence."""
         times = (
             self.metadata.creation_timestamp,
             self.last_timestamp,

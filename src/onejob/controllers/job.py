@@ -394,6 +394,7 @@ class JobController:
             self._recorder.record(subject, type_, reason, *(event.message for event in alike))
 
     def _count_all(self, increments: Iterable[Increment]) -> None:
+        """Add the increments to their metrics."""
         counters = self._metrics
         for increment in increments:
             match increment.labels:

@@ -56,6 +56,7 @@ class NodeMaintenance:
         self._handler = handler
 
     def _nodes_changed(self, deltas: Sequence[Delta[_Node]]) -> None:
+        """Update the set of Nodes under maintenance."""
         before = self.nodes
         self.nodes = frozenset(
             node.metadata.name

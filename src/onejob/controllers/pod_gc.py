@@ -163,6 +163,7 @@ class PodGarbageCollector:
                 del self._bound[node]
 
     async def _out_of_service(self, nodes: set[str]) -> frozenset[str]:
+        """Return those of the Nodes that are out of service, by a fresh read."""
         dead = set()
         for name in sorted(nodes - {""}):
             try:
@@ -174,6 +175,8 @@ class PodGarbageCollector:
         return frozenset(dead)
 
     async def _gone_nodes(self) -> frozenset[str]:
+        """Return the Nodes of bound Pods that have been absent for the quarantine, verified by a
+        fresh read."""
         present = frozenset(node.metadata.name for node in self._nodes.cache)
         over = self._quarantine.over(self._bound.keys(), present, self._clock.monotonic())
         gone = set()
@@ -191,6 +194,7 @@ class PodGarbageCollector:
             await self._remove_batch(batch)
 
     async def _remove_batch(self, removals: Sequence[Removal]) -> None:
+        """Mark Pods as failed where required, then delete them."""
         marked = [removal for removal in removals if removal.mark_failed]
         now = self._clock.now()
         patches = [

@@ -121,6 +121,7 @@ def _path_text(path: Path) -> str:
 def custom_expiry(
     rule: FinishRule, document: Mapping[str, Any]
 ) -> Expires | NeverExpires | Unusable:
+    """Return when an object expires by the rule."""
     written_ttl = rule.ttl if isinstance(rule.ttl, int) else _value(document, rule.ttl)
     finished = _value(document, rule.finished)
     condition = _finished_condition(rule, finished)

@@ -134,6 +134,7 @@ def _conditions(remains: Remains) -> Iterable[_Condition]:
 
 
 def _content_failure(remains: Remains) -> _Condition:
+    """Return the condition on failed deletions."""
     kind = "NamespaceDeletionContentFailure"
     if not remains.failures:
         text = "All content successfully deleted, may be waiting on finalization"
@@ -144,6 +145,7 @@ def _content_failure(remains: Remains) -> _Condition:
 
 
 def _content_remaining(remains: Remains) -> _Condition:
+    """Return the condition on objects that still exist."""
     kind = "NamespaceContentRemaining"
     if not remains.objects:
         return _Condition(kind, False, "ContentRemoved", "All content successfully removed")
@@ -157,6 +159,7 @@ def _content_remaining(remains: Remains) -> _Condition:
 
 
 def _finalizers_remaining(remains: Remains) -> _Condition:
+    """Return the condition on finalizers that are still set."""
     kind = "NamespaceFinalizersRemaining"
     if not remains.finalizers:
         text = "All content-preserving finalizers finished"

@@ -168,6 +168,7 @@ def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
 
 
 def _make_authority(paths: Certificates, now: datetime) -> _Authority:
+    """Create a certificate authority and write its files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
@@ -191,6 +192,7 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
 def _make_server_certificate(
     paths: Certificates, authority: _Authority, names: Sequence[str], now: datetime
 ) -> None:
+    """Create a serving certificate for these names and write its files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -292,6 +294,7 @@ def _name(common_name: str) -> "x509.Name":
 
 
 def _general_name(name: str) -> "x509.GeneralName":
+    """Return an IP address or DNS name as a subject alternative name."""
     from cryptography import x509
 
     try:
@@ -303,6 +306,7 @@ def _general_name(name: str) -> "x509.GeneralName":
 def _key_usage(
     *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
 ) -> "x509.KeyUsage":
+    """Return the key usage extension."""
     from cryptography import x509
 
     return x509.KeyUsage(
@@ -325,6 +329,7 @@ def new_key() -> "EllipticCurvePrivateKey":
 
 
 def key_pem(key: "EllipticCurvePrivateKey") -> bytes:
+    """Return a private key in PEM, unencrypted."""
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(

@@ -169,6 +169,7 @@ class Quotas:
                 self.on_change(namespace)
 
     def _quota_staged(self, namespace: str, name: str, value: bytes | None) -> None:
+        """Take over a staged change of a quota; `value` None removes it."""
         quotas = self._quotas.setdefault(namespace, {})
         before = quotas.pop(name, None)
         if value is not None:
@@ -209,6 +210,7 @@ _read_pod = msgspec.json.Decoder(_Pod).decode
 
 
 def _usage_of(resource: str, value: bytes) -> ObjectUsage:
+    """Return the usage of an object by its document."""
     if resource == PODS:
         pod = _read_pod(value)
         return _pod_usage(bytes(pod.spec), pod.status.phase in ("Succeeded", "Failed"))

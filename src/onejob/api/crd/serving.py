@@ -113,6 +113,7 @@ def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def kinds_of(
     spec: Mapping[str, Any], names: Mapping[str, Any], versions: Sequence[Mapping[str, Any]]
 ) -> tuple[Kind, ...]:
+    """Return the kinds of a definition's served versions."""
     resource = f"{names['plural']}.{spec['group']}"
     return tuple(
         Kind(

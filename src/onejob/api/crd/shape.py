@@ -119,6 +119,7 @@ class _Fields(Mapping[str, Shape]):
 
 
 def shape_of(node: Node) -> Shape:
+    """Return the shape of values of a node."""
     atomic = node.raw.get(MAP_TYPE) == "atomic"
     match node.type:
         case "array" if node.items is not None:

@@ -222,6 +222,7 @@ def _deprecation(kind: Kind, version: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _finalizer_warnings(finalizers: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Return warnings about added finalizers without a path."""
     warnings = []
     for name in finalizers:
         if name in before or "/" in name or name in _STANDARD_FINALIZERS:

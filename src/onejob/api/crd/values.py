@@ -127,6 +127,7 @@ def keyed_items(node: Node, items: list[Any]) -> dict[Any, Any]:
 
 
 def key_of(node: Node, item: Any) -> Any:
+    """Return the key of an item in a list of type `map`; None if the item is not an object."""
     if not isinstance(item, dict):
         return None
     schema = node.items
@@ -179,6 +180,7 @@ def _unchanged(value: Any, old: Any) -> bool:
 
 
 def _type_of(value: Any) -> str:
+    """Return the type of a value in JSON Schema."""
     match value:
         case bool():
             return "boolean"
@@ -237,6 +239,7 @@ def _check_embedded(value: dict[str, Any], path: Path, errors: list[FieldError])
 
 
 def _checks_of(node: Node) -> Iterator[Check]:
+    """Yield the checks that a schema requires of its values."""
     raw = node.raw
     yield from _junctors(node)
     if "minLength" in raw or "maxLength" in raw or raw.get("pattern"):
@@ -417,6 +420,8 @@ def _nested_check(validator: Validator) -> Check:
 
 
 def _any_of(validators: list[Validator]) -> Check:
+    """Return the check that at least one schema accepts the value."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not any(validator.accepts(value) for validator in validators):
             errors.append(_joint(path, "must validate at least one schema (anyOf)"))
@@ -428,6 +433,8 @@ def _any_of(validators: list[Validator]) -> Check:
 
 
 def _one_of(validators: list[Validator]) -> Check:
+    """Return the check that exactly one schema accepts the value."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         valid = sum(validator.accepts(value) for validator in validators)
         if valid != 1:

@@ -161,6 +161,7 @@ def _append_packed(items: list[Any], wire: _Wire, shape: Shape) -> None:
 
 
 def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
+    """Return key and value of a map entry."""
     entry = dict(_fields(data))
     key = _as_bytes(entry.get(1, b"")).decode()
     if isinstance(shape, ListShape):

@@ -139,6 +139,7 @@ def write_options(
 
 
 def list_options(query: Query) -> ListOptions:
+    """Return the options of a list. Raises BadRequest, Invalid."""
     version = first(query, "resourceVersion")
     match = first(query, "resourceVersionMatch")
     token = first(query, "continue")
@@ -260,6 +261,7 @@ def delete_options_from_body(document: dict[str, Any], user: User) -> DeleteOpti
 
 
 def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
+    """Return the options of a deletion without a body. Raises BadRequest, Invalid."""
     orphan = flag(query, "orphanDependents") if "orphanDependents" in query else None
     return _delete_options(
         _DeleteBody(
@@ -274,6 +276,7 @@ def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
 
 
 def _delete_options(body: _DeleteBody, user: User) -> DeleteOptions:
+    """Return the validated options. Raises Invalid."""
     policy = body.propagation_policy
     errors = []
     if policy is not None and body.orphan_dependents is not None:

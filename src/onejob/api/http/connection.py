@@ -466,6 +466,7 @@ class Connection(asyncio.Protocol):
         return wanted if b"upgrade" in tokens and wanted in (b"websocket", b"spdy/3.1") else b""
 
     def _hand_to_upgrade(self) -> None:
+        """Replace this connection by the one that the request upgrades to."""
         self._stop_idle_timer()
         target = _split(self._url)
         assert target is not None, "requests without a path are refused"

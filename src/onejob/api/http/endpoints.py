@@ -389,6 +389,7 @@ class Endpoints:
     async def _update_scale(
         self, request: UserRequest, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Response:
+        """Set the replicas of a custom resource, and return the response with its scale."""
         from onejob.api.crd.scale import replicas_patch
 
         patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))

@@ -221,6 +221,7 @@ class Exchange:
         self._end()
 
     async def _send_stream(self, response: Response, body: AsyncIterator[bytes]) -> None:
+        """Send a response in pieces; close its stream if the client has left."""
         carrier = self._carrier
         if carrier.write_paused and not self.gone:
             await carrier.writable()

@@ -55,6 +55,7 @@ def text_response(text: str, code: int = 200) -> Response:
 
 
 def error_response(error: ApiError) -> Response:
+    """Return the response to a failed request."""
     status = error.status()
     if isinstance(error, NotFound | MethodNotAllowed) and "details" not in status:
         # As upstream: an unknown resource or method has empty details.

@@ -43,6 +43,7 @@ def table_pieces(
     now: datetime,
     enclose: Enclose = enclosed,
 ) -> Iterator[bytes]:
+    """Yield the pieces of a Table of a list, encoded by `enclose`."""
     head = _head(list_metadata(outcome), strategy.columns())
     rows = (_row(document, strategy, include, now) for document in outcome.documents)
     yield from enclose(head, rows, b"]}")

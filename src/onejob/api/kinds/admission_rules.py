@@ -35,6 +35,7 @@ def default_service_port(client: Any) -> None:
 
 
 def default_webhooks(doc: Document) -> None:
+    """Set the defaults of a webhook configuration in place."""
     for webhook in doc.get("webhooks") or ():
         fill(webhook, failurePolicy="Fail", timeoutSeconds=10)
         default_match(webhook)
@@ -173,6 +174,7 @@ def _check_client(client: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _url_errors(url: str) -> list[str]:
+    """Return what is wrong with a webhook's URL."""
     form = "; desired format: https://host[/path]"
     try:
         parts = urlsplit(url)

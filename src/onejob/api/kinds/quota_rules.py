@@ -31,6 +31,7 @@ _CONFLICTS: Final = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTermin
 
 
 def default_limit_range(doc: Document) -> None:
+    """Set the defaults of container limits in place."""
     for item in (doc.get("spec") or {}).get("limits") or ():
         if item.get("type") != "Container":
             continue

@@ -54,6 +54,7 @@ def open_shape(kind: Kind, schema: Schema) -> ObjectShape:
 
 
 def open_definition(kind: Kind) -> dict[str, Any]:
+    """Return the schema of a kind that accepts any fields."""
     return {
         "type": "object",
         "properties": {

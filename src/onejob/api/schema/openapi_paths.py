@@ -120,6 +120,7 @@ def names_by_kind(definitions: dict[str, Any]) -> Names:
 
 
 def paths_of(kind: Kind, names: Names) -> dict[str, Any]:
+    """Return the paths of a kind and its subresources."""
     root = f"/{group_path(kind)}"
     in_namespace = "/namespaces/{namespace}" if kind.namespaced else ""
     collection = f"{root}{in_namespace}/{kind.plural}"

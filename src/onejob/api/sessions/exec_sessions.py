@@ -96,6 +96,7 @@ def _outcome(running: "asyncio.Future[int]") -> dict[str, Any]:
 
 
 def _exit_status(code: int) -> dict[str, Any]:
+    """Return the Status of a command's exit code."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {

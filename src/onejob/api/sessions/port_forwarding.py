@@ -310,6 +310,7 @@ class _Relay:
         return ""
 
     async def _send_on(self, writer: asyncio.StreamWriter) -> None:
+        """Send the client's data to the Pod until its end."""
         try:
             while True:
                 while self._pending:

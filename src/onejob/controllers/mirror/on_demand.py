@@ -83,6 +83,7 @@ class MirrorOnDemand:
             self._wanted.set()
 
     def _new_controller(self) -> "MirrorController":
+        """Return the controller."""
         from onejob.controllers.mirror.controller import MirrorController
 
         return MirrorController(

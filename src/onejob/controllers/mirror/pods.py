@@ -82,6 +82,7 @@ class StandIns:
         await self._remove(list(self._here))
 
     async def bring_events(self, remote: Remote, copy_uid: str) -> None:
+        """Record the target's new Events on the local Job and stand-ins."""
         about_job = [(event, self.job) for event in remote.events_about(copy_uid)]
         about_pods = [
             (event, self._stand_in_document(name, here))
@@ -201,6 +202,7 @@ class StandIns:
                 self._read = False
 
     async def _forward_deletions(self, remote: Remote, there: dict[str, Seen]) -> None:
+        """Delete the remote Pods of stand-ins that are being deleted."""
         for name, here in self._here.items():
             pod = there.get(name)
             if not here.deleting or pod is None or pod.metadata.deleting:

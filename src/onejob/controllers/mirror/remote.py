@@ -287,6 +287,7 @@ class Remote:
         return result
 
     def _record_failure(self, error: ApiError) -> None:
+        """Record a failed attempt to reach the target, with back-off."""
         moment = self._clock.monotonic()
         health = self.health
         if not health.attempts:
@@ -315,6 +316,7 @@ class Remote:
                 self._wake(origin)
 
     def _events_changed(self, deltas: Sequence[Delta[Seen]]) -> None:
+        """Collect the target's Events about Jobs and Pods."""
         for delta in deltas:
             if delta.new is None:
                 continue

@@ -189,6 +189,7 @@ class Work:
             ) from invalid
 
     async def _change(self, step: ChangeCopy) -> None:
+        """Change the copy, after copying its configuration if it is about to start."""
         remote = self._remote()
         self.asking_remote = True
         metadata = step.copy["metadata"]
@@ -221,6 +222,7 @@ class Work:
             return
 
     async def _follow_pods(self, copy: Document, *, fresh: bool) -> None:
+        """Bring the stand-ins up to date; `fresh` reads the remote Pods anew."""
         if self.stand_ins is None:
             return
         remote, origin = self._remote(), self.job.metadata.uid

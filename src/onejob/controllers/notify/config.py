@@ -220,6 +220,7 @@ def _problem(target: Target) -> str:
 
 
 def _webhook_problem(webhook: Webhook) -> str:
+    """Return what is wrong with a webhook; "" if nothing is."""
     try:
         url = urlsplit(webhook.url)
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -249,6 +250,7 @@ def _command_problem(command: Command) -> str:
 
 
 def _email_problem(email: Email) -> str:
+    """Return what is wrong with a mail target; "" if nothing is."""
     try:
         host, _ = email.address
     except ValueError:

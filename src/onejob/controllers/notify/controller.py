@@ -138,6 +138,7 @@ class Notifications:
     # --- changes --------------------------------------------------------------------------
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        """Note Jobs that have ended, and the time at which others are late."""
         for delta in deltas:
             job = delta.new or delta.old
             if job is None:
@@ -164,6 +165,7 @@ class Notifications:
         self._wake.set()
 
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        """Note the time at which CronJobs are late."""
         for delta in deltas:
             lateness = None
             if delta.new is not None:
@@ -207,6 +209,7 @@ class Notifications:
     async def _process_jobs(
         self, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report ended Jobs until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -222,6 +225,7 @@ class Notifications:
     async def _process_finished(
         self, job: Job, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report the end of a Job."""
         subscription = self._subscription(job)
         if subscription is None:
             return
@@ -238,6 +242,7 @@ class Notifications:
     async def _process_late(
         self, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report late Jobs and CronJobs until cancelled."""
         while True:
             for key in await self._late.take(_BATCH):
                 try:
@@ -308,6 +313,7 @@ class Notifications:
         return annotations
 
     def _gave_up(self, message: Message, why: str) -> None:
+        """Log a lost message and record an Event about it."""
         what = f"{message.kind} {message.namespace}/{message.name}"
         log.warning("notify: lost the message %s about %s: %s", message.id, what, why)
         subject = about(

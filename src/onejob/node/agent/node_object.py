@@ -175,6 +175,7 @@ class NodeObject:
         self._status_due.set()
 
     def _condition_changed(self, event: ConditionEvent | None) -> None:
+        """Write the status soon, and record the transition if it is one."""
         self._status_due.set()
         if event is not None:
             log.log(logging.WARNING if event.type == "Warning" else logging.INFO, event.message)
@@ -205,6 +206,7 @@ class NodeObject:
             log.warning("cannot register the node: %s", error)
 
     async def _renew_lease(self) -> None:
+        """Renew the node's Lease, created again if it does not exist."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = msgspec.json.encode({"spec": {"renewTime": now}})
         try:

@@ -229,6 +229,7 @@ class PodDriver:
         return self._emptied
 
     def longest_grace(self) -> int:
+        """Return the longest grace period of a running Pod, in seconds."""
         graces = (
             state.pod.spec.termination_grace_period_seconds
             for state in self._states.values()
@@ -266,6 +267,7 @@ class PodDriver:
     # --- events
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Dispatch changes of Pods to their state machines."""
         node = self._node_now()
         for delta in deltas:
             old, new = delta.old, delta.new
@@ -371,6 +373,7 @@ class PodDriver:
             self._schedule_turn()
 
     def _change_phase(self, uid: str, state: PodState, following: PodState) -> None:
+        """Replace a Pod's state, or forget a Pod that is done."""
         phase = following.phase
         if phase == "unknown" or (
             type(following) is Done and self._pods.caught_up_to(following.revision)
@@ -425,6 +428,7 @@ class PodDriver:
     # --- timers
 
     def _set_timer(self, uid: str, effect: SetTimer) -> None:
+        """Reconcile the Pod again at a time."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max((effect.at - self._clock.now()).total_seconds(), 0)
         entry = (due, next(self._order), uid)
@@ -462,6 +466,7 @@ class PodDriver:
         self._writer.submit(binding, answered, pod.metadata)
 
     def _request_status_write(self, uid: str, effect: RequestStatusWrite) -> None:
+        """Queue the write of the Pod's status, in the version of the moment in which it is sent."""
         state = self._states[uid]
         assert isinstance(state, Active), "only Pods that run here have a status to write"
 
@@ -493,6 +498,7 @@ class PodDriver:
         self._hooks.stop(effect.pod, ref, effect.grace_seconds)
 
     def _run_post_start(self, uid: str, effect: RunPostStart) -> None:
+        """Run the postStart hook, and dispatch its result."""
         name, attempt, started_at = effect.container.name, effect.attempt, effect.started_at
 
         def done(ok: bool) -> None:

@@ -208,6 +208,7 @@ class PodMachine:
         return replace(state, deleted=True), effects
 
     def _on_bound(self, state: Binding, event: BindingWritten, node: NodeNow) -> Step:
+        """Handle BindingWritten: the Pod runs here."""
         if state.deleted:
             return UNKNOWN, [FreeRoom(state.demand)]
         active = active_pod(state.pod, state.demand, event.revision, node.now)
@@ -217,6 +218,7 @@ class PodMachine:
         return self._compare(active, effects, node), effects
 
     def _not_bound(self, state: Binding, event: BindingRefused, node: NodeNow) -> Step:
+        """Handle BindingRefused: free the room."""
         effects: Effects = [FreeRoom(state.demand)]
         if state.deleted:
             return UNKNOWN, effects

@@ -21,6 +21,8 @@ class LogKeeper(Protocol):
 async def pod_logs(
     client: Client, keeper: LogKeeper, key: Key, container: str, options: LogOptions
 ) -> AsyncIterator[bytes]:
+    """Iterate over the log of a container; empty for a Pod that is not bound. Raises BadRequest,
+    NotFound."""
     pod = read_node_pod(await client.get(key))
     name = _choose(pod, container)
     if not pod.spec.node_name:

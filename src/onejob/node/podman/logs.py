@@ -112,6 +112,7 @@ class LogFileImport:
         self._rest = b""
 
     def catch_up(self) -> None:
+        """Import all new records, across rotations. Blocks."""
         while True:
             if self._fd < 0 and not self._open():
                 return

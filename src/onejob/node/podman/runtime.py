@@ -378,6 +378,7 @@ class PodmanRuntime(Runtime):
             self._ends.look_at(attempt.ref)
 
     async def _apply_inspection(self, ref: AttemptRef, found: Found | None) -> None:
+        """Report the end of an attempt if its record shows one; do nothing if it is not running."""
         attempt = self._attempts.running(ref)
         if attempt is None:
             return
@@ -472,6 +473,7 @@ class PodmanRuntime(Runtime):
             log.error("a request to the engine failed", exc_info=error)
 
     def _copy_logs(self, ref: AttemptRef) -> None:
+        """Start importing the container's output."""
         is_docker = self._engine.is_docker
         source = (
             self._engine.output_of(container_name(ref))

@@ -88,6 +88,7 @@ def _not_answered(error: Exception) -> ProbeResult:
 
 
 async def _ask_for_health(action: GrpcAction, seconds: float) -> ProbeResult:
+    """Return the result of a gRPC probe."""
     try:
         async with asyncio.timeout(seconds):
             status = await health("127.0.0.1", action.port, action.service)

@@ -70,6 +70,7 @@ class Prober:
                 task.cancel()
 
     async def _probe_attempt(self, pod: NodePod, container: Container, ref: AttemptRef) -> None:
+        """Probe a container until cancelled: startup first, then readiness and liveness."""
         if container.startup_probe is not None:
             await self._run_probe(pod, container, ref, container.startup_probe, "Startup")
         async with asyncio.TaskGroup() as group:

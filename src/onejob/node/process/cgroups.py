@@ -50,6 +50,7 @@ class GroupUsage(Struct, frozen=True):
 
 
 def limits_of(container: Container) -> ContainerLimits:
+    """Return the limits of a container, None for absent ones."""
     amounts = container.resources.limits
     memory, cpu = amounts.get("memory"), amounts.get("cpu")
     return ContainerLimits(

@@ -218,6 +218,7 @@ class SupervisorClient:
         return await self._reach(self._directory)
 
     async def _handshake(self) -> Handshake:
+        """Connect and exchange greetings; return the supervisor's answer. Raises SupervisorGone."""
         reaching, self._reaching = self._reaching, None
         conversation, process = await (self._find() if reaching is None else reaching)
         if process is not None:

@@ -70,6 +70,7 @@ class UsageMeter:
             return self._node
 
     async def _measure_pods(self) -> Mapping[str, Measurement]:
+        """Measure all Pods with running processes; none if the supervisor is being replaced."""
         if not self._runtime.traits.on_host:
             return {}
         try:

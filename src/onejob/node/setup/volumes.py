@@ -78,6 +78,7 @@ class Provided(NamedTuple):
 
 
 def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
+    """Yield the keys of ConfigMaps and Secrets in a Pod's volumes."""
     namespace = pod.metadata.namespace
     for volume in pod.spec.volumes:
         if volume.config_map is not None:

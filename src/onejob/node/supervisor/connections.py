@@ -164,6 +164,7 @@ class Connections:
                 self.hang_up(other)
 
     def hang_up(self, connection: Connection) -> None:
+        """Close a connection and its descriptors; a closed one is ignored."""
         fd = connection.sock.fileno()
         if self._connections.pop(fd, None) is None:
             return

@@ -50,6 +50,7 @@ def survivor(attempt: Attempt) -> int:
 
 
 def wait_until_gone(pid: int) -> None:
+    """Wait until a process has ended, for at most ten seconds. Blocks."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -93,6 +93,7 @@ def mark(request: Request) -> int:
 
 
 def find_marked(wanted: int) -> int:
+    """Return the session leader whose environment has this checksum; 0 if there is none."""
     for pid in linux.processes():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:

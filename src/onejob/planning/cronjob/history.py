@@ -169,6 +169,7 @@ def _fire_of_slot(
 
 
 def _with_job(slot: datetime, job: Job) -> Fire:
+    """Return the run that a Job belongs to."""
     condition = job.finished_condition
     started = job.status.start_time
     if condition is None:

@@ -315,6 +315,7 @@ def _start_delay(plan: StartPlan, job: Child) -> float | None:
 
 
 def _schedule_warnings(cronjob: CronJob) -> tuple[Event, ...]:
+    """Return the warning about a time zone in the schedule."""
     if "TZ" not in cronjob.spec.schedule:
         return ()
     text = (

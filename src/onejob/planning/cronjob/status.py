@@ -111,6 +111,7 @@ def record_slots(
 
 
 def without_missing(current: CurrentState, missing: AbstractSet[str]) -> CurrentState:
+    """Return the state without Jobs that do not exist, with an Event about each."""
     gone = [reference for reference in current.unseen if reference.uid in missing]
     if not gone:
         return current
@@ -162,6 +163,8 @@ class StatusUpdate:
         )
 
     def record_deletion(self, deletion: Deleted) -> None:
+        """Remove a deleted Job from the active ones, and record an Event; or one about its
+        failure."""
         if deletion.error is not None:
             self.events.append(warning("FailedDelete", f"Deleted {self._noun}: {deletion.error}"))
             return
@@ -172,6 +175,7 @@ class StatusUpdate:
         )
 
     def record_job(self, job: Child) -> None:
+        """Update the active Jobs by one Job, and record Events about what was found."""
         name, listed = job.metadata.name, job.metadata.uid in self.uids()
         condition = job.finished_condition
         if condition is None:

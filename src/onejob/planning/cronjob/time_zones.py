@@ -92,6 +92,8 @@ def _stretches_of_year(zone: str, year: int) -> tuple[Stretch, ...]:
 
 
 def _first_change(info: tzinfo, before: datetime, after: datetime) -> datetime:
+    """Return the first second, between two instants, at which the UTC offset differs from the
+    start's."""
     offset = _offset(info, before)
     while after - before > _SECOND:
         middle = before + ((after - before) // 2 // _SECOND) * _SECOND

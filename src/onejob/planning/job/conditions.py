@@ -14,6 +14,7 @@ SUSPENDED = "Suspended"
 
 
 def new_condition(kind: str, status: str, reason: str, message: str, now: datetime) -> Condition:
+    """Return a condition as of now."""
     at = whole_second(now)
     return Condition(
         type=kind,

@@ -94,6 +94,7 @@ class JobPods:
             del self.active_by_index[index]
 
     def _put_active(self, uid: str, pod: Pod) -> None:
+        """Add an active Pod."""
         self.active[uid] = pod
         if pod.ready:
             self.ready.add(uid)
@@ -175,6 +176,7 @@ class JobCounters(Struct, frozen=True):
 
 
 def count_pods(job: Job, census: JobPods) -> JobCounters:
+    """Return the counters of a Job that tracks its Pods by finalizers."""
     status = job.status
     uncounted = status.uncounted_terminated_pods
     listed_succeeded = uncounted.succeeded if uncounted else ()

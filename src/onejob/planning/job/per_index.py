@@ -134,6 +134,7 @@ def remaining_for_index(
     now: datetime,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> timedelta:
+    """Return how long the replacement of an index has to wait."""
     if last_failed is None:
         return timedelta(0)
     failed_at = finish_time(last_failed)

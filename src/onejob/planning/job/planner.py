@@ -280,6 +280,7 @@ def _memory_notes(job: Job, census: JobPods) -> tuple[Note, ...]:
 
 
 def _policy_notes(job: Job, tally: JobCounters) -> list[Note]:
+    """Return a note about each new failure that a rule matched."""
     policy = job.spec.pod_failure_policy
     if policy is None:
         return []

@@ -170,6 +170,7 @@ def _fresh(job: Mapping[str, Any], taken: Collection[str] | None) -> Document:
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return an unused name for the rerun of a Job."""
     base = _SUFFIX.sub("", name)
     number = 1
     while True:

@@ -209,6 +209,7 @@ def _release(
 
 
 def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobStatus:
+    """Return the status with newly completed indexes; unchanged for a Job without indexes."""
     tally = plan.ledger.tally
     if tally.completed_indexes is None:
         return status

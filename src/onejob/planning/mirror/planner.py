@@ -232,6 +232,8 @@ def plan(facts: Facts) -> Step:
 
 
 def _copy_found(facts: Facts, record: CopyLocation, wanted: MirrorSpec, found: FoundCopy) -> Step:
+    """Return the step for the object that was found under the copy's name: the copy, or another
+    one."""
     job = facts.job
     if found.origin != job.metadata.uid:
         if record.uid:

@@ -53,6 +53,7 @@ def message_id(*parts: str) -> str:
 
 
 def end_message(job: Job, event: str, target: str, now: datetime) -> Message:
+    """Return the message about the end of a Job."""
     condition = job.finished_condition
     assert condition is not None, "only Jobs that have ended"
     metadata = job.metadata
@@ -80,6 +81,7 @@ def end_message(job: Job, event: str, target: str, now: datetime) -> Message:
 
 
 def late_job_message(job: Job, target: str, now: datetime) -> Message:
+    """Return the message about a late Job."""
     metadata = job.metadata
     return Message(
         id=message_id(metadata.uid, LATE, target),

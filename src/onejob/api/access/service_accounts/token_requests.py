@@ -134,6 +134,7 @@ def _read_spec(value: Any) -> _Spec:
 
 
 def _spec_errors(spec: _Spec) -> list[FieldError]:
+    """Return the errors of the requested lifetime."""
     field, seconds = "spec.expirationSeconds", spec.expiration_seconds
     if seconds is None:
         return []

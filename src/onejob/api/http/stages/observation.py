@@ -98,6 +98,7 @@ class Observation:
 
 
 def _end_span(span: Span, progress: Progress) -> None:
+    """End the span of a request, named and described by its outcome."""
     verb, *_, resource, subresource = progress.describe()
     what = "/".join(part for part in (resource, subresource) if part)
     attributes: dict[str, str | int] = {

@@ -126,6 +126,7 @@ def _validate_template_change(
 
 
 def _without_scheduling(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template without the fields that may change while the Job is suspended."""
     metadata, spec = dict(template.get("metadata", {})), dict(template.get("spec", {}))
     for field in _SCHEDULING_METADATA:
         metadata.pop(field, None)

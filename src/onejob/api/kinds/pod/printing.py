@@ -32,6 +32,7 @@ POD_COLUMNS: Final = [
 
 
 def pod_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a Pod."""
     spec, status = doc.get("spec", {}), doc.get("status", {})
     summary = _summarise(doc)
     return [
