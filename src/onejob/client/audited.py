@@ -142,6 +142,7 @@ class AuditedClient(AuthorizedClient):
                 audited.complete(outcome.code, outcome.document, _JSON)
 
     def _begin_write(self, op: Op) -> AuditedRequest:
+        """Return the audit record of a write."""
         subresource = subresource_of(op)
         if isinstance(op, Create):
             place = (op.resource, op.namespace, "")

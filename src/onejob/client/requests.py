@@ -84,6 +84,7 @@ def write_request(op: Op) -> HttpRequest:
 
 
 def body_of(op: Op) -> bytes:
+    """Return the request body of an operation."""
     match op:
         case Create() | Replace():
             return op.document
@@ -102,6 +103,7 @@ def content_type_of(op: Op) -> str:
 
 
 def _delete_options(op: Delete) -> bytes:
+    """Return the encoded DeleteOptions."""
     options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if op.propagation:
         options["propagationPolicy"] = op.propagation

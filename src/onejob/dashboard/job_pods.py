@@ -125,6 +125,7 @@ read_pod_view = msgspec.json.Decoder(PodView).decode
 
 
 def row_of(pod: PodView) -> PodRow:
+    """Return the table row of a Pod."""
     failed = _first_failure(pod)
     waiting = next((c.state.waiting for c in pod.containers if c.state.waiting), None)
     started = [c.state.running.started_at for c in pod.containers if c.state.running]

@@ -350,6 +350,7 @@ class Summaries:
 
 
 def _explanation_document(explanation: Explanation, now: datetime) -> Document:
+    """Return an explanation as a document."""
     return {
         "now": now,
         "state": explanation.state,

@@ -247,6 +247,7 @@ def _mirrored_state(job: Job) -> str:
 
 
 def _managed_elsewhere(job: Job) -> str:
+    """Return why the Job is not synced here."""
     if _is_mirrored(job):
         condition = job.condition(mirror.READY)
         if condition is None:
@@ -259,6 +260,7 @@ def _managed_elsewhere(job: Job) -> str:
 
 
 def _finished_text(job: Job) -> str:
+    """Return the reason of the Job's end in words."""
     condition = job.finished_condition
     assert condition is not None, "only called for finished Jobs"
     text = f"{condition.reason}: {condition.message}"
@@ -305,6 +307,7 @@ def _counts(job: Job, *, over: bool = False) -> str:
 
 
 def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
+    """Return a line about each Pod that waits."""
     lines = [
         f"pod {name} cannot start: {wait.text}"
         if wait.lasting

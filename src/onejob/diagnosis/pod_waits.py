@@ -134,6 +134,7 @@ def short_resources(message: str) -> list[str]:
 
 
 def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
+    """Return the wait of a Pod that is not bound to the node."""
     spec = pod.spec
     if spec.scheduling_gates:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
@@ -256,6 +257,7 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
 
 
 def _next_step(reason: str, message: str, image: str) -> str:
+    """Return the user's remedy for a wait; "" if there is none."""
     if reason == "ErrImageNeverPull":
         return f"pull {image} first, or remove imagePullPolicy: Never"
     if reason == "InvalidImageName":

@@ -109,6 +109,7 @@ def _end_text(end: Document) -> str:
 
 
 def _container_texts(pod: Document, now: datetime) -> list[str]:
+    """Return a line about the state of each container."""
     lines = []
     for report in _container_statuses(pod):
         parts = [_container_state(report.get("state", {}), now)]
@@ -121,6 +122,7 @@ def _container_texts(pod: Document, now: datetime) -> list[str]:
 
 
 def _container_state(state: Document, now: datetime) -> str:
+    """Return a container's state in words."""
     if end := state.get("terminated"):
         finished = read_time(end.get("finishedAt"))
         return (
@@ -150,6 +152,7 @@ def _next(pod: Document, activity: PodActivity, now: datetime) -> list[str]:
 
 
 def _next_of_active(pod: Document, activity: PodActivity) -> list[str]:
+    """Return what ends a Pod that is active."""
     policy = pod["spec"].get("restartPolicy", "Always")
     if activity.running:
         again = {

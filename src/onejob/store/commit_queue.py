@@ -186,6 +186,8 @@ class CommitQueue:
         self._upkeep.committing(len(group.changes))
 
     def _on_commit(self, error: StoreError | None) -> None:
+        """Publish the committed group, or roll back all staged changes; then commit the next
+        group."""
         if self._stopped:
             return
         self._committing = False

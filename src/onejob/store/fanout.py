@@ -216,6 +216,7 @@ class Fanout:
             asyncio.get_running_loop().call_soon(self._wake_batch)
 
     def _add_to_recent(self, changes: Sequence[Change], size: int) -> None:
+        """Keep changes for watches that are behind; the oldest ones make room."""
         recent = self._recent
         recent.extend(changes)
         self._recent_bytes += size

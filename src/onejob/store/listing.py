@@ -63,6 +63,7 @@ class Listing:
     def _current_page(
         self, resource: str, namespace: str, limit: int, after: Key | None, at: int
     ) -> Page:
+        """Return a page of the current objects."""
         items: list[Stored] = []
         looked_at = remaining = 0
         last: Key | None = None
@@ -79,6 +80,7 @@ class Listing:
     def _snapshot_page(
         self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None
     ) -> Page:
+        """Return a page of the objects at a snapshot's revision."""
         walk = snapshot.walk(self._contents, namespace, after)
         found = list(islice(walk, limit + 1) if limit else walk)
         more = 0 < limit < len(found)

@@ -142,6 +142,7 @@ def _binary_text(kibi: int) -> str:
 
 
 def _decimal_text(nanos: int, with_exponent: bool) -> str:
+    """Return a decimal amount in canonical form."""
     if nanos == 0:
         return "0"
     exponent = -9

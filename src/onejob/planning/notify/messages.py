@@ -119,6 +119,7 @@ def late_cronjob_message(
 
 
 def trial_message(target: str, now: datetime) -> Message:
+    """Return a test message to a target."""
     return Message(
         id=message_id(TEST, target, now.isoformat()),
         event=TEST,

@@ -185,6 +185,7 @@ def pod_refusal(
 
 
 def _refused_ids(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the users and groups of a Pod that the namespace does not allow."""
     shared = spec.get("securityContext") or {}
     users, groups = confinement.users, confinement.groups
     if users is not None:
@@ -240,6 +241,7 @@ def _security_contexts(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
 
 
 def _refused_paths(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the hostPath volumes of a Pod that the namespace does not allow."""
     allowed = confinement.host_paths
     if allowed is None:
         return

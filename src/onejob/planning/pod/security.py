@@ -212,6 +212,7 @@ def _ignored_in_both(context: SecurityContext | PodSecurityContext) -> Iterator[
 
 
 def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
+    """Yield the fields of a Pod's security context that cannot be enforced."""
     if context.sysctls:
         yield "sysctls"
     if means.root:
@@ -224,6 +225,7 @@ def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
 
 
 def _ignored_in_container(context: SecurityContext, means: Means) -> Iterator[str]:
+    """Yield the fields of a container's security context that cannot be enforced."""
     if context.proc_mount not in ("", "Default"):
         yield "procMount"
     if context.read_only_root_filesystem and not means.mount_namespaces:

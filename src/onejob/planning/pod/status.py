@@ -145,6 +145,7 @@ def _container(
 
 
 def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> State:
+    """Return the state of a container that waits for its back-off."""
     seconds = int(back_off(seen.quick_restarts).total_seconds())
     wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
     place = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
@@ -157,6 +158,7 @@ def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> Stat
 
 
 def _unstarted_state(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
+    """Return the state of a container that has not been started."""
     if plan.over and plan.initialized:
         return State(
             terminated=Terminated(
@@ -172,6 +174,7 @@ def _unstarted_state(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State
 
 
 def _terminated_state(exit: Exit | None) -> State:
+    """Return the state after an exit; an empty one for None."""
     if exit is None:
         return _NOTHING
     return State(

@@ -88,6 +88,7 @@ def pod_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
 
 
 def claim_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
+    """Return why a PersistentVolumeClaim violates the limits; "" if it does not."""
     requests = container_amounts(spec, "requests")
     said: list[str] = []
     for limit in limits:

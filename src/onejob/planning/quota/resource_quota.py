@@ -79,6 +79,7 @@ def count_name(resource: str) -> str:
 
 
 def usage_of(resource: str, document: Mapping[str, Any]) -> ObjectUsage:
+    """Return the usage of an object by its document."""
     match resource:
         case "pods":
             ended = (document.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -122,6 +123,7 @@ def pod_usage(spec: Mapping[str, Any], *, ended: bool) -> ObjectUsage:
 
 
 def _quota_amounts(requests: Amounts, limits: Amounts) -> Amounts:
+    """Return requests and limits under the names that quotas use."""
     amounts: Amounts = {}
     for name, amount in requests.items():
         if name in _COMPUTE or name.startswith("hugepages-"):
