@@ -156,7 +156,8 @@ class Manager:
     async def _lead_term(
         self, leadership: Leadership, elector: Elector, stopping: asyncio.Event
     ) -> None:
-        """Run the controllers until the term ends or `stopping` is set."""
+        """Run the controllers until the term ends or `stopping` is set; then release the Lease,
+        unless it was lost."""
         log.warning("%s leads", self._identity)
         holding = asyncio.create_task(elector.hold(leadership))
         self._leadership = leadership

@@ -247,7 +247,7 @@ def _mirrored_state(job: Job) -> str:
 
 
 def _managed_elsewhere(job: Job) -> str:
-    """Return why the Job is not synced here."""
+    """Return the cause of a Job that another controller or the mirror manages."""
     if _is_mirrored(job):
         condition = job.condition(mirror.READY)
         if condition is None:

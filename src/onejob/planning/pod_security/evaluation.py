@@ -104,7 +104,7 @@ def _checks(level: str, minor: int) -> Sequence[Check]:
 def _in_version(
     checks: Mapping[str, tuple[tuple[int, Check], ...]], minor: int
 ) -> dict[str, Check]:
-    """Return the checks in force in a version, by name."""
+    """Return by name the checks of a minor version, each in the newest form that applies."""
     found = {
         name: [check for since, check in versions if since <= minor]
         for name, versions in checks.items()
