@@ -48,7 +48,8 @@ REPLACEMENT: Mapping[str, Plant] = {
         scaling.change_pods, ("if replaces_only_failed(job):", "if False:")
     ),
     "index replaced while its Pod ends": edit(
-        scaling._indexes_to_start, ("{completion_index(pod) for pod in awaited}", "set()")
+        scaling._indexes_to_start,
+        ("busy = {completion_index(pod) for pod in awaited}", "busy: set[int | None] = set()"),
     ),
 }
 MUTANTS: Mapping[str, Plant] = {**TTL, **GARBAGE, **REPLACEMENT}
