@@ -73,6 +73,8 @@ _PODS_PER_SECOND: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """Summary kept for reuse."""
+
     uid: str
     finished: bool
     until: float
@@ -94,6 +96,8 @@ _read_name = msgspec.json.Decoder(_Named).decode
 
 
 class Summaries:
+    """Summaries of objects, reused for a moment."""
+
     def __init__(
         self,
         client: Client,
@@ -141,6 +145,7 @@ class Summaries:
         return (await asyncio.shield(making)).summary
 
     async def _make(self, key: Key, document: bytes) -> "_Kept":
+        """Make and keep the summary of a Job; older ones make room."""
         job = read_job(document)
         summary = await self._summarise(key, msgspec.json.decode(document), document)
         pods = summary["activePods"] + summary["endedPodsLookedAt"]
@@ -201,6 +206,11 @@ class Summaries:
     async def _parameters(
         self, key: Key, job: Document, require_get: Callable[[Key], None]
     ) -> Document | None:
+        """Return the ConfigMap with the parameters of a Job's rows; None if the Job names none or
+        it does not exist.
+
+        Raises the error of `require_get` if the user may not read it.
+        """
         name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
         if name is None:
             return None
@@ -273,10 +283,12 @@ class Summaries:
         return await self._read([pod.key for pod in views[:_MAX_ACTIVE_PODS]])
 
     async def _documents(self, namespace: str, pods: Iterable[PodView]) -> list[Document]:
+        """Return the documents of the Pods that still exist."""
         keys = [Key(PODS, namespace, pod.metadata.name) for pod in pods]
         return [msgspec.json.decode(found) for found in (await self._read(keys)).values()]
 
     async def _read(self, keys: Sequence[Key]) -> dict[str, bytes]:
+        """Return the documents of these keys by name; objects that do not exist are omitted."""
         found, turns = {}, Turns()
         for key in keys:
             try:
@@ -338,6 +350,7 @@ class Summaries:
 
 
 def _explanation_document(explanation: Explanation, now: datetime) -> Document:
+    """Return an explanation as a document."""
     return {
         "now": now,
         "state": explanation.state,

@@ -76,6 +76,8 @@ _encode = msgspec.json.encode
 
 
 class Writes(Creates, frozen=True):
+    """Update, patch, apply and delete requests."""
+
     def update(
         self,
         target: Target,
@@ -215,6 +217,8 @@ class Writes(Creates, frozen=True):
     def _apply(
         self, target: Target, body: Any, options: WriteOptions, problems: Sequence[str]
     ) -> Outcome:
+        """Return the outcome of a server-side apply, which creates a missing object. Raises
+        BadRequest, Conflict and errors of validation."""
         kind, name = target.kind, target.name
         if not isinstance(body, dict):
             raise BadRequest("an apply patch must be an object")
@@ -532,6 +536,7 @@ def share_equal_sections(body: Document, old: Document) -> None:
 
 
 def _only_spec_finalizers(new: Document, old: Document) -> None:
+    """Restore everything but spec.finalizers from the old object, in place."""
     finalizers = new.get("spec", {}).get("finalizers", [])
     new["metadata"] = dict(old["metadata"])
     for name in list(new):
