@@ -25,6 +25,8 @@ _PAGES = {
     "pods": "#/jobs/{ns}/train?tab=pods",
     "logs": "#/jobs/{ns}/render?tab=logs",
     "yaml": "#/jobs/{ns}/train?tab=yaml",
+    "workflows": "#/workflows",
+    "workflow": "#/workflows/{ns}/training",
     "cronjobs": "#/cronjobs",
     "cronjob": "#/cronjobs/{ns}/nightly-backup",
     "queue": "#/queue",

@@ -27,6 +27,8 @@ PAGES = {
     "pods": "/jobs/{ns}/train?tab=pods",
     "logs": "/jobs/{ns}/render?tab=logs",
     "yaml": "/jobs/{ns}/train?tab=yaml",
+    "workflows": "/workflows?namespace={ns}",
+    "workflow": "/workflows/{ns}/training",
     "cronjobs": "/cronjobs?namespace={ns}",
     "cronjob": "/cronjobs/{ns}/nightly-backup",
     "queue": "/queue",

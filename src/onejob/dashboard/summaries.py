@@ -198,6 +198,22 @@ class Summaries:
         # A megabyte of parameters takes seconds, which would block the event loop.
         return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
 
+    async def rerun_workflow(self, key: Key, from_task: str, failed_only: bool) -> Document:
+        """Return the document to create in order to run a workflow again.
+
+        Raises NotFound and BadInput.
+        """
+        # Imported here: most servers have no workflows.
+        from onejob.planning.workflow.rerun import rerun_names, rerun_workflow
+
+        workflow: Document = msgspec.json.decode(await self._client.get(key))
+        for name in rerun_names(workflow):
+            try:
+                await self._client.get(Key(key.resource, key.namespace, name))
+            except NotFound:
+                break
+        return rerun_workflow(workflow, name=name, from_task=from_task, failed_only=failed_only)
+
     async def _parameters(
         self, key: Key, job: Document, require_get: Callable[[Key], None]
     ) -> Document | None:

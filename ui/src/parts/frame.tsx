@@ -18,11 +18,14 @@ const CronJobPage = lazy(() => import("../pages/cronjobs").then((m) => ({ defaul
 const Create = lazy(() => import("../pages/create").then((m) => ({ default: m.Create })));
 const Queue = lazy(() => import("../pages/queue").then((m) => ({ default: m.Queue })));
 const Mirrors = lazy(() => import("../pages/mirrors").then((m) => ({ default: m.Mirrors })));
+const Workflows = lazy(() => import("../pages/workflows").then((m) => ({ default: m.Workflows })));
+const WorkflowPage = lazy(() => import("../pages/workflows").then((m) => ({ default: m.WorkflowPage })));
 const Resources = lazy(() => import("../pages/resources").then((m) => ({ default: m.Resources })));
 
 const PAGES: [string[], string, string][] = [
   [[], "Overview", "o"],
   [["jobs"], "Jobs", "j"],
+  [["workflows"], "Workflows", "w"],
   [["cronjobs"], "CronJobs", "c"],
   [["queue"], "Queue", "q"],
   [["mirrors"], "Mirrors", "m"],
@@ -64,6 +67,8 @@ function Page() {
   if (section === "jobs") return <Jobs />;
   if (section === "cronjobs" && first && second) return <CronJobPage key={`${first}/${second}`} namespace={first} name={second} />;
   if (section === "cronjobs") return <CronJobs />;
+  if (section === "workflows" && first && second) return <WorkflowPage key={`${first}/${second}`} namespace={first} name={second} />;
+  if (section === "workflows") return <Workflows />;
   if (section === "create") return <Create />;
   if (section === "queue") return <Queue />;
   if (section === "mirrors") return <Mirrors />;
@@ -130,7 +135,8 @@ export function Frame() {
               ["/", "Filter or search"],
               ["j k, ↓ ↑", "Choose a row"],
               ["Enter", "Open the chosen row"],
-              ["s", "Suspend or resume the Job that is chosen or shown"],
+              ["← ↑ → ↓", "In the graph of a Workflow: move between its tasks"],
+              ["s", "Suspend or resume the Job or Workflow that is chosen or shown"],
               ["r", "Rerun it"],
               ["l", "Its logs"],
               ["x", "Delete it"],
