@@ -102,6 +102,13 @@ def change(
     api.close()
 
 
+def delete_pod(namespace: OnejobNamespace, name: str) -> None:
+    api = open_http_api(namespace.kubeconfig, "")
+    path = f"/api/v1/namespaces/{namespace.name}/pods/{name}"
+    api.send(ApiRequest("DELETE", path))
+    api.close()
+
+
 def limits(namespace: OnejobNamespace, text: str) -> None:
     """Set the limits on running Jobs of the server."""
     config_map = {
@@ -166,6 +173,12 @@ def fill(namespace: OnejobNamespace) -> None:
         a_cronjob("nightly-backup", "30 2 * * *", "echo saved", timeZone="Europe/Berlin")
     )
     namespace.create(a_cronjob("heartbeat", "*/5 * * * *", "true", suspend=True))
+    for job in (*done, *failed):
+        namespace.wait_for_job(job["metadata"]["name"])
+
+
+def fill_workflows(namespace: OnejobNamespace) -> None:
+    """Create a workflow with tasks of all ends."""
     namespace.create(
         a_workflow(
             "training",
@@ -178,5 +191,3 @@ def fill(namespace: OnejobNamespace) -> None:
             **{"finally": [a_task("clean-up", "true")]},
         )
     )
-    for job in (*done, *failed):
-        namespace.wait_for_job(job["metadata"]["name"])

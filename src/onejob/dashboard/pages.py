@@ -131,6 +131,8 @@ class DashboardPages:
                 return await self._index(request, Key(JOBS, namespace, name), index)
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
+            case ("cronjobs",):
+                return await self._next_runs(request)
             case ("cronjobs", namespace, name):
                 return await self._cronjob(request, Key(CRONJOBS, namespace, name))
             case ("cronjobs", namespace, name, "manual-job"):
@@ -223,6 +225,12 @@ class DashboardPages:
         for resource in (JOBS, EVENTS):
             self._require(request, "list", Key(resource, key.namespace, ""))
         return json_response(await self._summaries.cronjob(key))
+
+    async def _next_runs(self, request: UserRequest) -> Response:
+        _require_method(request, "GET")
+        namespace = first(request.query, "namespace")
+        self._require(request, "list", Key(CRONJOBS, namespace, ""))
+        return json_response(await self._summaries.next_runs(namespace))
 
     async def _rerun(self, request: UserRequest, key: Key) -> Response:
         """Return the objects to create in order to run a Job once more; the page creates them."""

@@ -168,8 +168,8 @@ function sortRows(rows: number[][], paths: number[][], places: number): void {
 }
 
 /** The chain of dependent tasks that took longest, by the duration of each; among equals the one of most tasks.
- *  The longest of the `last` tasks follows. */
-export function criticalPath(tasks: GraphTask[], durations: number[]): number[] {
+ *  Those without a duration, such as skipped ones, are left out. The longest of the `last` tasks follows. */
+export function criticalPath(tasks: GraphTask[], durations: (number | null)[]): number[] {
   const edges = edgesOf(tasks);
   const into: number[][] = tasks.map(() => []);
   for (const { from, to } of edges) into[to]?.push(from);
@@ -184,15 +184,15 @@ export function criticalPath(tasks: GraphTask[], durations: number[]): number[] 
   for (const task of inOrder(tasks.length, edges)) {
     const from = (into[task] ?? []).reduce((found, one) => (isLonger(one, found) ? one : found), -1);
     best[task] = {
-      duration: (best[from]?.duration ?? 0) + (durations[task] ?? 0), count: (best[from]?.count ?? 0) + 1, from,
+      duration: (best[from]?.duration ?? 0) + (durations[task] ?? 0), count: (best[from]?.count ?? 0) + (durations[task] === null ? 0 : 1), from,
     };
     if (tasks[task]?.last) {
       if (isLonger(task, last)) last = task;
     } else if (isLonger(task, end)) end = task;
   }
-  const path: number[] = [];
+  const path = last >= 0 ? [last] : [];
   for (let task = end; task >= 0; task = best[task]?.from ?? -1) path.unshift(task);
-  return last >= 0 ? [...path, last] : path;
+  return path.filter((task) => durations[task] !== null);
 }
 
 /** The text of an SVG path through the points of an edge, smooth between layers. */

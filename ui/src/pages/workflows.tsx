@@ -195,19 +195,19 @@ function Tasks({ workflow }: { workflow: Workflow }) {
   const longest = [...path].reduce((sum, task) => sum + (taskDuration((tasks[task] as Task).status, at) ?? 0), 0);
   return (
     <>
+      <section aria-label="Graph">
+        <TaskGraph tasks={tasks} label={`Tasks of ${visible(workflow.metadata.name)}`} chosen={chosen?.name ?? ""} choose={choose} />
+        <div class="legend graph-legend">
+          <span><i class="critical" />critical path{longest ? `, ${wholeDuration(longest)}${finishedAs(workflow) ? "" : " so far"}` : ""}</span>
+          <span><i class="other-edge" />waits for a failure or any end</span>
+        </div>
+      </section>
       <div class="grid cols-graph">
-        <section aria-label="Graph">
-          <TaskGraph tasks={tasks} label={`Tasks of ${visible(workflow.metadata.name)}`} chosen={chosen?.name ?? ""} choose={choose} />
-          <div class="legend graph-legend">
-            <span><i class="critical" />critical path{longest ? `, ${wholeDuration(longest)}${finishedAs(workflow) ? "" : " so far"}` : ""}</span>
-            <span><i class="other-edge" />waits for a failure or any end</span>
-          </div>
-        </section>
         {chosen && <TaskDetails key={chosen.name} workflow={workflow} task={chosen} tasks={tasks} choose={choose} />}
+        <Section title="Tasks" note={several(tasks.length, "task")}>
+          <Table label="Tasks" columns={columns} rows={tasks} keyOf={(task) => task.name} open={(task) => choose(task.name)} empty={<Empty title="No tasks" />} />
+        </Section>
       </div>
-      <Section title="Tasks" note={several(tasks.length, "task")}>
-        <Table label="Tasks" columns={columns} rows={tasks} keyOf={(task) => task.name} open={(task) => choose(task.name)} empty={<Empty title="No tasks" />} />
-      </Section>
     </>
   );
 }

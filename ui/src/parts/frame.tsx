@@ -3,6 +3,7 @@ import { lazy, Suspense } from "preact/compat";
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import icon from "../icon.svg";
+import { useAnswer } from "../lib/hooks";
 import { isForOthers } from "../lib/keys";
 import { go, href, place } from "../lib/router";
 import { signOut, who } from "../lib/session";
@@ -29,9 +30,12 @@ const PAGES: [string[], string, string][] = [
   [["cronjobs"], "CronJobs", "c"],
   [["queue"], "Queue", "q"],
   [["mirrors"], "Mirrors", "m"],
-  [["resources"], "Everything", "e"],
+  [["resources"], "All objects", "e"],
   [["create"], "Create", "n"],
 ];
+
+/** The page of mirrors is listed if there is a target; if Secrets may not be read, it is not. */
+const TARGETS = `/api/v1/secrets?${new URLSearchParams({ labelSelector: "onejob.dev/mirror-target", limit: "1" })}`;
 
 const helpOpen = signal(false);
 /** When `g` was pressed last, by the clock of events, which begins with the page. */
@@ -94,6 +98,7 @@ function nextTheme(): void {
 export function Frame() {
   const main = useRef<HTMLElement>(null);
   const here = place.value.path[0] ?? "";
+  const mirrors = (useAnswer<{ items: unknown[] }>(TARGETS, "").value?.items.length ?? 0) > 0;
   // Before the page can be seen: a key that answers it must not be missed.
   useLayoutEffect(() => {
     addEventListener("keydown", onKey);
@@ -109,7 +114,7 @@ export function Frame() {
       <header class="side">
         <a class="brand" href="#/" aria-label="onejob: overview"><img src={icon} alt="" /><span>onejob</span></a>
         <nav aria-label="Pages">
-          {PAGES.map(([path, title]) => (
+          {PAGES.filter(([path]) => path[0] !== "mirrors" || mirrors || here === "mirrors").map(([path, title]) => (
             <a key={title} href={href(path)} aria-current={(path[0] ?? "") === here ? "page" : undefined}>{title}</a>
           ))}
         </nav>

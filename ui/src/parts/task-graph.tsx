@@ -5,7 +5,7 @@ import { now } from "../lib/hooks";
 import { visible, wholeDuration } from "../lib/text";
 import { type Task, taskDuration } from "../lib/workflows";
 
-const SIZE = { boxWidth: 164, boxHeight: 46, layerGap: 46, boxGap: 14 };
+const SIZE = { boxWidth: 148, boxHeight: 46, layerGap: 44, boxGap: 14 };
 /** Below this width, layers go down the page. */
 const NARROW = matchMedia("(max-width: 860px)");
 
@@ -17,7 +17,7 @@ export interface Props {
 }
 
 export function critical(tasks: Task[], at: number): Set<number> {
-  return new Set(criticalPath(tasks, tasks.map((task) => taskDuration(task.status, at) ?? 0)));
+  return new Set(criticalPath(tasks, tasks.map((task) => (task.status.state === "Skipped" ? null : taskDuration(task.status, at) ?? 0))));
 }
 
 function useNarrow(): boolean {
@@ -34,8 +34,7 @@ export function TaskGraph({ tasks, label, chosen, choose }: Props) {
   const down = useNarrow();
   const box = useRef<HTMLDivElement>(null);
   const at = now.value;
-  // The edges of a workflow never change.
-  const shape = tasks.map((task) => task.name).join();
+  const shape = tasks.map((task) => [task.name, ...task.dependsOn.map((edge) => edge.task + edge.condition)].join()).join(";");
   const layout = useMemo(() => layOut(tasks, { ...SIZE, down }), [shape, down]);
   const path = critical(tasks, at);
   const current = Math.max(tasks.findIndex((task) => task.name === chosen), 0);
@@ -73,7 +72,7 @@ export function TaskGraph({ tasks, label, chosen, choose }: Props) {
       <div class="sheet" style={{ width: `${layout.width}px`, height: `${layout.height}px` }}>
         <svg width={layout.width} height={layout.height} aria-hidden="true">
           <defs>
-            <marker id="arrow" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="6" markerHeight="6" orient="auto"><path d="M0 0 L6 3 L0 6 z" /></marker>
+            <marker id="arrow" viewBox="0 0 6 6" refX="6" refY="3" markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L6 3 L0 6 z" /></marker>
           </defs>
           {layout.edges.map((edge) => (
             <path key={`${edge.from}-${edge.to}`} d={pathText(edge.points, down)} marker-end="url(#arrow)"
@@ -84,16 +83,16 @@ export function TaskGraph({ tasks, label, chosen, choose }: Props) {
           {tasks.map((task, i) => {
             const took = taskDuration(task.status, at);
             const { state } = task.status;
-            const words = `${task.name}, ${state}${took === undefined ? "" : `, ${wholeDuration(took)}`}${path.has(i) ? ", on the critical path" : ""}`;
             const spot = layout.boxes[i] ?? { x: 0, y: 0 };
             return (
               <div key={task.name} role="option" data-task={i} tabIndex={i === current ? 0 : -1} aria-selected={task.name === chosen}
-                aria-label={visible(words)} title={visible(task.status.message || words)}
+                title={visible(task.status.message || task.name)}
                 class={`task ${state}${path.has(i) ? " critical" : ""}${task.last ? " last" : ""}`}
                 style={{ left: `${spot.x}px`, top: `${spot.y}px`, width: `${SIZE.boxWidth}px`, height: `${SIZE.boxHeight}px` }}
                 onClick={() => move(i)}>
                 <b class="cut">{visible(task.name)}</b>
                 <span class="line"><span class={`state ${state}`}>{state}</span><span class="muted">{took === undefined ? (task.last ? "finally" : "") : wholeDuration(took)}</span></span>
+                {path.has(i) && <span class="hidden-text">on the critical path</span>}
               </div>
             );
           })}
