@@ -143,7 +143,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
 
 /** Texts of what ended containers used; "" if that was not measured. */
 const memoryText = (bytes: number | null): string => (bytes ? bytesText(bytes) : "");
-const cpuText = (milliseconds: number | null): string => (milliseconds === null ? "" : shortDuration(milliseconds));
+const cpuText = (milliseconds: number | null): string => (milliseconds === null ? "" : milliseconds < 1000 ? `${milliseconds}ms` : shortDuration(milliseconds));
 
 const podsNote = (summary: JobSummary): string =>
   summary.allPodsLookedAt && summary.pods.length >= summary.activePods + summary.endedPodsLookedAt

@@ -91,7 +91,7 @@ export function TaskGraph({ tasks, label, chosen, choose }: Props) {
                 style={{ left: `${spot.x}px`, top: `${spot.y}px`, width: `${SIZE.boxWidth}px`, height: `${SIZE.boxHeight}px` }}
                 onClick={() => move(i)}>
                 <b class="cut">{visible(task.name)}</b>
-                <span class="line"><span class={`state ${state}`}>{state}</span><span class="muted">{took === undefined ? (task.last ? "finally" : "") : wholeDuration(took)}</span></span>
+                <span class="line"><span class={`state ${state}`}>{state}</span><span class="muted">{took === undefined ? (task.last ? "finally" : "") : took < 1000 ? "<1s" : wholeDuration(took)}</span></span>
                 {path.has(i) && <span class="hidden-text">on the critical path</span>}
               </div>
             );
