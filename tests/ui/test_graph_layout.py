@@ -66,10 +66,14 @@ def test_layout_without_tasks_or_with_a_cycle_is_finite() -> None:
 def test_layout_of_random_graphs_has_no_overlap_and_edges_forward(down: bool) -> None:
     rng = random.Random(31)
     names = "abcdefghijklmnop"
-    graphs = [
-        _tasks({n: "".join(m for m in names[:i] if rng.random() < 0.2) for i, n in enumerate(names)})
-        for _ in range(20)
-    ]
+
+    def random_graph() -> dict[str, str]:
+        return {
+            name: "".join(other for other in names[:i] if rng.random() < 0.2)
+            for i, name in enumerate(names)
+        }
+
+    graphs = [_tasks(random_graph()) for _ in range(20)]
     size = {**_SIZE, "down": down}
     for tasks, layout in zip(
         graphs, _evaluate(*(["layOut", tasks, size] for tasks in graphs)), strict=True
