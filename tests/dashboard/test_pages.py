@@ -391,9 +391,7 @@ def test_next_runs_of_cronjobs_leave_out_suspended_ones(
     namespace.remove()
 
 
-def test_rerun_of_workflow_is_refused_with_reason(
-    signed_in: Browser, server: OnejobServer
-) -> None:
+def test_rerun_of_workflow_is_refused_with_reason(signed_in: Browser, server: OnejobServer) -> None:
     namespace = server.new_namespace()
     namespace.create(a_workflow("held", a_task("one", "true"), suspend=True))
     path = f"/ui/api/workflows/{namespace.name}"

@@ -58,9 +58,7 @@ def test_waiting_tasks_follow_the_workflow_live(
 def test_rerun_from_a_task_with_keys_alone(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
-    namespace.create(
-        a_workflow("flow", a_task("first", "true"), a_task("second", "true", "first"))
-    )
+    namespace.create(a_workflow("flow", a_task("first", "true"), a_task("second", "true", "first")))
     page = open_dashboard(f"/workflows/{namespace.name}/flow")
     page.set_viewport_size({"width": 390, "height": 844})
     option = page.get_by_role("option")
