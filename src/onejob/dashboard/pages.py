@@ -29,7 +29,7 @@ from onejob.dashboard.sessions import (
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
-from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
 from onejob.wire.errors import (
@@ -134,10 +134,14 @@ class DashboardPages:
                 return await self._index(request, Key(JOBS, namespace, name), index)
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
+            case ("cronjobs",):
+                return await self._next_runs(request)
             case ("cronjobs", namespace, name):
                 return await self._cronjob(request, Key(CRONJOBS, namespace, name))
             case ("cronjobs", namespace, name, "manual-job"):
                 return await self._manual_job(request, Key(CRONJOBS, namespace, name))
+            case ("workflows", namespace, name, "rerun"):
+                return await self._rerun_workflow(request, Key(WORKFLOWS, namespace, name))
             case ("queue",):
                 return await self._queue(request)
             case ("mirrors",):
@@ -231,6 +235,12 @@ class DashboardPages:
             self._require(request, "list", Key(resource, key.namespace, ""))
         return json_response(await self._summaries.cronjob(key))
 
+    async def _next_runs(self, request: UserRequest) -> Response:
+        _require_method(request, "GET")
+        namespace = first(request.query, "namespace")
+        self._require(request, "list", Key(CRONJOBS, namespace, ""))
+        return json_response(await self._summaries.next_runs(namespace))
+
     async def _rerun(self, request: UserRequest, key: Key) -> Response:
         """Return the objects to create in order to run a Job once more; the page creates them."""
         _require_method(request, "GET")
@@ -243,6 +253,17 @@ class DashboardPages:
         try:
             documents = await self._summaries.rerun(key, failed_only, require_get)
             return json_response({"documents": documents})
+        except BadInput as error:
+            raise BadRequest("; ".join(error.lines)) from None
+
+    async def _rerun_workflow(self, request: UserRequest, key: Key) -> Response:
+        """Return the Workflow to create in order to run one again; the page creates it."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        from_task, failed_only = first(request.query, "from"), flag(request.query, "failedOnly")
+        try:
+            document = await self._summaries.rerun_workflow(key, from_task, failed_only)
+            return json_response({"document": document})
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
 

@@ -19,7 +19,7 @@ from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
-from onejob.dashboard.job_lists import job_documents
+from onejob.dashboard.job_lists import documents_of, job_documents
 from onejob.dashboard.job_pods import (
     PodView,
     failures_of,
@@ -28,14 +28,14 @@ from onejob.dashboard.job_pods import (
     read_pod_view,
     row_of,
 )
-from onejob.diagnosis.cronjobs import explain_cronjob
+from onejob.diagnosis.cronjobs import explain_cronjob, next_run
 from onejob.diagnosis.explanation import Explanation
 from onejob.diagnosis.jobs import explain_job
 from onejob.diagnosis.pod_waits import read_node
 from onejob.diagnosis.pods import explain_pod
 from onejob.informers.cache import Cache
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import EVENTS, NODES, PODS, Key, Meta, View
+from onejob.objects.meta import CRONJOBS, EVENTS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 from onejob.planning.history import PodRecord, merged
@@ -186,6 +186,17 @@ class Summaries:
             **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),
         }
 
+    async def next_runs(self, namespace: str) -> Document:
+        """Return the next run of each CronJob, by `NAMESPACE/NAME`; those without are left out."""
+        now, found = self._clock.now(), {}
+        for document in await documents_of(self._client, Selection(CRONJOBS, namespace)):
+            cronjob: Document = msgspec.json.decode(document)
+            following = next_run(cronjob, now, self.local_zone)
+            if following is not None:
+                metadata = cronjob["metadata"]
+                found[f"{metadata['namespace']}/{metadata['name']}"] = following
+        return {"next": found}
+
     # --- objects for the page to create ---------------------------------------------------
 
     async def rerun(
@@ -202,6 +213,22 @@ class Summaries:
         parameters = await self._parameters(key, job, require_get)
         # A megabyte of parameters takes seconds, which would block the event loop.
         return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
+
+    async def rerun_workflow(self, key: Key, from_task: str, failed_only: bool) -> Document:
+        """Return the document to create in order to run a workflow again.
+
+        Raises NotFound and BadInput.
+        """
+        # Imported here: most servers have no workflows.
+        from onejob.planning.workflow.rerun import rerun_names, rerun_workflow
+
+        workflow: Document = msgspec.json.decode(await self._client.get(key))
+        for name in rerun_names(workflow):
+            try:
+                await self._client.get(Key(key.resource, key.namespace, name))
+            except NotFound:
+                break
+        return rerun_workflow(workflow, name=name, from_task=from_task, failed_only=failed_only)
 
     async def _parameters(
         self, key: Key, job: Document, require_get: Callable[[Key], None]
