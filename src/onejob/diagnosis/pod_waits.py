@@ -160,6 +160,8 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     assert created_at is not None, "the API stamps every object"
     why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
     if not why:
+        if spec.scheduling_group is not None and condition is not None and condition.message:
+            return PodWait("Unschedulable", condition.message)
         return _room_wait(condition)
     if _PASSING_TAINT in why:
         return PodWait("Unschedulable", why)
