@@ -146,10 +146,9 @@ def test_queue_completes_an_interrupted_gang_before_anything_else() -> None:
 def test_queue_explains_a_member_by_its_gang() -> None:
     queue = a_queue(candidate("a", group="g"))
     node = NodeView("node", allocatable=room(4))
-    assert "only 1 exist" in queue.problem(candidate("a", group="g"), node, room(4))
-    assert queue.problem(candidate("single", 9), node, room(4)) == (
-        "0/1 nodes are available: 1 Insufficient cpu."
-    )
+    explain = queue.explanation(node, room(4))
+    assert "only 1 exist" in explain(candidate("a", group="g"))
+    assert explain(candidate("single", 9)) == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def test_queue_places_pods_of_a_basic_group_one_by_one() -> None:

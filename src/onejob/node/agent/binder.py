@@ -114,10 +114,12 @@ class Binder:
     def _reasons(self) -> Why:
         node, free = self.room.node, self.room.left
 
+        explain = self._queue.explanation(node, free)
+
         def why(uid: str) -> str:
             if self._closed or (waiting := self._waiting.get(uid)) is None:
                 return ""
-            return self._queue.problem(waiting[1], node, free)
+            return explain(waiting[1])
 
         return why
 

@@ -4,7 +4,8 @@ A gang needs `minCount` Pods with a place. Placed Pods count until they are dele
 their end, so the replacement of a failed Pod does not wait for a second quorum.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -23,6 +24,8 @@ Group: TypeAlias = tuple[str, str]
 
 #: `minCount` of a PodGroup with the policy "basic": its Pods start one by one.
 NO_QUORUM: Final = 0
+#: Part of the reason why a gang waits in vain.
+TOO_LARGE: Final = "the node can never run more than"
 
 
 class Gang(Struct, frozen=True):
@@ -63,7 +66,7 @@ def gang_problem(name: str, gang: Gang, free: Amounts, capacity: Amounts) -> str
         return ""
     most = gang.placed + len(_fitting(gang, dict(capacity)))
     if most < gang.min_count:
-        return f"{start} the node can never run more than {most}."
+        return f"{start} {TOO_LARGE} {most}."
     return f"{start} there is room for {fitting}."
 
 
@@ -162,13 +165,19 @@ class GangQueue(SchedulingQueue):
                 taken.append(candidate)
         return taken + super().take(free, before)
 
-    def problem(self, candidate: Candidate, node: NodeView, free: Amounts) -> str:
-        group = group_of(candidate)
-        if group is None:
-            return super().problem(candidate, node, free)
-        return gang_problem(group[1], self._gang(group), free, node.allocatable) or super().problem(
-            candidate, node, free
-        )
+    def explanation(self, node: NodeView, free: Amounts) -> Callable[[Candidate], str]:
+        explain_single = super().explanation(node, free)
+
+        @cache
+        def explain_gang(group: Group) -> str:
+            return gang_problem(group[1], self._gang(group), free, node.allocatable)
+
+        def explain(candidate: Candidate) -> str:
+            group = group_of(candidate)
+            of_gang = "" if group is None else explain_gang(group)
+            return of_gang or explain_single(candidate)
+
+        return explain
 
     def _gang(self, group: Group) -> Gang:
         ordered = self._ordered.get(group)
@@ -177,7 +186,7 @@ class GangQueue(SchedulingQueue):
             ordered = sorted(members, key=lambda candidate: candidate.rank)
             self._ordered[group] = ordered
         placed = len(self._placed.get(group, ()))
-        return Gang(self._min_counts.get(group), placed, tuple(ordered))
+        return Gang(self._min_counts.get(group), placed, ordered)
 
     def _order(self, group: Group) -> tuple[bool, Rank]:
         gang = self._gang(group)

@@ -5,7 +5,7 @@ this module does not depend on the notation of quantities.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -101,9 +101,10 @@ class SchedulingQueue:
             del self._waiting[first.uid]
             taken.append(first)
 
-    def problem(self, candidate: Candidate, node: NodeView, free: Amounts) -> str:
-        """Return why a waiting Pod is not taken now; "" if it is about to be."""
-        return misfit(candidate, node) or shortage(candidate, free)
+    def explanation(self, node: NodeView, free: Amounts) -> Callable[[Candidate], str]:
+        """Return a function that returns why a waiting Pod is not taken now; "" if it is about to
+        be."""
+        return lambda candidate: misfit(candidate, node) or shortage(candidate, free)
 
     def _head(self, need: "Need") -> Candidate | None:
         line = self._lines[need]
