@@ -1,3 +1,3 @@
 """onejob: Kubernetes Jobs without the cluster."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
