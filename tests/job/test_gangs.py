@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.client.base import Delete, Patch
+from onejob.client.base import Create, Delete, Patch
 from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.gates import UnknownGate, parse_gates
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
+from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key
+from onejob.planning.job.workload import pod_group_name, workload_document, workload_name
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Invalid, NotFound
@@ -32,13 +34,16 @@ HOUR = {DURATION: "3600"}
 
 
 @asynccontextmanager
-async def a_plane(folder: Path, gates: str, *, pods: int = 3) -> AsyncIterator[ControlPlane]:
+async def a_plane(
+    folder: Path, gates: str, *, pods: int = 3, **settings: Any
+) -> AsyncIterator[ControlPlane]:
     """Run everything that `onejob serve` runs except HTTPS, with a node for so many Pods."""
     plane = await ControlPlane.start(
         Settings(
             data_dir=folder,
             node=NodeOptions(runtime="simulated", name="node", capacity={"pods": str(pods)}),
             gates=parse_gates(gates),
+            **settings,
         ),
         Dependencies(
             virtual_clock(), Random(int(asyncio.get_running_loop().time())), LoopCommitter()
@@ -309,17 +314,30 @@ async def test_groups_are_deleted_with_their_job(tmp_path: Path) -> None:
         assert await names(plane, WORKLOADS) == await names(plane, GROUPS) == []
 
 
-async def test_group_that_a_killed_controller_created_is_used(tmp_path: Path) -> None:
+async def test_workload_of_a_killed_controller_is_completed(tmp_path: Path) -> None:
     """The state that a kill leaves between the Workload and the PodGroup."""
+    async with a_plane(tmp_path, JOB_GANGS, controllers=frozenset()) as plane:
+        key = await create_job(plane, "job", **gang_job())
+        job = read_job(await plane.client.get(key))
+        document = msgspec.json.encode(workload_document(job))
+        await plane.client.write(Create(WORKLOADS, "default", document))
     async with a_plane(tmp_path, JOB_GANGS) as plane:
+        await asyncio.sleep(5)
+        assert await names(plane, WORKLOADS) == [workload_name(job)]
+        assert await names(plane, GROUPS) == [pod_group_name(job)]
+        assert len(await placed(plane)) == 3
+
+
+async def test_suspended_job_starts_as_a_gang_once_it_is_resumed(tmp_path: Path) -> None:
+    async with a_plane(tmp_path, JOB_GANGS, pods=2) as plane:
         key = await create_job(plane, "job", **gang_job(suspend=True))
         await asyncio.sleep(5)
-        (workload,) = await names(plane, WORKLOADS)
-        (group,) = await names(plane, GROUPS)
+        groups = await names(plane, GROUPS)
         await plane.client.write(Patch(key, b'{"spec": {"suspend": false}}', "merge"))
         await asyncio.sleep(5)
-        assert len(await placed(plane)) == 3
-        assert (await names(plane, WORKLOADS), await names(plane, GROUPS)) == ([workload], [group])
+        assert len(await names(plane, PODS)) == 3
+        assert await placed(plane) == []
+        assert await names(plane, GROUPS) == groups != []
 
 
 @pytest.mark.parametrize(
