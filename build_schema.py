@@ -189,7 +189,7 @@ def load_kinds(root: Path) -> ModuleType:
 
 def roots_of(definitions: dict[str, Any], kinds: ModuleType) -> list[str]:
     wanted: set[tuple[str, str]] = set(EXTRA_KINDS)
-    for kind in kinds.KINDS:
+    for kind in (*kinds.KINDS, *kinds.WORKLOAD_KINDS):
         wanted |= {(kind.api_version, kind.kind), (kind.api_version, kind.kind + "List")}
         wanted |= {(_api_version(sub.group, sub.version), sub.kind) for sub in kind.subresources}
     by_kind = {

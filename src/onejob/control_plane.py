@@ -93,9 +93,11 @@ if TYPE_CHECKING:
     from onejob.controllers.access import AccessPolicy
     from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.identities import Identities
+    from onejob.controllers.job_workloads import JobWorkloads
     from onejob.controllers.node_maintenance import NodeMaintenance
     from onejob.controllers.notify.config import NotifyConfig
     from onejob.controllers.workflow import WorkflowController
+    from onejob.node.agent.gangs import GangSource
     from onejob.node.outputs.keeping import OutputKeeper
     from onejob.store.encryption import Cipher
     from onejob.webhooks.calling import WebhookCaller
@@ -368,10 +370,18 @@ class ControlPlane:
             capacity=capacity,
             sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
             issue_token=None if self.accounts is None else self.accounts.issue_for_pod,
+            gangs=self._make_gangs(),
         )
         self._clock_watch.on_jump(node.clock_jumped)
         self.service.admission.room = node.room
         return node
+
+    def _make_gangs(self) -> "GangSource | None":
+        if not self.settings.gates.enabled("GenericWorkload"):
+            return None
+        from onejob.node.agent.gangs import GangSource
+
+        return GangSource(self._own_client)
 
     def _make_output_keeper(self) -> "OutputKeeper":
         """Return the keeper of outputs. Imported on use: most servers have no outputs."""
@@ -422,6 +432,7 @@ class ControlPlane:
                 new_series=lambda: self._new_series(JOB),
                 gate=AllGates(gates_of_jobs),
                 maintenance=self._add_node_maintenance(),
+                workloads=self._make_job_workloads(),
             ),
             CRONJOB: self._make_cronjob_controller,
             TTL: lambda: TtlController(
@@ -505,6 +516,13 @@ class ControlPlane:
         maintenance = NodeMaintenance(self._own_client, self.informers.pods)
         self._controllers.append(maintenance.run())
         return maintenance
+
+    def _make_job_workloads(self) -> "JobWorkloads | None":
+        if not self.settings.gates.enabled("WorkloadWithJob"):
+            return None
+        from onejob.controllers.job_workloads import JobWorkloads
+
+        return JobWorkloads(self._own_client, self._controller_context(JOB).recorder)
 
     def _make_workflow_controller(self) -> _Controller:
         from onejob.controllers.on_demand import OnDemand

@@ -7,6 +7,7 @@ from importlib.resources import files
 #: Name -> default. The reasons for each default are in docs/reference/feature-gates.md.
 DEFAULTS: Mapping[str, bool] = {
     "CronJobsNextScheduleTime": False,
+    "GenericWorkload": False,
     "JobPodReplacementOnNodeMaintenance": False,
     "JobTrackingWithFinalizers": True,
     "JobTrackingAnnotation": False,
@@ -18,11 +19,12 @@ DEFAULTS: Mapping[str, bool] = {
     "MutableSchedulingDirectivesForSuspendedJobs": True,
     "TTLAfterFinished": True,
     "TTLAfterFinishedPods": True,
+    "WorkloadWithJob": False,
 }
 
 
 class UnknownGate(ValueError):
-    """The name of a gate that does not exist, or a value that is not a boolean."""
+    """A gate that does not exist or lacks one it requires, or a value that is not a boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class FeatureGates:
             if name not in DEFAULTS:
                 known = ", ".join(sorted(DEFAULTS))
                 raise UnknownGate(f"unknown feature gate {name!r}; known gates: {known}")
+        if self.enabled("WorkloadWithJob") and not self.enabled("GenericWorkload"):
+            raise UnknownGate("WorkloadWithJob=true requires GenericWorkload=true")
 
     def enabled(self, name: str) -> bool:
         return self.overrides.get(name, DEFAULTS[name])

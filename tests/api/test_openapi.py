@@ -10,9 +10,10 @@ import pytest
 
 from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.api.schema.openapi_v2 import version_2_document
 from onejob.api.schema.protobuf_writing import bytes_field, number_field, text_field
 from onejob.api.schema.schema import Schema, load_schema
-from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.kinds import KINDS, WORKLOAD_KINDS, Kind
 from onejob.wire.registry import KindRegistry
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 
@@ -447,3 +448,12 @@ def _applied(job: dict[str, Any]) -> dict[str, Any]:
     """Return the Job as client-side apply left it."""
     annotation = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(job)}
     return job | {"metadata": job["metadata"] | {"annotations": annotation}}
+
+
+def test_openapi_v2_defines_kinds_behind_a_gate_only_where_they_are_served() -> None:
+    def defined(*kinds: Kind) -> set[str]:
+        text, _ = version_2_document("v1.37.0", kinds, {}, protobuf=False)
+        return {name for name in json.loads(text)["definitions"] if "scheduling.v1beta1" in name}
+
+    assert defined(*KINDS) == set()
+    assert "io.k8s.api.scheduling.v1beta1.PodGroup" in defined(*KINDS, *WORKLOAD_KINDS)

@@ -11,7 +11,7 @@ from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
 from onejob.controllers.bootstrap import bootstrap
-from onejob.gates import FeatureGates
+from onejob.gates import parse_gates
 from onejob.planning.pod.security import Means
 from onejob.store.log import LogStore
 from onejob.wire.kinds import BY_RESOURCE
@@ -36,10 +36,17 @@ PLACES = {
 
 
 async def warnings(
-    path: Path, resource: str, means: Means, spec: Any = None, **pod_spec: Any
+    path: Path,
+    resource: str,
+    means: Means,
+    spec: Any = None,
+    gates: str = "",
+    **pod_spec: Any,
 ) -> tuple[str, ...]:
     store = await LogStore.open(path / "db", clock=SystemClock())
-    service = Service(store, clock=SystemClock(), rng=Random(1), gates=FeatureGates(), means=means)
+    service = Service(
+        store, clock=SystemClock(), rng=Random(1), gates=parse_gates(gates), means=means
+    )
     await bootstrap(LocalClient(service))
     kind = BY_RESOURCE[resource]
     body: dict[str, Any] = {
@@ -89,5 +96,45 @@ async def test_dropped_gang_scheduling_is_warned_about(tmp_path: Path, resource:
     job = JOB | {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
     spec = job if path == "spec" else {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}
     elsewhere = Means(engine=True, runtime="")
-    told = f"{path}.scheduling: dropped: gang scheduling is not supported"
+    told = f"{path}.scheduling: dropped: the feature gate WorkloadWithJob is off"
     assert await warnings(tmp_path, resource, elsewhere, spec=spec) == (told,)
+
+
+@pytest.mark.parametrize("resource", ["jobs.batch", "cronjobs.batch"])
+async def test_gang_scheduling_without_effect_is_warned_about(
+    tmp_path: Path, resource: str
+) -> None:
+    path = PLACES[resource][1].removesuffix(".template.spec")
+    scheduling = {
+        "schedulingPolicy": {"gang": {}},
+        "disruptionMode": {"all": {}},
+        "resourceClaims": [{"name": "c"}],
+        "schedulingConstraints": {"topology": [{"key": "zone"}]},
+    }
+    job = JOB | {"scheduling": scheduling}
+    spec = job if path == "spec" else {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}
+    told = await warnings(
+        tmp_path,
+        resource,
+        Means(engine=True, runtime=""),
+        spec,
+        "GenericWorkload=true,WorkloadWithJob=true",
+    )
+    assert [text.partition(": has no effect")[0] for text in told] == [
+        f"{path}.scheduling.{field}"
+        for field in ("disruptionMode", "resourceClaims", "schedulingConstraints")
+    ]
+
+
+@pytest.mark.parametrize("resource", PLACES)
+async def test_scheduling_group_is_warned_about_without_its_gate(
+    tmp_path: Path, resource: str
+) -> None:
+    for name in "12":
+        (tmp_path / name).mkdir()
+    means, group = Means(engine=True, runtime="podman"), {"podGroupName": "g"}
+    told = f"{PLACES[resource][1]}.schedulingGroup: has no effect: the feature gate"
+    (text,) = await warnings(tmp_path / "1", resource, means, schedulingGroup=group)
+    assert text == f"{told} GenericWorkload is off"
+    gates = "GenericWorkload=true"
+    assert await warnings(tmp_path / "2", resource, means, None, gates, schedulingGroup=group) == ()

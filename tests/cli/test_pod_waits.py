@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from onejob.diagnosis.pod_waits import PodWait, find_wait, short_resources, start_hint
-from onejob.planning.pod.placement import NodeView, Taint
+from onejob.objects.pod_spec import NodePodSpec
+from onejob.planning.pod.gang import Gang, gang_problem
+from onejob.planning.pod.placement import LONG_AGO, Candidate, NodeView, Taint
 from tests.cli.build import pod_document
 
 NODE = NodeView("here", allocatable={"cpu": 2000, "memory": 2**30, "pods": 110})
@@ -140,6 +142,31 @@ def test_pod_waiting_for_resources_names_shortage() -> None:
     assert wait.explained
     assert not wait.lasting
     assert wait.message == "waiting for capacity: cpu, memory"
+
+
+@pytest.mark.parametrize(
+    ("free", "capacity", "text", "lasting"),
+    [
+        (1, 3, "needs 2 Pods at once, but there is room for 1", False),
+        (1, 1, "needs 2 Pods at once, but the node can never run more than 1", True),
+    ],
+)
+def test_pod_of_a_gang_names_what_its_gang_lacks(
+    free: int, capacity: int, text: str, lasting: bool
+) -> None:
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    one = Candidate("a", NodePodSpec(), {"pods": 1}, LONG_AGO)
+    message = gang_problem("g", Gang(2, 0, [one, one]), {"pods": free}, {"pods": capacity})
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    wait = wait_of(group, conditions=[said])
+    assert wait is not None
+    assert text in wait.message
+    assert wait.lasting is lasting
 
 
 def test_a_node_that_lacks_something_for_now_is_waited_for() -> None:

@@ -53,6 +53,9 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
         *("onejob.api.kinds.cronjob", "onejob.api.kinds.rbac"),
         *("onejob.controllers.disruption", "onejob.controllers.quotas"),
         *("onejob.api.writing.apply", "onejob.planning.pod_security.evaluation"),
+        *("onejob.planning.pod.gang", "onejob.node.agent.gangs"),
+        *("onejob.planning.job.workload", "onejob.controllers.job_workloads"),
+        "onejob.api.kinds.gang_rules",
     }
 
 

@@ -122,6 +122,83 @@ def test_a_restart_rule_decides_by_exit_code(operator: str, code: int, again: bo
     assert bool(planned(a_pod(container), {"a": exited(code)}).start) is again
 
 
+def ruled(name: str, own: str, *codes: int) -> Container:
+    """Return a container that is restarted at these exit codes, whatever its policy."""
+    rule = RestartRule(exit_codes=RestartExitCodes(operator="In", values=codes))
+    return Container(name=name, restart_policy=own, restart_policy_rules=(rule,) if codes else ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "codes", "code", "start", "phase"),
+    [
+        # The Pod's policy, as upstream: an init container runs until it succeeds.
+        ("Never", "", (), 1, "", "Failed"),
+        ("Always", "", (), 1, "i", "Pending"),
+        ("Always", "", (), 0, "a", "Pending"),
+        # Its own policy outranks the Pod's.
+        ("Always", "Never", (), 1, "", "Failed"),
+        ("OnFailure", "Never", (), 1, "", "Failed"),
+        ("Never", "OnFailure", (), 1, "i", "Pending"),
+        ("Never", "OnFailure", (), 0, "a", "Pending"),
+        # Rules outrank both, but do not repeat a success.
+        ("Never", "Never", (42,), 42, "i", "Pending"),
+        ("Never", "Never", (42,), 1, "", "Failed"),
+        ("Never", "OnFailure", (42,), 1, "i", "Pending"),
+        ("Always", "Never", (42,), 0, "a", "Pending"),
+    ],
+)
+def test_init_container_restarts_by_rules_then_own_policy_then_the_pods(
+    policy: str, own: str, codes: tuple[int, ...], code: int, start: str, phase: str
+) -> None:
+    plan = planned(a_pod("a", policy=policy, init=(ruled("i", own, *codes),)), {"i": exited(code)})
+    assert [step.container for step in plan.start] == ([start] if start else [])
+    assert plan.phase == phase
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "codes", "code", "start", "phase"),
+    [
+        ("Never", "Always", (), 0, "a", "Running"),
+        ("Never", "OnFailure", (), 0, "", "Succeeded"),
+        ("OnFailure", "Never", (), 1, "", "Failed"),
+        ("Always", "Never", (), 0, "", "Succeeded"),
+        ("Always", "Never", (), 1, "", "Failed"),
+        ("Never", "Never", (42,), 42, "a", "Running"),
+        ("Always", "Never", (42,), 1, "", "Failed"),
+    ],
+)
+def test_phase_is_final_once_no_container_restarts(
+    policy: str, own: str, codes: tuple[int, ...], code: int, start: str, phase: str
+) -> None:
+    other = Container(name="b", restart_policy="Never")
+    pod = a_pod(ruled("a", own, *codes), other, policy=policy)
+    plan = planned(pod, {"a": exited(code), "b": exited(0)})
+    assert [step.container for step in plan.start] == ([start] if start else [])
+    assert plan.phase == phase
+
+
+def test_first_matching_restart_rule_decides() -> None:
+    def rule(action: str, *codes: int) -> RestartRule:
+        return RestartRule(action, RestartExitCodes(operator="In", values=codes))
+
+    rules = (rule("Restart", 42), rule("RestartAllContainers", 42, 43))
+    container = Container(name="a", restart_policy="Never", restart_policy_rules=rules)
+    other = Container(name="b", restart_policy="Never")
+    plan = planned(a_pod(container, other), {"a": exited(42), "b": RUNNING})
+    assert [step.container for step in plan.start] == ["a"]
+    assert plan.stop == ()
+    plan = planned(a_pod(container, other), {"a": exited(43), "b": RUNNING})
+    assert [step.container for step in plan.stop] == ["b"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 42])
+def test_sidecar_with_a_rule_restarts_at_every_code(code: int) -> None:
+    pod = a_pod("a", init=(ruled("s", "Always", 42),))
+    plan = planned(pod, {"s": exited(code), "a": RUNNING})
+    assert [step.container for step in plan.start] == ["s"]
+    assert plan.phase == "Running"
+
+
 @pytest.mark.parametrize(
     ("restarts", "seconds"), [(0, 0), (1, 10), (2, 20), (3, 40), (5, 160), (6, 300), (60, 300)]
 )

@@ -1,6 +1,6 @@
 """Warnings about fields of Pods that the node will not enforce or that have no effect."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +18,15 @@ _SPEC_OF: Final = {
 }
 
 
+#: Fields of a Job's `scheduling` that are copied to its PodGroup only.
+_IDLE_SCHEDULING: Final = ("disruptionMode", "resourceClaims", "schedulingConstraints")
+
+
 def security_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> list[str]:
     """Return the warnings about a Pod's or template's fields that have no effect or are unsafe in
     this runtime."""
     path = _SPEC_OF.get(kind.resource, ())
-    spec: Mapping[str, Any] = document if path else {}
-    for name in path:
-        spec = spec.get(name) or {}
+    spec = _section(document, path)
     shown = ".".join(path)
     warnings = []
     if spec and means.runtime:
@@ -35,15 +37,29 @@ def security_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> 
     return warnings + [f"{shown}.{field}: not enforced by the process runtime" for field in fields]
 
 
-def dropped_field_warnings(kind: Kind, document: Mapping[str, Any]) -> list[str]:
-    """Return warnings about fields of a new Job or CronJob that are about to be dropped."""
-    path = _SPEC_OF.get(kind.resource, ())[:-2]
-    spec: Mapping[str, Any] = document if path else {}
+def gang_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> list[str]:
+    """Return warnings about gang scheduling that is switched off, or has no effect on one node."""
+    path = _SPEC_OF.get(kind.resource, ())
+    warnings = []
+    if means.runtime and not means.gangs and "schedulingGroup" in _section(document, path):
+        shown = f"{'.'.join(path)}.schedulingGroup"
+        warnings.append(f"{shown}: has no effect: the feature gate GenericWorkload is off")
+    scheduling = _section(document, path[:-2]).get("scheduling")
+    if scheduling is None:
+        return warnings
+    shown = f"{'.'.join(path[:-2])}.scheduling"
+    if not means.job_gangs:
+        return [*warnings, f"{shown}: dropped: the feature gate WorkloadWithJob is off"]
+    idle = [field for field in _IDLE_SCHEDULING if scheduling.get(field)]
+    why = "there is one node, without preemption and claims"
+    return warnings + [f"{shown}.{field}: has no effect: {why}" for field in idle]
+
+
+def _section(document: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any]:
+    section: Mapping[str, Any] = document if path else {}
     for name in path:
-        spec = spec.get(name) or {}
-    if "scheduling" not in spec:
-        return []
-    return [f"{'.'.join(path)}.scheduling: dropped: gang scheduling is not supported"]
+        section = section.get(name) or {}
+    return section
 
 
 def _has_context(spec: Mapping[str, Any]) -> bool:

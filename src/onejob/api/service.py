@@ -57,7 +57,7 @@ from onejob.wire.errors import (
     RequestTooLarge,
     not_found,
 )
-from onejob.wire.kinds import Kind
+from onejob.wire.kinds import KINDS, WORKLOAD_KINDS, Kind
 from onejob.wire.registry import KindRegistry, KindsChanged
 from onejob.wire.requests import (
     DeleteOptions,
@@ -115,9 +115,9 @@ class Service:
 
         `tracking` is the name with which tracked Jobs are marked. `means` describes how the node
         enforces a securityContext, for warnings about unenforced fields. `kinds` defaults to the
-        built-in kinds that every server serves.
+        built-in kinds that these gates serve.
         """
-        self.kinds = kinds or KindRegistry()
+        self.kinds = kinds or KindRegistry(_served_kinds(gates))
         self._strategy_for = partial(strategy_for, gates=gates, tracking=tracking)
         strategies = Strategies(
             {kind.resource: partial(self._strategy_for, kind) for kind in self.kinds.kinds}
@@ -131,7 +131,11 @@ class Service:
         self.strategies: dict[str, Strategy] = strategies
         self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
-        means = means or Means(engine=True, runtime="")
+        means = msgspec.structs.replace(
+            means or Means(engine=True, runtime=""),
+            gangs=gates.enabled("GenericWorkload"),
+            job_gangs=gates.enabled("WorkloadWithJob"),
+        )
         #: Checks of user rights per resource, registered by the authorization setup: see `Guard`.
         self.guards: dict[str, Guard] = {JOBS: self._check_dependencies}
         self.admission = Admission(
@@ -598,3 +602,9 @@ def _deleted(kind: Kind, metadata: Document) -> bytes:
             "details": details,
         }
     )
+
+
+def _served_kinds(gates: FeatureGates) -> Sequence[Kind]:
+    if not gates.enabled("GenericWorkload"):
+        return KINDS
+    return (*KINDS, *WORKLOAD_KINDS)

@@ -54,6 +54,7 @@ from onejob.planning.job.status import status_patch, with_status
 from onejob.wire.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
+    from onejob.controllers.job_workloads import JobWorkloads
     from onejob.controllers.node_maintenance import NodeMaintenance
 
 log = logging.getLogger(__name__)
@@ -80,11 +81,12 @@ class JobController:
         new_series: Callable[[], WriteSeries] | None = None,
         gate: StartGate | None = None,
         maintenance: "NodeMaintenance | None" = None,
+        workloads: "JobWorkloads | None" = None,
     ) -> None:
         """`new_series` starts the write series of one sync; by default each write is awaited.
 
         Jobs held by the `gate` are not synced until it releases them. Without `maintenance` no node
-        is considered under maintenance.
+        is considered under maintenance, and without `workloads` no Job gets a PodGroup.
         """
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
@@ -108,6 +110,7 @@ class JobController:
         self._gate = gate
         if gate is not None:
             gate.on_admitted(self._queue.add)
+        self._workloads = workloads
         self._maintenance = maintenance
         if maintenance is not None:
             maintenance.on_change(self._queue.add)
@@ -314,7 +317,11 @@ class JobController:
         """Change the Pods and write the status that follows. Raises Retry, ApiError."""
         job = plan.job
         outcomes = await change_pods(
-            client, plan, self._pod_factory(job, state), state, partial(self._record_events, job)
+            client,
+            plan,
+            await self._pod_factory(plan, state),
+            state,
+            partial(self._record_events, job),
         )
         if plan.skipped is not None:
             if outcomes.error is not None:
@@ -369,13 +376,19 @@ class JobController:
         state.job_revision = max(state.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))
 
-    def _pod_factory(self, job: Job, state: JobState) -> PodFactory:
+    async def _pod_factory(self, plan: Plan, state: JobState) -> PodFactory:
         """Return the factory of the Job's Pods, kept in `state` per generation."""
+        job = plan.job
         tracked = tracks_with_finalizers(job, self._settings)
         made_for = (job.metadata.generation, tracked)
         if state.pod_factory is None or state.pod_factory[0] != made_for:
             marks = marks_of_pods(job, self._settings)
-            pod_factory = PodFactory(job, self._settings, tracked=tracked, marks=marks)
+            group = ""
+            if self._workloads is not None and plan.skipped is None:
+                group = await self._workloads.ensure(job, has_pods=any(True for _ in state.census))
+            pod_factory = PodFactory(
+                job, self._settings, tracked=tracked, marks=marks, pod_group=group
+            )
             state.pod_factory = (made_for, pod_factory)
         return state.pod_factory[1]
 

@@ -162,6 +162,8 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     assert created_at is not None, "the API stamps every object"
     why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
     if not why:
+        if spec.scheduling_group is not None and condition is not None and condition.message:
+            return _gang_wait(condition.message)
         return _room_wait(condition)
     if _PASSING_TAINT in why:
         return PodWait("Unschedulable", why)
@@ -177,6 +179,15 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
         f"{why.removesuffix('.')}: it requests {amounts}",
         f"reduce the request, or increase the capacity with --capacity {sample}",
     )
+
+
+def _gang_wait(message: str) -> PodWait:
+    from onejob.planning.pod.gang import TOO_LARGE
+
+    if TOO_LARGE not in message:
+        return PodWait("Unschedulable", message)
+    step = "lower minCount, or increase the capacity of the node with --capacity"
+    return _lasting_wait("Unschedulable", message, step)
 
 
 def _room_wait(condition: Condition | None) -> PodWait:

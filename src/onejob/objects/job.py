@@ -47,6 +47,26 @@ class SuccessPolicy(View, frozen=True):
     rules: tuple[SuccessRule, ...] = ()
 
 
+class GangPolicy(View, frozen=True):
+    min_count: int | None = None
+
+
+class SchedulingPolicy(View, frozen=True):
+    """The policy "basic" has no fields."""
+
+    gang: GangPolicy | None = None
+
+
+class JobScheduling(View, frozen=True):
+    """Gang scheduling of a Job's Pods; acts with the feature gate WorkloadWithJob."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    #: Copied to the Workload, without effect on one node.
+    scheduling_constraints: dict[str, Any] = msgspec.field(default_factory=dict)
+    disruption_mode: dict[str, Any] = msgspec.field(default_factory=dict)
+    resource_claims: tuple[dict[str, Any], ...] = ()
+
+
 class JobSpec(View, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
@@ -63,6 +83,7 @@ class JobSpec(View, frozen=True):
     manual_selector: bool = False
     ttl_seconds_after_finished: int | None = None
     managed_by: str | None = None
+    scheduling: JobScheduling | None = None
     #: Fields of the original proposal that upstream never shipped (docs/reference/fields.md).
     backoff_seconds: int | None = None
     failed_pods_limit: int | None = None

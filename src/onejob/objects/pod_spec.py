@@ -357,6 +357,12 @@ class HostAlias(View, frozen=True):
     hostnames: tuple[str, ...] = ()
 
 
+class SchedulingGroup(View, frozen=True):
+    """Membership in a PodGroup; acts with the feature gate GenericWorkload."""
+
+    pod_group_name: str = ""
+
+
 class NodePodSpec(View, frozen=True):
     node_name: str = ""
     restart_policy: str = "Always"
@@ -382,6 +388,7 @@ class NodePodSpec(View, frozen=True):
     priority: int = 0
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
     security_context: PodSecurityContext = PodSecurityContext()
     overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     readiness_gates: tuple[ReadinessGate, ...] = ()

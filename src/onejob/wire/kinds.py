@@ -160,6 +160,12 @@ STORED_KINDS: Sequence[Kind] = (
     _stored("node.k8s.io/v1", "RuntimeClass", plural="runtimeclasses", namespaced=False),
 )  # fmt: skip
 
+#: Kinds of gang scheduling, served with the feature gate GenericWorkload.
+WORKLOAD_KINDS: Sequence[Kind] = (
+    _stored("scheduling.k8s.io/v1beta1", "PodGroup", status=True),
+    _stored("scheduling.k8s.io/v1beta1", "Workload"),
+)
+
 KINDS: Sequence[Kind] = (
     Kind(
         "", "v1", "Namespace", "namespaces", "namespace", namespaced=False, short_names=("ns",),

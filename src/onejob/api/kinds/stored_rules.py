@@ -16,6 +16,11 @@ from onejob.api.kinds.admission_rules import (
     default_webhooks,
 )
 from onejob.api.kinds.base import fill
+from onejob.api.kinds.gang_rules import (
+    check_pod_group,
+    check_workload,
+    forbidden_group_changes,
+)
 from onejob.api.kinds.pod.defaults import default_pod_template
 from onejob.api.kinds.pod.resources import validate_resources
 from onejob.api.kinds.pod.template import validate_pod_ttl
@@ -53,12 +58,18 @@ def _no_checks(doc: Document) -> list[FieldError]:
     return []
 
 
+def _no_change_checks(new: Document, old: Document) -> list[FieldError]:
+    return []
+
+
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     default: Callable[[Document], None] = _no_defaults
     #: Paths of fields that must not be empty; `[]` stands for every item of a list.
     required: tuple[str, ...] = ()
     check: Callable[[Document], list[FieldError]] = _no_checks
     immutable: tuple[str, ...] = ()
+    #: Further restrictions on changes from the second to the first document.
+    check_change: Callable[[Document, Document], list[FieldError]] = _no_change_checks
     #: Sections that updates do not change.
     kept: tuple[str, ...] = ()
     #: `status.phase` of a new object.
@@ -77,7 +88,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             invalid(path, _value_at(new, path), "field is immutable")
             for path in self.immutable
             if _value_at(new, path) != _value_at(old, path)
-        ]
+        ] + self.check_change(new, old)
 
 
 NO_RULES: Final = Rules()
@@ -375,6 +386,12 @@ RULES: Final[Mapping[str, Rules]] = {
         default=_default_priority_class,
         check=_check_priority_class,
         immutable=("value", "preemptionPolicy"),
+    ),
+    "podgroups.scheduling.k8s.io": Rules(
+        check=check_pod_group, check_change=forbidden_group_changes
+    ),
+    "workloads.scheduling.k8s.io": Rules(
+        check=check_workload, check_change=forbidden_group_changes
     ),
     "runtimeclasses.node.k8s.io": Rules(
         required=("handler",), check=_check_runtime_class, immutable=("handler",)

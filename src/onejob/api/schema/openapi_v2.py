@@ -15,11 +15,13 @@ from onejob.api.schema.describing import described, described_definition
 from onejob.api.schema.gnostic import encode_document
 from onejob.api.schema.openapi_paths import PATCH, REFERENCE, WATCH_EVENT, names_by_kind, paths_of
 from onejob.api.schema.schema import load_definitions
-from onejob.wire.kinds import Kind
+from onejob.wire.kinds import WORKLOAD_KINDS, Kind
 
 _REFERENCE: Final = "#/definitions/"
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
 _MACHINERY: Final = "io.k8s.apimachinery.pkg."
+#: Definitions of kinds that only servers with a feature gate serve.
+_OF_WORKLOADS: Final = "io.k8s.api.scheduling.v1beta1."
 
 #: Definitions that differ in v2 from the generated data, or that the data lacks.
 _SPECIAL: Final[dict[str, dict[str, Any]]] = {
@@ -54,6 +56,12 @@ def build_document(
     release: str, kinds: Sequence[Kind], added: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
     definitions, documentation = load_definitions()
+    if not set(WORKLOAD_KINDS) <= set(kinds):
+        definitions = {
+            name: definition
+            for name, definition in definitions.items()
+            if not name.startswith(_OF_WORKLOADS)
+        }
     own = added_definitions(kinds, added, documentation)
     own_described = {name: _added_definition(definition) for name, definition in own.items()}
     names = names_by_kind(definitions | own)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onejob.api.admission.dynamic.plugins import Reviewer
 from onejob.api.audit_notes import noted
 from onejob.api.documents import decode
-from onejob.api.security_warnings import dropped_field_warnings, security_warnings
+from onejob.api.security_warnings import gang_warnings, security_warnings
 from onejob.api.strategy import Document
 from onejob.api.writing.context import WriteContext, bounded, largest_size
 from onejob.api.writing.managed_fields import track_update
@@ -191,7 +191,7 @@ class Creates(WriteContext, frozen=True):
         self.admission.mutate(kind, namespace, doc)
         if self.reviewer is not None:
             self._mutate(self.reviewer, kind, namespace, doc, generated=generated)
-        dropped = dropped_field_warnings(kind, doc)
+        dropped = gang_warnings(kind, doc, self.means)
         strategy.prepare_create(doc)
         errors = strategy.validate_create(doc)
         if errors:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
@@ -35,6 +35,9 @@ from onejob.planning.pod.placement import Amounts, NodeView
 from onejob.planning.pod.room import NodeRoom
 from onejob.wire.errors import BadRequest
 from onejob.wire.requests import LogOptions
+
+if TYPE_CHECKING:
+    from onejob.node.agent.gangs import GangSource
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +67,13 @@ class NodeAgent:
         ip: str = "127.0.0.1",
         sources: Sequence[Informer[Any]] = (),
         issue_token: IssueToken | None = None,
+        gangs: "GangSource | None" = None,
     ) -> None:
         """Create an agent that is not started.
 
         `sources` are informers of ConfigMaps and Secrets, whose changes update volumes.
-        `issue_token` issues the service account tokens that are projected into volumes.
+        `issue_token` issues the service account tokens that are projected into volumes. `gangs`
+        follows the PodGroups, with the feature gate GenericWorkload.
         """
         self.node_name = node_name
         self.runtime = runtime
@@ -92,7 +97,9 @@ class NodeAgent:
             ip=ip,
             node=self._node.view(),
             pods=pods,
+            gangs=gangs,
         )
+        self._gangs = gangs
         self._node.on_change(self._driver.binder.node_changed)
         pods.on_change(self._driver.pods_changed)
         pods.on_relist(self._driver.pods_listed)
@@ -105,6 +112,7 @@ class NodeAgent:
             self._recorder.run,
             self._scheduler_recorder.run,
             self._node.run,
+            *(() if gangs is None else gangs.parts),
         ]
 
     @property
@@ -127,6 +135,9 @@ class NodeAgent:
         await self._node.begin()
         self._tasks = [asyncio.create_task(run()) for run in self._parts]
         await self._pods.synced()
+        if self._gangs is not None:
+            # A gang that was interrupted while it was bound comes before other Pods.
+            await self._gangs.synced()
         self._driver.begin(inherited)
         if inherited.rebooted:
             self._settling = asyncio.create_task(self._settle_reboot())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from onejob.client.events import EventRecorder
 from onejob.clock import Clock
@@ -16,10 +17,12 @@ from onejob.planning.pod.placement import (
     NodeView,
     SchedulingQueue,
     misfit,
-    shortage,
 )
 from onejob.planning.pod.room import NodeRoom, is_ours_to_place
 from onejob.wire.quantity import InvalidQuantity
+
+if TYPE_CHECKING:
+    from onejob.node.agent.gangs import GangSource
 
 
 class Binder:
@@ -33,11 +36,15 @@ class Binder:
         recorder: EventRecorder,
         clock: Clock,
         place: Callable[[NodePod, Amounts], None],
+        gangs: "GangSource | None" = None,
     ) -> None:
+        """`gangs`, with the feature gate GenericWorkload, holds Pods back until their gang fits."""
         self._unplaced = PendingPodReporter(writer, recorder, clock, self._reasons)
         self._place = place
-        self._queue = SchedulingQueue()
-        self.room = NodeRoom(node, self._queue, self.consider_soon)
+        self._queue = SchedulingQueue() if gangs is None else gangs.queue
+        if gangs is not None:
+            gangs.on_change(self._gangs_changed)
+        self.room = NodeRoom(node, self._queue, self.consider_soon, groups_wait=gangs is not None)
         #: All Pods without a node, by UID, including Pods that do not fit the node in its present
         #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
@@ -78,6 +85,10 @@ class Binder:
         self._unplaced.review_soon()
         self.consider_soon()
 
+    def _gangs_changed(self) -> None:
+        self._unplaced.review_soon()
+        self.consider_soon()
+
     def consider_soon(self) -> None:
         if not self._due and self._queue:
             self._due = True
@@ -107,11 +118,12 @@ class Binder:
         "" for a Pod that does not."""
         node, free = self.room.node, self.room.left
 
+        explain = self._queue.explanation(node, free)
+
         def why(uid: str) -> str:
             if self._closed or (waiting := self._waiting.get(uid)) is None:
                 return ""
-            candidate = waiting[1]
-            return misfit(candidate, node) or shortage(candidate, free)
+            return explain(waiting[1])
 
         return why
 
@@ -123,4 +135,5 @@ class Binder:
 def _candidate(pod: NodePod) -> Candidate:
     """Return the Pod as a scheduling candidate. Raises InvalidQuantity."""
     created_at = pod.metadata.creation_timestamp or LONG_AGO
-    return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)
+    demand = demand_of(pod.spec)
+    return Candidate(pod.uid, pod.spec, demand, created_at, pod.metadata.namespace)

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -70,6 +70,9 @@ from onejob.planning.pod.placement import LONG_AGO, Amounts, NodeView
 from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
 
+if TYPE_CHECKING:
+    from onejob.node.agent.gangs import GangSource
+
 log = logging.getLogger(__name__)
 
 #: Pods reconciled between two yields to the event loop.
@@ -117,6 +120,7 @@ class PodDriver:
         ip: str,
         node: NodeView,
         pods: Informer[Pod],
+        gangs: "GangSource | None" = None,
     ) -> None:
         self._runtime = runtime
         self._writer = writer
@@ -127,7 +131,7 @@ class PodDriver:
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
         self._busy = 0
-        self.binder = Binder(node, writer, scheduler_recorder, clock, self._place)
+        self.binder = Binder(node, writer, scheduler_recorder, clock, self._place, gangs)
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)

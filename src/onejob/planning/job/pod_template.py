@@ -54,11 +54,15 @@ class PodFactory:
         *,
         tracked: bool = True,
         marks: Mapping[str, str] = MappingProxyType({}),
+        pod_group: str = "",
     ) -> None:
-        """`marks` are annotations to add to the template's own."""
+        """`marks` are annotations to add to the template's own; `pod_group` is the PodGroup of all
+        Pods, if they have one."""
         template = msgspec.json.decode(job.spec.template)
         metadata = template.get("metadata") or {}
         spec = dict(template.get("spec") or {})
+        if pod_group:
+            spec["schedulingGroup"] = {"podGroupName": pod_group}
         self._job_name = job.metadata.name
         finalizers = list(metadata.get("finalizers") or ())
         if tracked and not any(name in finalizers for name in TRACKING_NAMES):

@@ -5,14 +5,17 @@ this module does not depend on the notation of quantities.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from onejob.objects.pod_spec import NodePodSpec, NodeRequirement, NodeTerm, Toleration
 
 Amounts = Mapping[str, int]
+#: Priority (negated), creation time and UID of a waiting Pod: lower ranks come first.
+Rank: TypeAlias = tuple[int, datetime, str]
 
 #: Creation time of Pods that have none.
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,9 +43,10 @@ class Candidate(Struct, frozen=True):
     spec: NodePodSpec
     demand: Amounts
     created_at: datetime
+    namespace: str = ""
 
     @property
-    def rank(self) -> tuple[int, datetime, str]:
+    def rank(self) -> Rank:
         """Sort key: highest priority first, then oldest first."""
         return -self.spec.priority, self.created_at, self.uid
 
@@ -56,7 +60,7 @@ class SchedulingQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Candidate] = {}
-        self._lines: dict[Need, list[tuple[tuple[int, datetime, str], Candidate]]] = {}
+        self._lines: dict[Need, list[tuple[Rank, Candidate]]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -76,10 +80,11 @@ class SchedulingQueue:
         """Remove a Pod; an unknown one is ignored."""
         self._waiting.pop(uid, None)
 
-    def take(self, free: dict[str, int]) -> list[Candidate]:
+    def take(self, free: dict[str, int], before: Rank | None = None) -> list[Candidate]:
         """Remove and return the Pods that fit now, in order, subtracting their demand from `free`.
 
-        A Pod that does not fit does not block a smaller one behind it.
+        A Pod that does not fit does not block a smaller one behind it. With `before`, only Pods of
+        a lower rank are taken.
         """
         taken: list[Candidate] = []
         while True:
@@ -91,10 +96,17 @@ class SchedulingQueue:
             if not heads:
                 return taken
             first = min(heads, key=lambda candidate: candidate.rank)
+            if before is not None and first.rank >= before:
+                return taken
             for name, amount in first.demand.items():
                 free[name] = free.get(name, 0) - amount
             del self._waiting[first.uid]
             taken.append(first)
+
+    def explanation(self, node: NodeView, free: Amounts) -> Callable[[Candidate], str]:
+        """Return a function that returns why a waiting Pod is not taken now; "" if it is about to
+        be."""
+        return lambda candidate: misfit(candidate, node) or shortage(candidate, free)
 
     def _head(self, need: "Need") -> Candidate | None:
         """Return the first Pod with this need; None, and forget the need, if there is none."""

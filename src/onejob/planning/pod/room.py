@@ -34,11 +34,20 @@ class NodeRoom:
     for, and calls `claim` or `cancel` for every Pod that it sees for the first time.
     """
 
-    def __init__(self, node: NodeView, queue: Sized, on_release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        queue: Sized,
+        on_release: Callable[[], None],
+        *,
+        groups_wait: bool = False,
+    ) -> None:
         """`queue` contains the Pods that wait for room; new ones must not overtake them.
 
-        `on_release` is called whenever amounts become free.
+        `on_release` is called whenever amounts become free. With `groups_wait`, Pods of a PodGroup
+        always wait in the queue.
         """
+        self._groups_wait = groups_wait
         self.node = node
         self._queue = queue
         self._on_release = on_release
@@ -76,7 +85,9 @@ class NodeRoom:
         return candidate.demand
 
     def _suits(self, candidate: Candidate) -> bool:
-        """Return whether the Pod would fit the node if it were empty."""
+        """Return whether the Pod may start alone and would fit the node if it were empty."""
+        if self._groups_wait and candidate.spec.scheduling_group is not None:
+            return False
         if self._suited[0] is not candidate or self._suited[1] is not self.node:
             if misfit(candidate, self.node):
                 return False

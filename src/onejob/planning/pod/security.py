@@ -173,7 +173,7 @@ def root_refusal(
 
 
 class Means(Struct, frozen=True):
-    """Mechanisms available to enforce a securityContext."""
+    """Mechanisms available to enforce the fields of a Pod."""
 
     #: True if a container engine enforces it.
     engine: bool = False
@@ -181,6 +181,9 @@ class Means(Struct, frozen=True):
     #: Runtime of the node; "" if Pods run elsewhere.
     runtime: Literal["process", "podman", ""] = "process"
     mount_namespaces: bool = True
+    #: Whether PodGroups act (GenericWorkload), and Jobs make them (WorkloadWithJob).
+    gangs: bool = False
+    job_gangs: bool = False
 
 
 def not_enforced(spec: NodePodSpec, means: Means) -> list[str]:

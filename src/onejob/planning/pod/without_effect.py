@@ -51,7 +51,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("os", "containers are Linux processes", harmless=({"name": "linux"},)),
     Rule("resourceClaims", "devices are not allocated by claims"),
     Rule("runtimeClassName", "all Pods use the runtime of the node"),
-    Rule("schedulingGroup", "Pods are scheduled one by one"),
     Rule("setHostnameAsFQDN", _NO_DNS),
     Rule("shareProcessNamespace", "every container has its own processes", ("podman",)),
     Rule("subdomain", _NO_DNS),

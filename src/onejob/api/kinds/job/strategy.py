@@ -39,11 +39,10 @@ from onejob.wire.kinds import Kind
 
 
 def disabled_job_fields(gates: FeatureGates) -> tuple[str, ...]:
-    """Return the fields that are dropped from the spec of new Jobs.
-
-    Gang scheduling is never supported.
-    """
-    fields = ["scheduling"]
+    """Return the fields that are dropped from the spec of new Jobs."""
+    fields = []
+    if not gates.enabled("WorkloadWithJob"):
+        fields.append("scheduling")
     if not gates.enabled("JobManagedBy"):
         fields.append("managedBy")
     if not gates.enabled("TTLAfterFinished"):
@@ -71,6 +70,7 @@ class JobStrategy(BaseStrategy):
     def __init__(self, kind: Kind, gates: FeatureGates, tracking: str = TRACKING) -> None:
         super().__init__(kind)
         self._tracking = tracking
+        self._has_groups = gates.enabled("GenericWorkload")
         self._disabled = disabled_job_fields(gates)
         self._scheduling_gate = gates.enabled("MutableSchedulingDirectivesForSuspendedJobs")
         self._resources_gate = gates.enabled("MutablePodResourcesForSuspendedJobs")
@@ -96,7 +96,13 @@ class JobStrategy(BaseStrategy):
             _stamp_tracking(metadata, self._tracking if self._tracks else None)
 
     def validate_create(self, doc: Document) -> list[FieldError]:
-        return validate_job(doc, JobOptions())
+        errors = validate_job(doc, JobOptions())
+        if self._has_groups:
+            from onejob.api.kinds.gang_rules import check_scheduling_group
+
+            template = doc["spec"].get("template", {})
+            errors += check_scheduling_group(template.get("spec", {}), "spec.template.spec")
+        return errors
 
     def warnings_on_create(self, doc: Document) -> list[str]:
         return [

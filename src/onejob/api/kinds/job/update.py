@@ -57,6 +57,10 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
         "successPolicy",
     ):
         errors += _immutable_error(spec, old_spec, field)
+    if "scheduling" in spec or "scheduling" in old_spec:
+        from onejob.api.kinds.gang_rules import check_job_scheduling_change
+
+        errors += check_job_scheduling_change(spec, old_spec)
     return errors + validate_index_names(new)
 
 

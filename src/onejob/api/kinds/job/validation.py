@@ -125,6 +125,10 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
         else:
             errors.append(_requires_indexes(spec, "successPolicy", path))
     errors += _validate_replacement_policy(spec, path)
+    if "scheduling" in spec:
+        from onejob.api.kinds.gang_rules import check_job_scheduling
+
+        errors += check_job_scheduling(spec, path)
     errors += validate_pod_template(spec.get("template", {}), f"{path}.template")
     errors += _validate_template_of_job(spec, template_spec, f"{path}.template.spec")
     return errors

@@ -60,6 +60,7 @@ class PodStrategy(SelectableStrategy):
     def __init__(self, kind: Kind, gates: FeatureGates) -> None:
         super().__init__(kind)
         self._has_ttl = gates.enabled("TTLAfterFinishedPods")
+        self._has_groups = gates.enabled("GenericWorkload")
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         if not same_spec(doc, old):
@@ -86,6 +87,10 @@ class PodStrategy(SelectableStrategy):
                     "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
                 )
             )
+        if self._has_groups and "schedulingGroup" in spec:
+            from onejob.api.kinds.gang_rules import check_scheduling_group
+
+            errors += check_scheduling_group(spec, "spec")
         if spec.get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
