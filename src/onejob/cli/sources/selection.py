@@ -26,6 +26,7 @@ from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 if TYPE_CHECKING:
+    from onejob.cli.sources.remote_runs import RemoteRunApi
     from onejob.cli.sources.stored_api import StoredApi
 
 #: Runs opened for a list; older ones are found by name only.
@@ -90,9 +91,7 @@ class Sources(msgspec.Struct, frozen=True):
         """Return the run chosen with --run, else the server. Raises CommandError without either."""
         if not self.run:
             return self.require_server()
-        from onejob.cli.sources.stored_api import StoredApi
-
-        return self._register(StoredApi(*find_run(self.data_dir.runs, self.run)))
+        return self._register(self._open_kept(*find_run(self.data_dir.runs, self.run)))
 
     def listed_server(self) -> Api | None:
         """Return `server()` for commands that list objects.
@@ -148,9 +147,33 @@ class Sources(msgspec.Struct, frozen=True):
         known = list(dict.fromkeys(islice(names, _COMPARED_JOBS)))
         return next(iter(get_close_matches(name, known, 1)), "")
 
+    def _open_kept(self, folder: Path, run: Run) -> "StoredApi | RemoteRunApi":
+        """Return access to the objects of a kept run, here or on its cluster."""
+        if run.on is not None:
+            from onejob.cli.sources.remote_runs import open_remote_run
+
+            return open_remote_run(folder, run, self.data_dir)
+        from onejob.cli.sources.stored_api import StoredApi
+
+        return StoredApi(folder, run)
+
+    def _opened_run(self, folder: Path, run: Run) -> "StoredApi | RemoteRunApi | None":
+        """Open a kept run. An unreadable one gets a note and does not hide the others."""
+        try:
+            return self._open_kept(folder, run)
+        except CommandError as error:
+            print(f"note: {error.lines[0]}", file=sys.stderr)
+            return None
+
     def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
+        """Yield the runs of this machine. Lists send no requests to the clusters of others."""
+        from onejob.cli.sources.stored_api import StoredApi
+
         for folder, run in found:
-            api = _opened_run(folder, run)
+            if run.on is not None:
+                continue
+            api = self._opened_run(folder, run)
+            assert api is None or isinstance(api, StoredApi), "runs with --on are skipped"
             if api is None:
                 continue
             try:
@@ -260,7 +283,7 @@ class Sources(msgspec.Struct, frozen=True):
         self._opened.append(api)
         return api
 
-    def _find_in_kept_runs(self, arg: ResourceArg) -> "tuple[StoredApi, str] | None":
+    def _find_in_kept_runs(self, arg: ResourceArg) -> "tuple[StoredApi | RemoteRunApi, str] | None":
         """Return the API of the kept run that contains the object, and its namespace; else None."""
         for folder, run in self._kept_runs():
             namespaces = dict.fromkeys(
@@ -270,7 +293,7 @@ class Sources(msgspec.Struct, frozen=True):
             )
             if not namespaces:
                 continue
-            api = _opened_run(folder, run)
+            api = self._opened_run(folder, run)
             if api is None:
                 continue
             self._register(api)
@@ -278,6 +301,12 @@ class Sources(msgspec.Struct, frozen=True):
                 try:
                     get(api, arg.kind, namespace, arg.name)
                 except NotFound:
+                    continue
+                except CommandError as error:
+                    if run.on is None or self.run:
+                        raise
+                    # Its cluster does not answer; another run may have the object.
+                    print(f"note: {error.lines[0]}", file=sys.stderr)
                     continue
                 return api, namespace
         return None
@@ -305,17 +334,6 @@ def sources(
         only_runs or bool(run),
         run,
     )
-
-
-def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
-    """Open a kept run. An unreadable one gets a note on stderr and does not hide the others."""
-    from onejob.cli.sources.stored_api import StoredApi
-
-    try:
-        return StoredApi(folder, run)
-    except CommandError as error:
-        print(f"note: {error.lines[0]}", file=sys.stderr)
-        return None
 
 
 def _may_hold(arg: ResourceArg, job: str) -> bool:
