@@ -655,6 +655,12 @@ def _claim_kept_run(
         claim = claim_run(find_run(place.runs, wanted)[0])
     else:
         claim = claim_newest(place.runs, wanted)
+    if claim.run.on is not None:
+        claim.release()
+        raise CommandError(
+            f"run {claim.run.id} is on another cluster",
+            f"onejob rerun run/{claim.run.id} repeats its Jobs there",
+        )
     deadline = options["deadline"]
     changes = JobChanges(
         parallelism=options["parallelism"],

@@ -136,7 +136,7 @@ class RemoteSession(Session):
                 self._print_detached()
                 return EXIT_OK
             exit_code, outcome = await self._follow_all()
-            if outcome in ("Detached", "Deleted", "TimedOut"):
+            if outcome in ("Detached", "Deleted", "TimedOut", "Blocked"):
                 self._note_end(folder.path, outcome, exit_code)
             else:
                 self._record(folder, finished_at=self._clock.now(), exit_code=exit_code)
@@ -324,15 +324,19 @@ class RemoteSession(Session):
         """Record the end of the run; a detached one has none yet."""
         if outcome in ("Detached", "Blocked"):
             return
-        stopped = {"TimedOut": self._stopped_by("TimedOut"), "Deleted": "its user (deleted)"}
+        stopped = ""
+        if outcome == "TimedOut":
+            stopped = self._stopped_by(outcome)
+        elif outcome == "Deleted":
+            stopped = "its user, who deleted it"
         now = self._clock.now()
         self._run = replace(
             self._run,
             jobs=self._ran_jobs(),
             finished_at=now,
             exit_code=exit_code,
-            stopped_by=stopped.get(outcome, ""),
-            stopped_at=now if outcome in stopped else None,
+            stopped_by=stopped,
+            stopped_at=now if stopped else None,
         )
         write_record(folder, self._run)
 

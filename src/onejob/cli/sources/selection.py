@@ -124,11 +124,11 @@ class Sources(msgspec.Struct, frozen=True):
     def namespace_in(self, api: Api) -> str:
         return self.namespace or api.namespace
 
-    def runs(self) -> Iterator["StoredApi"]:
+    def runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
         """Yield the newest kept runs, or only the one chosen with --run, newest first."""
         return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
 
-    def all_runs(self) -> Iterator["StoredApi"]:
+    def all_runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
         """Yield all kept runs, regardless of --run."""
         return self._open_runs(kept_runs(self.data_dir.runs))
 
@@ -165,15 +165,12 @@ class Sources(msgspec.Struct, frozen=True):
             print(f"note: {error.lines[0]}", file=sys.stderr)
             return None
 
-    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
-        """Yield the runs of this machine. Lists send no requests to the clusters of others."""
-        from onejob.cli.sources.stored_api import StoredApi
-
+    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi | RemoteRunApi"]:
+        """Yield the runs of this machine, and of another cluster only one that was chosen."""
         for folder, run in found:
-            if run.on is not None:
+            if run.on is not None and not self.run:
                 continue
             api = self._opened_run(folder, run)
-            assert api is None or isinstance(api, StoredApi), "runs with --on are skipped"
             if api is None:
                 continue
             try:
