@@ -2,13 +2,13 @@
 
 import asyncio
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from subprocess import Popen
 
 import pytest
 
@@ -84,7 +84,7 @@ def _await_service_account(onejob: CommandLine, kubeconfig: Path) -> None:
     raise AssertionError("no default service account")
 
 
-def _await_progress(process: "subprocess.Popen[str]", ledger: Ledger, done: int) -> None:
+def _await_progress(process: Popen[str], ledger: Ledger, done: int) -> None:
     """Wait until a Pod more has succeeded."""
     give_up = time.monotonic() + 120
     while len(ledger.succeeded) <= done and process.poll() is None:
