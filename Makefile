@@ -291,7 +291,7 @@ e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go,
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites
-peer-suites: setup ## run JobSet's and Kueue's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
 	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible

@@ -35,6 +35,8 @@ class _Seen:
     #: Types of the conditions of finished Jobs, by UID.
     outcomes: dict[str, str] = field(default_factory=dict)
     parallelism_lowered: bool = False
+    #: The controller has recorded the suspension that the spec requests now.
+    suspended: bool = False
 
 
 @dataclass
@@ -84,16 +86,16 @@ class WorkflowCheck:
         seen.unchecked.add(name)
         if len(uids) > 1:
             self.problems.add(ONCE, f"{_name(seen.newest)}: task {name} got a second Job")
-        self._see_start(seen.newest, name)
+        self._see_start(seen.newest, name, suspended=seen.suspended)
 
-    def _see_start(self, workflow: Workflow, task: str) -> None:
+    def _see_start(self, workflow: Workflow, task: str, *, suspended: bool) -> None:
         ordinary = any(each.name == task for each in workflow.spec.tasks)
         text = f"{_name(workflow)}: task {task}"
         if ordinary and workflow.condition_is_true("FailureTarget"):
             self.problems.add(FAILED, f"{text} starts after the failure")
         if workflow.finished:
             self.problems.add(FAILED, f"{text} starts after the end")
-        if workflow.spec.suspend and workflow.condition_is_true("Suspended"):
+        if suspended:
             self.problems.add(SUSPENDED, f"{text} starts while it is suspended")
 
     # --- workflows
@@ -107,8 +109,11 @@ class WorkflowCheck:
         limit, limit_before = workflow.spec.parallelism, before.spec.parallelism
         if limit is not None and (limit_before is None or limit < limit_before):
             seen.parallelism_lowered = True
+        if not workflow.spec.suspend:
+            seen.suspended = False
         if gone or workflow.status == before.status:
             return
+        seen.suspended = workflow.spec.suspend and workflow.condition_is_true("Suspended")
         self._see_tasks(seen, before, workflow)
         if workflow.finished and not before.finished:
             self._see_end(seen, workflow)

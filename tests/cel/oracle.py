@@ -43,7 +43,7 @@ def ask(expression: str, values: Mapping[str, Any]) -> Any:
 
 
 def is_stricter(expression: str, result: Any) -> bool:
-    """Return whether cel-go may have a value where the oracle fails: `has(1.x)` is false there.
+    """Return whether cel-go may have a value where the oracle fails: `has('a'.x)` is false there.
 
     The differential scenario `admission.members_of_values_without_members` compares with cel-go.
     """

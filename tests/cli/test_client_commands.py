@@ -143,7 +143,7 @@ def test_describe_has_kubectls_lines_and_the_events(finished: CommandLine) -> No
         *("Name", "Namespace", "Selector", "Labels", "Annotations", "Parallelism"),
         *("Completions", "Completion Mode", "Suspend", "Backoff Limit", "Start Time"),
         *("Completed At", "Duration", "Pods Statuses", "Completed Indexes", "Pod Template"),
-        "Events",
+        *("History", "Events"),
     ]
     assert "Completed Indexes:  0,1\n" in text
     assert "SuccessfulCreate" in text

@@ -16,6 +16,7 @@ RUN = {
     "deadline": (1, ["job/deadline: Failed", "DeadlineExceeded"]),
     "sidecar": (0, ["/shipper] step three", "job/sidecar: Complete"]),
     "ttl": (0, ["] soon forgotten", "job/ttl: Complete"]),
+    "workflow": (0, ["] press 1 of 12 apples", "task bake skipped: WhenFalse", "] all tidy"]),
     "config": (0, ["] Good morning", "] language en, a password of 14 characters"]),
 }
 #: These need a server.

@@ -32,7 +32,8 @@ FAILED = a_job_document(status=finished("Failed", "x", "why"))
         (
             ["all"],
             [
-                "pod/", "service/", "cronjob.batch/", "job.batch/", "daemonset.apps/",
+                "pod/", "service/", "cronjob.batch/", "job.batch/",
+                "cronworkflow.onejob.dev/", "workflow.onejob.dev/", "daemonset.apps/",
                 "deployment.apps/", "replicaset.apps/", "statefulset.apps/",
                 "horizontalpodautoscaler.autoscaling/",
             ],

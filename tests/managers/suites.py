@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.managers.building import JOBSET, KUEUE, CannotBuild, Manager, NoGo, build_test
+from tests.managers.building import JOBSET, CannotBuild, Manager, NoGo, build_test
 from tests.upstream.building import APISERVER, ETCD, cache, missing
 
 #: Seconds after which Ginkgo ends a suite.
@@ -31,7 +31,6 @@ class Suite:
 SUITES: Final[Mapping[str, Suite]] = {
     "jobset-webhook": Suite(JOBSET, "test/integration/webhook"),
     "jobset-controller": Suite(JOBSET, "test/integration/controller"),
-    "kueue-webhook": Suite(KUEUE, "test/integration/singlecluster/webhook/core"),
 }
 
 

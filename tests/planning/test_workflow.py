@@ -10,12 +10,14 @@ from onejob.objects.meta import Meta, OwnerReference
 from onejob.objects.workflow import ResultDeclaration, read_workflow
 from onejob.planning.bad_input import BadInput
 from onejob.planning.workflow.graph import InvalidGraph, build_graph, find_cycle
+from onejob.planning.workflow.plan import Observed
+from onejob.planning.workflow.planner import plan_workflow
 from onejob.planning.workflow.rerun import rerun_workflow
 from onejob.planning.workflow.results import MAX_TASK_BYTES, read_results, substitute
 from tests import build
 from tests.build import a_task, a_workflow
 from tests.planning.build import a_pod
-from tests.planning.workflow_support import Run, task_job, view
+from tests.planning.workflow_support import NOON, Run, task_job, view
 
 
 def echo(*words: str) -> dict[str, Any]:
@@ -123,6 +125,16 @@ def test_job_of_a_previous_workflow_is_awaited() -> None:
     del run.jobs["wf-a"]
     run.sync()
     assert run.states == {"a": "Running"}
+
+
+def test_deleted_job_missing_from_the_status_is_recorded_with_its_uid() -> None:
+    run = Run(view(a_task("a")))
+    observed = Observed(created={"a": "uid-a"}, with_pods=frozenset({"uid-a"}))
+    plan = plan_workflow(run.workflow, run.graph, observed, NOON)
+    assert plan.creations == ()
+    assert plan.status is not None
+    (task,) = plan.status.tasks
+    assert (task.state, task.job_name, task.job_uid) == ("Running", "wf-a", "uid-a")
 
 
 def test_recorded_end_stays_whatever_becomes_of_the_job() -> None:

@@ -21,6 +21,7 @@ from onejob.cel.values import (
     equal,
     lookup,
     no_overload,
+    type_name,
 )
 
 Frame: TypeAlias = list[Any]
@@ -66,7 +67,8 @@ def converted(step: Step, convert: Callable[[Any], Any]) -> Step:
 
 
 def missing(key: Any) -> EvaluationError:
-    return EvaluationError(f"no such key: {key}")
+    shown = str(key).lower() if isinstance(key, bool) else key
+    return EvaluationError(f"no such key: {shown}")
 
 
 def select_path(slot: int, keys: list[str]) -> Step:
@@ -120,6 +122,8 @@ def select_from(value: Any, key: str) -> Any:
         return optional_key(value, key)
     if isinstance(value, LazyFields) and key in value:
         return value[key]
+    if isinstance(value, list):
+        raise not_an_index(key)
     # As in cel-go, for values of all other types, too: `null.x`.
     raise missing(key)
 
@@ -165,6 +169,8 @@ def has_key(value: Any, key: str, null: bool) -> bool:
         return key in value and (null or value[key] is not None)
     if isinstance(value, OptionalValue):
         return value.present and has_key(value.content, key, null)
+    if isinstance(value, list):
+        raise not_an_index(key)
     return isinstance(value, LazyFields) and key in value
 
 
@@ -173,7 +179,11 @@ def list_index(key: Any) -> int:
         return key
     if type(key) is float and key.is_integer():
         return int(key)
-    raise no_overload()
+    raise not_an_index(key)
+
+
+def not_an_index(key: Any) -> EvaluationError:
+    return EvaluationError(f"unsupported index type '{type_name(key)}' in list")
 
 
 def index(operand: Step, key: Step) -> Step:

@@ -40,7 +40,7 @@ HERE: Final = {
 
 OF_KUBECTL: Final = frozenset(
     {
-        "annotate", "api-resources", "auth", "cordon", "cp", "debug", "diff", "drain",
+        "annotate", "api-resources", "auth", "cordon", "debug", "diff", "drain",
         "edit", "exec", "explain", "expose", "label", "patch", "port-forward", "proxy", "replace",
         "rollout", "scale", "set", "taint", "uncordon",
     }

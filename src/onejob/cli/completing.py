@@ -55,6 +55,14 @@ def complete_kind_or_object(
     return _items(plurals, incomplete)
 
 
+def complete_file_or_object(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """Complete a file, and `KIND/NAME` after the slash."""
+    named = complete_object(context, parameter, incomplete) if "/" in incomplete else []
+    return [*named, *complete_file(context, parameter, incomplete)]
+
+
 def _items(words: Iterable[str], incomplete: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 

@@ -48,6 +48,8 @@ class RunJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     #: Reason why its Pods could never start, if that ended the run.
     blocked_by: str = ""
+    #: Name of the workflow whose task it is; "" if it is none's. It may never have been created.
+    workflow: str = ""
 
 
 class RemotePlace(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -348,10 +350,14 @@ def find_running(runs: Path, wanted: str) -> tuple[Path, Run]:
 
 
 def runs_of_job(runs: Path, name: str) -> Iterator[tuple[Path, Run]]:
-    """Yield the runs that have a Job of this name, newest first."""
-    name = name.removeprefix("job/")
+    """Yield the runs that have a Job or a workflow of this name, newest first."""
+    is_job, is_workflow = not name.startswith("workflow/"), not name.startswith("job/")
+    name = name.removeprefix("job/").removeprefix("workflow/")
     for folder, run in kept_runs(runs):
-        if any(job.name == name for job in run.jobs):
+        if any(
+            (is_job and job.name == name) or (is_workflow and job.workflow == name)
+            for job in run.jobs
+        ):
             yield folder, run
 
 

@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("onejob.cli.commands.runs", "List kept runs"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to finish, or for a condition"),
     "why": ("onejob.cli.commands.why", "Explain the state of an object and its next step"),
+    "graph": ("onejob.cli.commands.graph", "Draw the graph of a workflow"),
     "top": ("onejob.cli.commands.top", "Show the resource usage of node, Jobs and Pods, live"),
     "queue": ("onejob.cli.commands.queue", "Show queued Jobs and the reasons why they wait"),
     "validate": (
@@ -85,6 +86,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "results",
         "report",
         "why",
+        "graph",
         "top",
         "queue",
         "runs",

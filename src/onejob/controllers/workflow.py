@@ -19,6 +19,7 @@ from onejob.controllers.workflow_effects import (
     create_jobs,
     find_results,
     has_running_pods,
+    require_unchanged,
     write_status,
 )
 from onejob.informers.cache import Cache, Delta
@@ -174,7 +175,10 @@ class WorkflowController:
         old, new = delta.old, delta.new
         state = self._states.get(owner)
         if state is not None and new is None and old is not None and old.finished:
-            state.final[old.metadata.name] = old
+            controller = old.metadata.controller_ref
+            # Not one of a previous workflow of this name.
+            if controller is not None and controller.uid == state.uid:
+                state.final[old.metadata.name] = old
         if state is not None and old is None and new is not None and not new.finished:
             starting = new.metadata.name in state.starting
             state.starting.discard(new.metadata.name)
@@ -378,6 +382,9 @@ class WorkflowController:
         try:
             await change_jobs(series, plan, outcome)
             if self._may_create(plan, series):
+                if series.shares_commit:
+                    # Jobs whose start cannot be recorded in the same commit must not be created.
+                    await require_unchanged(series, plan.workflow)
                 await create_jobs(self._client, series, plan, outcome)
                 state.created |= outcome.created
                 state.starting.update(

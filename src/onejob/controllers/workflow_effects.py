@@ -1,5 +1,6 @@
 """API writes of a workflow sync."""
 
+import msgspec
 from msgspec import Struct, field
 
 from onejob.client.base import Client, Create, Delete, Op, Patch, Selection
@@ -76,6 +77,12 @@ async def create_jobs(client: Client, series: WriteSeries, plan: Plan, outcome: 
         else:
             # The next sync finds it in the cache, and fails the task.
             outcome.fail(f"job {creation.name} exists already")
+
+
+async def require_unchanged(series: WriteSeries, workflow: Workflow) -> None:
+    """Stage a patch that changes nothing. Raises Conflict where the status write would."""
+    body = {"metadata": {"resourceVersion": workflow.metadata.resource_version}}
+    await series.write(Patch(workflow.key, msgspec.json.encode(body), "merge", "status"))
 
 
 async def write_status(series: WriteSeries, workflow: Workflow, status: WorkflowStatus) -> int:

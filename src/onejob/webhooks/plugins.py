@@ -65,7 +65,6 @@ class _Webhooks:
         return bool(self._configurations)
 
     def staged(self, change: Change) -> None:
-        """Handle a staged write of a configuration."""
         self._concerned.clear()
         if change.value is None:
             self._configurations.pop(change.key.name, None)
@@ -82,7 +81,6 @@ class _Webhooks:
         }
 
     def concerns(self, operation: Operation, kind: Kind, subresource: str) -> bool:
-        """Return whether any webhook matches the operation on this kind."""
         place = (operation, kind, subresource)
         found = self._concerned.get(place)
         if found is None:

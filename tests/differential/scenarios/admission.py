@@ -220,7 +220,9 @@ async def members_of_values_without_members(it: Side) -> None:
         "oldObject.?x.hasValue()",
         "object.metadata.?name.?x.hasValue()",
         "oldObject[?'x'].hasValue()",
-        "object.data.map(k, object.data[k]).x == 1",
+        "dyn(object.data.map(k, object.data[k])).x == 1",
+        "has(dyn(object.data.map(k, object.data[k])).x)",
+        "dyn(object.data.map(k, object.data[k])).?x.hasValue()",
         "has(object.metadata.labels.x.y)",
     )
     await policies.bind(policy, validationActions=["Warn"])

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob cp job/train: results          # all outputs; of an Indexed Job, one folder per index
+  onejob cp job/train: results          # all outputs, a folder per index
   onejob cp job/train:model.bin .       # one file or folder of them
   onejob cp job/train:logs . --index 3  # of one index
-  onejob cp --deleted job/train: old    # of a Job that was deleted, from the data directory
+  onejob cp --deleted job/train: old    # of a deleted Job
 
 Containers write outputs to the directory $ONEJOB_OUTPUT."""
 

@@ -30,7 +30,10 @@ Examples:
 
 @click.command(epilog=_EPILOG, short_help="Print the logs of containers")
 @click.argument(
-    "what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME", shell_complete=complete_object
+    "what",
+    nargs=-1,
+    metavar="POD | job/NAME | cronjob/NAME | workflow/NAME",
+    shell_complete=complete_object,
 )
 @click.option(
     "-l",
@@ -89,7 +92,7 @@ def command(
     where: "Sources",
     **options: Any,
 ) -> int:
-    """Print the logs of a Pod, or of all Pods of a Job or CronJob.
+    """Print the logs of a Pod, or of all Pods of a Job, CronJob or Workflow.
 
     With several Pods each line has a prefix, as with kubectl logs --all-pods --prefix.
     """
@@ -185,7 +188,7 @@ def _pods(
     from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get, list_all
     from onejob.cli.sources.pods import owners, pods_of_job
-    from onejob.objects.meta import CRONJOBS, JOBS, PODS
+    from onejob.objects.meta import CRONJOBS, JOBS, PODS, WORKFLOWS
     from onejob.wire.errors import NotFound
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -213,13 +216,15 @@ def _pods(
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document], {}
-    if arg.kind.resource == CRONJOBS:
+    if arg.kind.resource in (CRONJOBS, WORKFLOWS):
         jobs = list_all(api, BY_RESOURCE[JOBS], namespace)
         own = [job for job in jobs if document["metadata"]["uid"] in owners(job)]
     elif arg.kind.resource == JOBS:
         own = [document]
     else:
-        raise CommandError(f"{arg.kind.kind}s have no logs", "specify a Pod, a Job or a CronJob")
+        raise CommandError(
+            f"{arg.kind.kind}s have no logs", "specify a Pod, a Job, a CronJob or a Workflow"
+        )
     pods = [pod for job in own for pod in pods_of_job(api, job)]
     if index is not None:
         pods = _of_index(own[0], pods, index)

@@ -21,12 +21,25 @@ Examples:
   onejob rerun job/train --failed-only   # only failed or missing indexes
   onejob rerun job/train --set lr=0.01   # with another parameter or variable
   onejob rerun job/train --dry-run=client -o yaml
+  onejob rerun workflow/etl --failed-only   # what did not complete
+  onejob rerun workflow/etl --from clean    # it and what follows
   onejob rerun run/20260131-120000   # same as onejob run --again"""
 
 
-@click.command(epilog=_EPILOG, short_help="Run a finished Job again")
-@click.argument("what", nargs=-1, metavar="job/NAME | run/ID", shell_complete=complete_object)
-@click.option("--failed-only", is_flag=True, help="Run only the indexes that did not succeed.")
+@click.command(epilog=_EPILOG, short_help="Run a finished Job or Workflow again")
+@click.argument(
+    "what", nargs=-1, metavar="job/NAME | workflow/NAME | run/ID", shell_complete=complete_object
+)
+@click.option(
+    "--failed-only", is_flag=True, help="Run only the indexes or tasks that did not succeed."
+)
+@click.option(
+    "--from",
+    "from_task",
+    default="",
+    metavar="TASK",
+    help="Run only this task of a workflow, and those that depend on it.",
+)
 @click.option(
     "--set",
     "settings",
@@ -40,18 +53,20 @@ Examples:
 def command(
     what: tuple[str, ...],
     failed_only: bool,
+    from_task: str,
     settings: tuple[str, ...],
     dry_run: str | None,
     output: str | None,
     where: "Sources",
 ) -> int:
-    """Create a copy of a finished Job. The label onejob.dev/lineage has the name of the first Job.
+    """Create a copy of a finished Job or Workflow. The label onejob.dev/lineage of a Job has the
+    name of the first one; in a copy of a Workflow, tasks that do not run keep ends and results.
 
     A kept run is run again on this machine, as with onejob run --again or --resume; one with --on
     on its cluster.
     """
     from onejob.cli.resource_args import ResourceArg, one_resource_arg
-    from onejob.objects.meta import JOBS
+    from onejob.objects.meta import JOBS, WORKFLOWS
     from onejob.wire.kinds import BY_RESOURCE
 
     if len(what) == 1 and what[0].startswith("run/"):
@@ -75,11 +90,21 @@ def command(
                 "--dry-run and -o support only Jobs of a server", "see onejob run --help"
             )
         run_again(
-            what[0].removeprefix("run/"), failed_only=failed_only, settings=settings, where=where
+            what[0].removeprefix("run/"),
+            failed_only=failed_only,
+            settings=settings,
+            where=where,
+            from_task=from_task,
         )
     arg = one_resource_arg(what, default="job")
+    if arg.kind.resource == WORKFLOWS:
+        if settings:
+            raise CommandError("--set does not support workflows", "change the manifest instead")
+        return _rerun_workflow(where, arg, failed_only, from_task, dry_run, output)
+    if from_task:
+        raise CommandError(f"--from: {arg} has no tasks", "name workflow/NAME")
     if arg.kind.resource != JOBS:
-        raise CommandError(f"{arg} is not a Job", "name job/NAME")
+        raise CommandError(f"{arg} is not a Job", "name job/NAME or workflow/NAME")
     resume = f"onejob run --resume {arg.name} runs what did not succeed"
     api = where.require_server_for(arg, resume)
     return _rerun_job(
@@ -151,13 +176,61 @@ def _rerun_job(
     return 0
 
 
+def _rerun_workflow(
+    where: "Sources",
+    arg: "ResourceArg",
+    failed_only: bool,
+    from_task: str,
+    dry_run: str | None,
+    output: str | None,
+) -> int:
+    from onejob.cli.display.output import print_documents, resource_name
+    from onejob.cli.sources.base import get, list_all
+    from onejob.cli.workflows.rerunning import free_name
+    from onejob.planning.workflow.rerun import rerun_workflow
+
+    if where.server() is None and not (dry_run or output):
+        name = f"workflow/{arg.name}"
+        run_again(name, failed_only=failed_only, settings=(), where=where, from_task=from_task)
+    if failed_only and from_task:
+        raise CommandError("specify either --failed-only or --from")
+    api = where.require_server_for(arg, f"onejob run --resume {arg.name} runs what did not succeed")
+    namespace = where.namespace_in(api)
+    workflow = get(api, arg.kind, namespace, arg.name)
+    taken = {item["metadata"]["name"] for item in list_all(api, arg.kind, namespace)}
+    document = rerun_workflow(
+        workflow,
+        name=free_name(workflow, taken),
+        from_task=from_task,
+        failed_only=failed_only,
+    )
+    if failed_only and len(document["spec"].get("given", ())) == len(workflow["spec"]["tasks"]):
+        print(f"{arg}: nothing to rerun")
+        return 0
+    if dry_run is None:
+        document = _create_rerun(api, document, namespace)
+    if output:
+        print_documents([document], output)
+    else:
+        print(f"{resource_name(document)} created{' (client dry run)' if dry_run else ''}")
+    return 0
+
+
 def run_again(
-    run: str, *, failed_only: bool, settings: tuple[str, ...], where: "Sources"
+    run: str,
+    *,
+    failed_only: bool,
+    settings: tuple[str, ...],
+    where: "Sources",
+    from_task: str = "",
 ) -> NoReturn:
     """Replace this process by `onejob run`, which needs terminal, signals and folder to itself."""
     if not run:
         raise CommandError("run/: missing ID", "onejob runs lists them")
+    if failed_only and from_task:
+        raise CommandError("specify either --failed-only or --from")
     words = ["run", "--resume" if failed_only else "--again", run]
+    words += ["--from", from_task] if from_task else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--data-dir", str(where.data_dir.path)]
     os.execv(sys.executable, [sys.executable, "-m", "onejob", *words])

@@ -37,6 +37,8 @@ Examples:
   onejob run https://example.com/job.yaml       # from a URL
   onejob run -k overlays/test                   # with kustomize
   onejob run -n batch ci/                       # in a namespace
+  onejob run load.yaml report.yaml --in-order   # one Job after the other
+  onejob run flow.yaml                          # a Workflow: a graph of Jobs
   onejob run -- ./train.py --epochs 3           # a Job without YAML
   onejob run --completions 8 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
   onejob run --params grid.csv -- ./train.py --lr={lr}   # a Pod per row
@@ -62,13 +64,13 @@ Job was started), 124 if --timeout was exceeded, 130 if interrupted (its Pods we
 
 class _Run(CommandAfterDashes, GroupedOptions):
     sections: ClassVar = {
-        "Manifests": ("filename", "kustomize", "namespace", "dry_run"),
+        "Manifests": ("filename", "kustomize", "namespace", "in_order", "dry_run"),
         "Job of a command": (
             "name", "image", "completions", "parallelism", "indexed", "retries", "deadline", "env",
             "clean_env",
         ),
         "Parameter sweeps": ("params", "param"),
-        "Kept runs": ("resume", "again", "settings", "ephemeral"),
+        "Kept runs": ("resume", "again", "settings", "from_task", "ephemeral"),
         "Kubernetes clusters": ("on", "kubeconfig", "ttl"),
         "Control of the run": ("detach", "timeout", "keep_waiting", "queue", "exit_code"),
         "Output and reports": ("output", "output_dir", "junit", "ui", "ui_for", "plain", "quiet"),
@@ -194,6 +196,18 @@ class _Run(CommandAfterDashes, GroupedOptions):
     help="With --again or --resume: change a parameter or environment variable.",
 )
 @click.option(
+    "--from",
+    "from_task",
+    default="",
+    metavar="TASK",
+    help="With --again: run only this task of the workflow, and those that depend on it.",
+)
+@click.option(
+    "--in-order",
+    is_flag=True,
+    help="Start each Job after the one before has completed; the first failure ends the run.",
+)
+@click.option(
     "--detach",
     is_flag=True,
     help="Run in the background; onejob attach follows it, onejob stop stops it.",
@@ -279,9 +293,9 @@ def command(
 ) -> int:
     """Run Jobs to completion on this machine and show their logs and progress.
 
-    FILE contains Jobs and the ConfigMaps, Secrets and Namespaces that they use. No server is
-    required, and runs are independent of each other. Each run is kept for 7 days: onejob get, logs,
-    describe and why find it by the name of its Job.
+    FILE contains Jobs or Workflows, and the ConfigMaps, Secrets and Namespaces that they use. No
+    server is required, and runs are independent of each other. Each run is kept for 7 days: onejob
+    get, logs, describe and why find it by the name of its Job or Workflow.
     """
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock
@@ -323,6 +337,8 @@ def command(
             return 0
     elif options["settings"]:
         raise CommandError("--set requires --again or --resume", "see onejob run --help")
+    elif options["from_task"]:
+        raise CommandError("--from requires --again", "onejob run --again RUN --from TASK")
     else:
         manifests = _manifests(files, after_dashes, options)
     if options["detach"]:
@@ -330,6 +346,13 @@ def command(
     now = SystemClock().now()
     images = None if dry_run else _images_for_process(node)
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None, images=images)
+    if options["in_order"]:
+        from onejob.cli.workflows.in_order import one_after_another
+
+        manifests = one_after_another(manifests, namespace)
+        plan = plan_run(
+            manifests, namespace, gates, now, check_only=dry_run is not None, images=images
+        )
     if dry_run:
         if output == "raw":
             raise CommandError("-o raw prints container output", "do not combine it with --dry-run")
@@ -377,7 +400,18 @@ def command(
 
 #: Options of runs on this machine, which no cluster could honour.
 _ONLY_HERE: Final = (
-    *("resume", "again", "settings", "ephemeral", "dry_run", "ui", "ui_for", "queue"),
+    *(
+        "resume",
+        "again",
+        "settings",
+        "from_task",
+        "in_order",
+        "ephemeral",
+        "dry_run",
+        "ui",
+        "ui_for",
+        "queue",
+    ),
     *("runtime", "pass_env", "image_map", "capacity", "engine", "engine_option", "host_fs"),
     *("writable", "enforce_limits", "pid_namespace", "clean_env"),
 )
@@ -405,7 +439,7 @@ def _run_elsewhere(
     context = click.get_current_context()
     for name in _ONLY_HERE:
         if context.get_parameter_source(name) is given:
-            option = {"settings": "set"}.get(name, name.replace("_", "-"))
+            option = {"settings": "set", "from_task": "from"}.get(name, name.replace("_", "-"))
             raise CommandError(
                 f"--{option} cannot be combined with --on: it is for runs on this machine",
                 "remove it",
@@ -451,6 +485,7 @@ def _run_elsewhere(
 _OF_NEW_JOBS: Final = {
     "name": "",
     "namespace": "",
+    "in_order": "",
     "kustomize": "",
     "image": "",
     "completions": "",
@@ -648,6 +683,8 @@ def _claim_kept_run(
 
     if options["resume"] and options["again"]:
         raise CommandError("specify either --resume or --again")
+    if options["from_task"] and not options["again"]:
+        raise CommandError("--from requires --again", "onejob run --again RUN --from TASK")
     settings = parse_settings(options["settings"])
     place = find_data_dir(data_dir)
     place.require_trusted()
@@ -668,7 +705,11 @@ def _claim_kept_run(
         deadline_seconds=None if deadline is None else max(1, round(deadline)),
     )
     manifests = manifests_of_run(
-        claim, failed_only=not options["again"], settings=settings, changes=changes
+        claim,
+        failed_only=not options["again"],
+        settings=settings,
+        changes=changes,
+        from_task=options["from_task"],
     )
     if options["again"]:
         claim.release()

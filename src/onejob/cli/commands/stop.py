@@ -59,22 +59,23 @@ def _run_of(where: "Sources", word: str) -> "tuple[Path, Run] | None":
     """Return the run that is meant; None for a Job of the server. Raises CommandError."""
     from onejob.cli.kept_runs import find_running, is_under_way, runs_of_job
     from onejob.cli.resource_args import one_resource_arg
-    from onejob.objects.meta import JOBS
+    from onejob.objects.meta import JOBS, WORKFLOWS
 
     if word.startswith("run/"):
         return find_running(where.data_dir.runs, word.removeprefix("run/"))
     arg = one_resource_arg([word], default="job")
-    if arg.kind.resource != JOBS:
-        raise CommandError(f"{arg} cannot be stopped", "name run/ID or job/NAME")
+    if arg.kind.resource not in (JOBS, WORKFLOWS):
+        raise CommandError(f"{arg} cannot be stopped", "name run/ID, job/NAME or workflow/NAME")
+    name = f"{arg.kind.singular}/{arg.name}"
     if where.kubeconfig is not None:
         return None
     running = [
-        run for folder, run in runs_of_job(where.data_dir.runs, arg.name) if is_under_way(folder)
+        run for folder, run in runs_of_job(where.data_dir.runs, name) if is_under_way(folder)
     ]
     on_server = where.has_on_server(arg)
     if running and on_server:
         raise CommandError(
             f"{arg} is on the server and in run/{running[0].id}",
-            f"onejob stop run/{running[0].id}, or onejob suspend job/{arg.name}",
+            f"onejob stop run/{running[0].id}, or onejob suspend {name}",
         )
-    return None if on_server else find_running(where.data_dir.runs, arg.name)
+    return None if on_server else find_running(where.data_dir.runs, name)

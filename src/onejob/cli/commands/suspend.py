@@ -15,6 +15,7 @@ _EPILOG = """\b
 Examples:
   onejob suspend job/pi            # stop its Pods, keep its progress
   onejob suspend cronjob/nightly   # no new Jobs; running ones continue
+  onejob suspend workflow/etl      # no new tasks; running ones pause
   onejob suspend run/20260131-120000   # same as onejob stop
   onejob suspend job/pi --reason 'disk is being replaced'"""
 
@@ -38,7 +39,7 @@ def set_suspend(
     from onejob.cli.resource_args import parse_resource_args
     from onejob.cli.sources.base import FIELD_MANAGER, ApiRequest, get, path_of
     from onejob.objects.job import is_finished
-    from onejob.objects.meta import CRONJOBS, JOBS
+    from onejob.objects.meta import CRONJOBS, CRONWORKFLOWS, JOBS, WORKFLOWS
     from onejob.planning.names import AFTER_HELD_ANNOTATION, REASON_ANNOTATION
     from onejob.planning.queue.membership import QUEUED_ANNOTATION
 
@@ -47,9 +48,9 @@ def set_suspend(
         return 0
     args = parse_resource_args(what, default="job")
     for arg in args:
-        if arg.kind.resource not in (JOBS, CRONJOBS):
-            raise CommandError(f"{arg}: only Jobs and CronJobs can be suspended")
-    verb = "onejob stop job/" if suspended else "onejob run --resume "
+        if arg.kind.resource not in (JOBS, CRONJOBS, WORKFLOWS, CRONWORKFLOWS):
+            raise CommandError(f"{arg}: only Jobs, CronJobs and Workflows can be suspended")
+    verb = f"onejob stop {args[0].kind.singular}/" if suspended else "onejob run --resume "
     api = where.require_server_for(args[0], f"{verb}{args[0].name}")
     namespace = where.namespace_in(api)
     done = "suspended" if suspended else "resumed"

@@ -18,6 +18,7 @@ Examples:
   onejob why pi -n batch
   onejob why pod/pi-x2k4p          # why it waits, failed or restarts
   onejob why cronjob/nightly       # why it started no Job; next time
+  onejob why workflow/etl          # why tasks wait, failed or were skipped
   onejob why run/20260131-120000   # the Jobs of a kept run"""
 
 
@@ -25,13 +26,13 @@ Examples:
 @click.argument(
     "what",
     nargs=-1,
-    metavar="job/NAME | pod/NAME | cronjob/NAME | run/ID",
+    metavar="job/NAME | pod/NAME | cronjob/NAME | workflow/NAME | run/ID",
     shell_complete=complete_object,
 )
 @runs_option
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
-    """Explain the state of a Job, Pod or CronJob, and its next step.
+    """Explain the state of a Job, Pod, CronJob or Workflow, and its next step.
 
     The explanation is computed by the code that controls the object.
     """
@@ -48,7 +49,7 @@ def _explain_run(where: "Sources", wanted: str) -> int:
 
     from onejob.cli.kept_runs import find_run, run_state
     from onejob.cli.resource_args import ResourceArg
-    from onejob.objects.meta import JOBS
+    from onejob.objects.meta import JOBS, WORKFLOWS
     from onejob.wire.kinds import BY_RESOURCE
 
     folder, _ = find_run(where.data_dir.runs, wanted)
@@ -56,10 +57,17 @@ def _explain_run(where: "Sources", wanted: str) -> int:
     code = "" if run.exit_code is None else f", exit code {run.exit_code}"
     by = f", stopped by {run.stopped_by}" if run.stopped_by else ""
     print(f"run/{run.id} is {state}{by}{code}.")
-    for job in run.jobs:
+    # The Jobs of a workflow are explained with it; some may never have been created.
+    found = dict.fromkeys(
+        (WORKFLOWS, job.namespace, job.workflow)
+        if job.workflow
+        else (JOBS, job.namespace, job.name)
+        for job in run.jobs
+    )
+    for resource, namespace, name in found:
         print()
-        chosen = replace(where, run=run.id, only_runs=True, namespace=job.namespace)
-        _explain_object(chosen, ResourceArg(BY_RESOURCE[JOBS], job.name))
+        chosen = replace(where, run=run.id, only_runs=True, namespace=namespace)
+        _explain_object(chosen, ResourceArg(BY_RESOURCE[resource], name))
     return 0
 
 
@@ -68,7 +76,7 @@ def _explain_object(where: "Sources", arg: "ResourceArg") -> None:
 
     if arg.kind.resource not in EXPLAINED:
         raise CommandError(
-            f"onejob why supports Jobs, Pods, CronJobs and runs, not {arg.kind.plural}",
+            f"onejob why supports Jobs, Pods, CronJobs, Workflows and runs, not {arg.kind.plural}",
             "name job/NAME",
         )
     from onejob.cli.sources.base import get

@@ -39,6 +39,12 @@ def describe(
             lines = [*_fields(fields), *_template(document["spec"]["template"])]
         case "CronJob":
             lines = _cronjob(document)
+        case "Workflow":
+            from onejob.cli.display.workflow_description import task_lines, workflow_fields
+
+            fields = iter([*_heading(document), *_labels(document["metadata"]), *_owner(document),
+                           *workflow_fields(document, now, ended).items()])  # fmt: skip
+            lines = [*_fields(fields), *task_lines(document, ended)]
         case "Pod":
             lines = _pod(document, now, ended)
         case _:

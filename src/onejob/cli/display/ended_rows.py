@@ -30,6 +30,12 @@ def ended_cells(
             if started is not None:
                 seconds = ((finished or end.at) - started).total_seconds()
                 row["Duration"] = human_duration(max(seconds, 0))
+        case "Workflow":
+            if finish_of(document) is None:
+                row["Status"] = end.word
+                started = read_time(document.get("status", {}).get("startTime"))
+                if started is not None:
+                    row["Duration"] = human_duration(max((end.at - started).total_seconds(), 0))
         case "Pod":
             if document.get("status", {}).get("reason") == STOPPED_REASON:
                 row["Status"] = "Stopped"

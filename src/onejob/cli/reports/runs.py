@@ -47,7 +47,11 @@ def _described(state: str, run: Run) -> dict[str, Any]:
         "finishedAt": run.finished_at,
         "state": state,
         "exitCode": run.exit_code,
-        "jobs": [{"namespace": job.namespace, "name": job.name} for job in run.jobs],
+        "jobs": [
+            {"namespace": job.namespace, "name": job.name}
+            | ({"workflow": job.workflow} if job.workflow else {})
+            for job in run.jobs
+        ],
         "arguments": run.arguments,
     }
 
@@ -57,7 +61,15 @@ def _row(run: dict[str, Any], now: datetime) -> list[str]:
     return [
         run["id"],
         human_duration((now - run["startedAt"]).total_seconds()),
-        ",".join(job["name"] for job in run["jobs"]),
+        _titles(run),
         run["state"],
         "" if code is None else str(code),
     ]
+
+
+def _titles(run: dict[str, Any]) -> str:
+    """Return the names of the Jobs, with one name for all Jobs of a workflow."""
+    names = (
+        f"workflow/{job['workflow']}" if "workflow" in job else job["name"] for job in run["jobs"]
+    )
+    return ",".join(dict.fromkeys(names))

@@ -12,7 +12,7 @@ from onejob.cli.sources.pods import owners, pods_of_job
 from onejob.clock import local_zone
 from onejob.diagnosis.explanation import Document, Explanation
 from onejob.objects.job import is_finished
-from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, WORKFLOWS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import BY_RESOURCE
@@ -105,10 +105,23 @@ def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:
     return explain_cronjob(cronjob, own, now, local_zone=local_zone(), events=events)
 
 
+def _workflow(api: Api, workflow: Document, now: datetime) -> Explanation:
+    from onejob.diagnosis.workflows import explain_workflow, tasks_to_explain
+
+    metadata = workflow["metadata"]
+    jobs = list_all(api, BY_RESOURCE[JOBS], metadata["namespace"])
+    own = {job["metadata"]["name"]: job for job in jobs if metadata["uid"] in owners(job)}
+    explained = {
+        name: _job(api, own[name], now) for name in tasks_to_explain(workflow) if name in own
+    }
+    return explain_workflow(workflow, [*own.values()], explained, now, ended=api.ended)
+
+
 EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = {
     JOBS: _job,
     PODS: _pod,
     CRONJOBS: _cronjob,
+    WORKFLOWS: _workflow,
 }
 
 

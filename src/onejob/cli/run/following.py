@@ -15,8 +15,8 @@ from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.clock import Clock
 from onejob.diagnosis.pod_waits import find_wait, start_hint
-from onejob.objects.job import read_job
-from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import EVENTS, JOBS, PODS, WORKFLOWS, Key, View
 from onejob.objects.pod import Pod, Terminated, read_pod
 from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
@@ -124,6 +124,10 @@ class Follower:
         self._pending_failures: dict[str, tuple[JobProgress, EndedPod]] = {}
         self._shown_ended: set[str] = set()
         self._followed: set[tuple[str, str, int]] = set()
+        #: Events of Pods whose Jobs have not appeared yet, by UID of the Job; only of workflows.
+        self._early: dict[str, list[WatchEvent]] = {}
+        #: UIDs of Jobs that other clients created, through the API of the dashboard.
+        self._foreign: set[str] = set()
 
     async def until_done(self, revision: int) -> None:
         """Follow all changes after `revision` until the run is done or blocked.
@@ -139,6 +143,8 @@ class Follower:
                 (Selection(PODS, namespace, labels), self._pod_event),
                 (Selection(EVENTS, namespace, fields="type=Warning"), self._warning),
             ]
+            if self._run.workflows:
+                watches.append((Selection(WORKFLOWS, namespace, labels), self._workflow_event))
             for what, handle in watches:
                 self._tasks.append(asyncio.create_task(self._watch(what, revision, handle)))
         done = asyncio.create_task(self._done.wait())
@@ -171,16 +177,18 @@ class Follower:
         deadline = self._clock.monotonic() + self._patience_seconds
         while self._clock.monotonic() < deadline or (self._outputs and self._log_tasks):
             self._show_ended()
-            if len(self._shown_ended) == len(self._run.jobs):
-                return
+            if len(self._shown_ended) == len(self._run.jobs) and self._run.all_seen:
+                break
             await asyncio.sleep(_SETTLE_SECONDS)
         self._show_ended(at_last=True)
+        for workflow in self._run.workflows.values():
+            self._display.workflow_ended(workflow, self._clock.now())
 
     def _show_ended(self, *, at_last: bool = False) -> None:
         """Show Jobs that are done, once the logs of their Pods have been shown."""
         still_writing = {job for job, _ in self._log_tasks.values()}
         for uid, job in self._run.jobs.items():
-            if job.done and uid not in self._shown_ended:
+            if uid not in self._shown_ended and job.done:
                 quiet = _accounted_for(job) and uid not in still_writing
                 if quiet or at_last:
                     self._shown_ended.add(uid)
@@ -214,6 +222,9 @@ class Follower:
                 for job in self._run:
                     if not job.done:
                         job.blocked_by = job.lasting_wait or job.any_wait
+                        if job.workflow and job.blocked_by is not None:
+                            workflow = self._run.workflows[job.workflow]
+                            workflow.blocked_by = f"{job.title}: {job.blocked_by.text}"
                 self._done.set()
             if self._data_dir is not None and self._clock.monotonic() >= self._progress_due:
                 self._progress_due = self._clock.monotonic() + _PROGRESS_SECONDS
@@ -251,13 +262,55 @@ class Follower:
     def _job_event(self, event: WatchEvent) -> None:
         job = read_job(event.document)
         progress = self._run.jobs.get(job.metadata.uid)
+        now = self._clock.now()
+        if progress is None and self._run.workflows:
+            progress = self._adopt(job, now)
         if progress is None:
             return
         if not progress.done:
-            progress.saw_job(job, self._clock.now(), deleted=event.type == "DELETED")
+            progress.saw_job(job, now, deleted=event.type == "DELETED")
+            if progress.workflow and progress.done:
+                self._run.workflows[progress.workflow].moved_at = now
         if self._shown_starts is not None:
             self._show_start(progress, self._shown_starts)
         if progress.done and self._run.done:
+            self._done.set()
+
+    def _adopt(self, job: Job, now: datetime) -> JobProgress | None:
+        """Add the Job of a workflow's task, and handle the events of its Pods that came first."""
+        from onejob.cli.workflows.progress import owner_of
+
+        workflow = self._run.workflows.get(owner_of(job))
+        if workflow is None:
+            self._foreign.add(job.metadata.uid)
+            self._early.pop(job.metadata.uid, None)
+            return None
+        progress = self._run.expect(job, now)
+        progress.workflow = workflow.workflow.metadata.uid
+        workflow.moved_at = now
+        # What came before it, first.
+        self._show_ended()
+        if self._shown_starts is None:
+            self._display.job_started(progress)
+        for event in self._early.pop(job.metadata.uid, ()):
+            self._pod_event(event)
+        if progress.done and self._run.done:
+            self._done.set()
+        return progress
+
+    def _workflow_event(self, event: WatchEvent) -> None:
+        from onejob.cli.workflows.progress import end_text
+        from onejob.objects.workflow import read_workflow
+
+        workflow = read_workflow(event.document)
+        progress = self._run.workflows.get(workflow.metadata.uid)
+        if progress is None or progress.done:
+            return
+        progress.saw(workflow, self._clock.now(), deleted=event.type == "DELETED")
+        for task in progress.new_ends():
+            if text := end_text(task):
+                self._display.task_ended(progress, text)
+        if self._run.done:
             self._done.set()
 
     def _show_start(self, progress: JobProgress, shown: dict[str, str]) -> None:
@@ -276,6 +329,9 @@ class Follower:
         pod = read_pod(event.document)
         progress = self._run.of_pod(pod)
         if progress is None:
+            owner = pod.metadata.controller_ref
+            if self._run.workflows and owner is not None and owner.uid not in self._foreign:
+                self._early.setdefault(owner.uid, []).append(event)
             return
         change = progress.saw_pod(pod, self._clock.now(), deleted=event.type == "DELETED")
         self._follow_logs(progress, event.document, pod)

@@ -10,11 +10,19 @@ from onejob.diagnosis.durations import short_seconds
 
 
 def annotations(run: RunProgress, last_lines: Mapping[str, Sequence[str]]) -> str:
-    """Return `::error title=...::...` for each Job that did not succeed; "" if all did.
+    """Return `::error title=...::...` for each Job and workflow that failed; "" if all succeeded.
 
     `last_lines` is by Pod UID.
     """
-    return "".join(_annotation(job, last_lines) for job in run if not job.complete)
+    found = [
+        _annotation(job, last_lines) for job in run if not job.complete and not run.is_handled(job)
+    ]
+    found += [
+        f"::error title={_property(f'{workflow.title} {workflow.outcome}')}::"
+        f"{_data(workflow.problem)}\n"
+        for workflow in run.failed_workflows
+    ]
+    return "".join(found)
 
 
 def _annotation(job: JobProgress, last_lines: Mapping[str, Sequence[str]]) -> str:
@@ -34,7 +42,7 @@ def step_summary(
     for job in run:
         metadata, status = job.job.metadata, job.job.status
         goal = "" if job.goal is None else f"/{job.goal}"
-        mark = "✅" if job.complete else "❌"
+        mark = "✅" if job.complete else "☑️" if run.is_handled(job) else "❌"
         cells = (
             f"{metadata.namespace}/{metadata.name}",
             f"{mark} {job.outcome}",
@@ -50,6 +58,8 @@ def step_summary(
                 lines += pod_problem(pod, last_lines)
             # Indented code: no output of a container can end the block, unlike a fence.
             problems += ["", f"{job.title}:", "", *(f"    {line}" for line in lines)]
+    for workflow in run.failed_workflows:
+        problems += ["", f"{workflow.title}: {workflow.outcome}", "", f"    {workflow.problem}"]
     return "\n".join((f"### onejob run: {outcome}", "", *rows, *problems, "", ""))
 
 

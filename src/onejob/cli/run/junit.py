@@ -1,6 +1,7 @@
 """JUnit report of a run: a test suite for each Job, with a test case for each index. Pure.
 
-A Job without indexes is a single test case.
+A Job without indexes is a single test case. A failed Job whose failure its workflow handles counts
+as skipped; a failed workflow has a suite of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +23,34 @@ def junit_xml(run: RunProgress, now: datetime, last_lines: LastLines) -> bytes:
     """Return the report as XML. `last_lines` is by Pod UID."""
     root = Xml.Element("testsuites", name="onejob")
     for job in run:
-        root.append(_suite_element(job, now, last_lines))
+        cases = [_handled_element(job)] if run.is_handled(job) else _cases(job, now, last_lines)
+        metadata = job.job.metadata
+        name = f"{metadata.namespace}/{metadata.name}"
+        root.append(_suite_element(name, cases, job.wall_seconds(now)))
+    for workflow in run.failed_workflows:
+        metadata, title = workflow.workflow.metadata, workflow.title
+        case = Xml.Element("testcase", classname=metadata.namespace, name=title)
+        _fail(case, workflow.problem, [])
+        seconds = workflow.wall_seconds(now)
+        root.append(_suite_element(f"{metadata.namespace}/{title}", [case], seconds))
     Xml.indent(root)
     text: str = Xml.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text.translate(_NOT_IN_XML)}\n'.encode()
 
 
-def _suite_element(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
-    metadata = job.job.metadata
-    suite = Xml.Element("testsuite", name=f"{metadata.namespace}/{metadata.name}")
+def _cases(job: JobProgress, now: datetime, last_lines: LastLines) -> list[Xml.Element]:
     cases = _indexes(job, last_lines) if job.job.indexed and job.goal else []
-    if not cases:
-        cases = [_job_case_element(job, now, last_lines)]
+    return cases or [_job_case_element(job, now, last_lines)]
+
+
+def _handled_element(job: JobProgress) -> Xml.Element:
+    case = _case_element(job, job.job.metadata.name)
+    Xml.SubElement(case, "skipped", message=f"handled by its workflow: {job_problem(job)}")
+    return case
+
+
+def _suite_element(name: str, cases: Sequence[Xml.Element], seconds: float) -> Xml.Element:
+    suite = Xml.Element("testsuite", name=name)
     suite.extend(cases)
     for name, value in (
         ("tests", len(cases)),
@@ -42,7 +59,7 @@ def _suite_element(job: JobProgress, now: datetime, last_lines: LastLines) -> Xm
         ("skipped", len(suite.findall("testcase/skipped"))),
     ):
         suite.set(name, str(value))
-    suite.set("time", f"{job.wall_seconds(now):.3f}")
+    suite.set("time", f"{seconds:.3f}")
     return suite
 
 

@@ -88,11 +88,17 @@ def draw_jobs(run: RunProgress, now: datetime, height: int) -> "RenderableType":
     from rich.text import Text
 
     unfinished = [job for job in run if not job.done]
-    shown = unfinished[: max(1, height // 2)]
+    limit = max(1, height // 2)
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True, max_width=_TITLE_WIDTH, overflow="ellipsis")
     table.add_column(min_width=6, max_width=_BAR_WIDTH)
     table.add_column(no_wrap=True)
+    for workflow in run.workflows.values():
+        from onejob.cli.workflows.screen import add_live_rows
+
+        if not workflow.done and limit > 1:
+            limit -= add_live_rows(table, workflow, now, limit // 2)
+    shown = unfinished[: max(1, limit)]
     for job in shown:
         table.add_row(Text(job.title, style="bold"), _progress_bar(job), _progress_text(job, now))
     if len(shown) == len(unfinished):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import msgspec
 
@@ -11,6 +11,10 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.diagnosis.durations import short_seconds
 from onejob.diagnosis.pod_waits import PodWait
+from onejob.planning.names import AFTER_ANNOTATION
+
+if TYPE_CHECKING:
+    from onejob.cli.workflows.progress import WorkflowProgress
 
 #: Minimum interval between two progress lines of a Job.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)
@@ -47,6 +51,13 @@ class Display(Protocol):
 
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
 
+    def workflow_started(self, workflow: "WorkflowProgress") -> None: ...
+
+    def task_ended(self, workflow: "WorkflowProgress", text: str) -> None:
+        """Show the end of a task that started no Job."""
+
+    def workflow_ended(self, workflow: "WorkflowProgress", now: datetime) -> None: ...
+
     def wrote(self, lines: Sequence[LogLine]) -> None: ...
 
     def notice(self, text: str) -> None: ...
@@ -72,6 +83,12 @@ class QuietDisplay:
     def hint(self, text: str) -> None: ...
 
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
+
+    def workflow_started(self, workflow: "WorkflowProgress") -> None: ...
+
+    def task_ended(self, workflow: "WorkflowProgress", text: str) -> None: ...
+
+    def workflow_ended(self, workflow: "WorkflowProgress", now: datetime) -> None: ...
 
     def wrote(self, lines: Sequence[LogLine]) -> None: ...
 
@@ -106,7 +123,9 @@ class PlainDisplay:
         self.write(f"{self._title(job)}: started ({job_size_text(job)})\n")
 
     def job_queued(self, job: JobProgress) -> None:
-        self.write(f"{self._title(job)}: queued ({job_size_text(job)})\n")
+        after = job.job.metadata.annotations.get(AFTER_ANNOTATION)
+        text = f"waits for {visible(after)}" if after else "queued"
+        self.write(f"{self._title(job)}: {text} ({job_size_text(job)})\n")
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None:
         uid = job.job.metadata.uid
@@ -140,6 +159,20 @@ class PlainDisplay:
         if condition is not None and not job.complete:
             why = f": {condition.reason}: {visible(condition.message)}"
         self.write(f"{self._title(job)}: {verdict} in {took}{why}\n")
+
+    def workflow_started(self, workflow: "WorkflowProgress") -> None:
+        from onejob.cli.workflows.screen import started_text
+
+        self.write(f"{self._terminal.paint(workflow.title, 'bold')}: {started_text(workflow)}\n")
+
+    def task_ended(self, workflow: "WorkflowProgress", text: str) -> None:
+        self.write(f"{self._terminal.paint(workflow.title, 'bold')}: {text}\n")
+
+    def workflow_ended(self, workflow: "WorkflowProgress", now: datetime) -> None:
+        from onejob.cli.workflows.screen import ended_text
+
+        text = ended_text(workflow, now, self._terminal)
+        self.write(f"{self._terminal.paint(workflow.title, 'bold')}: {text}\n")
 
     def wrote(self, lines: Sequence[LogLine]) -> None:
         """Print log lines with their prefix."""

@@ -10,7 +10,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.manifests.checking import manifest_problems
 from onejob.cli.manifests.loading import STDIN, WRITABLE_KINDS, InvalidManifests, Manifest, Problem
 from onejob.gates import FeatureGates
-from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
+from onejob.objects.meta import CRONJOBS, CRONWORKFLOWS, JOBS, NAMESPACES, WORKFLOWS
 from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.queue.membership import PRIORITY_CLASSES
 
@@ -27,7 +27,8 @@ PREREQUISITES: Final = (
     "secrets",
     "services",
 )
-_RUNNABLE: Final = (*PREREQUISITES, JOBS)
+_RUNNABLE: Final = (*PREREQUISITES, JOBS, WORKFLOWS)
+_SCHEDULED: Final = (CRONJOBS, CRONWORKFLOWS)
 BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -45,6 +46,7 @@ class RunPlan(msgspec.Struct, frozen=True):
     #: One notice for each object that is validated, but not created by a run.
     notices: tuple[str, ...] = ()
     jobs: tuple[PlannedObject, ...] = msgspec.field(default=())
+    workflows: tuple[PlannedObject, ...] = msgspec.field(default=())
 
 
 def plan_run(
@@ -74,15 +76,17 @@ def plan_run(
     left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
     wanted = [_planned_object(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
+    workflows = tuple(item for item in wanted if item.resource == WORKFLOWS)
     if absent := _absent_dependencies(manifests, namespace):
         raise InvalidManifests(absent)
-    if not jobs and not check_only:
+    if not jobs and not workflows and not check_only:
         raise CommandError(*_nothing_to_run(manifests, left_out))
     objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
     return RunPlan(
         (*_missing_namespaces(objects), *objects),
         tuple(_left_out_text(manifest) for manifest in left_out),
         jobs,
+        workflows,
     )
 
 
@@ -111,12 +115,12 @@ def _absent_dependencies(manifests: Sequence[Manifest], namespace: str) -> list[
 
 
 def has_limits(planned: PlannedObject) -> bool:
-    """Return whether the object is a Job whose containers have memory or CPU limits."""
-    if planned.resource != JOBS:
+    """Return whether the object has Jobs whose containers have memory or CPU limits."""
+    if planned.resource not in (JOBS, WORKFLOWS):
         return False
-    spec = planned.document["spec"]["template"]["spec"]
     return any(
         name in (container.get("resources") or {}).get("limits", ())
+        for spec in (job["template"]["spec"] for _, job in _job_specs(planned.document))
         for kind in ("initContainers", "containers")
         for container in spec.get(kind) or ()
         for name in ("memory", "cpu")
@@ -130,7 +134,9 @@ def _left_out_text(manifest: Manifest) -> str:
             f"{kind.lower()}/{_name(manifest)} is checked but not created: it has no effect in "
             "a run"
         )
-    why = "schedules require a server" if manifest.kind.resource == CRONJOBS else "it is not a Job"
+    why = (
+        "schedules require a server" if manifest.kind.resource in _SCHEDULED else "it is not a Job"
+    )
     return (
         f"{kind.lower()}/{_name(manifest)} is checked but not run: {why} (use onejob serve, "
         f"then onejob apply -f {_display_name(manifest.source)})"
@@ -159,20 +165,36 @@ def _problems(
 ) -> list[Problem]:
     """Return the API server's errors, and reasons why a run could never finish the Job."""
     found = server_problems(manifest, namespace, gates, now)
-    if not found and manifest.kind.resource == JOBS:
-        found = _never_ends(manifest, gates)
-        if images is not None:
-            found += _without_program(manifest, images)
+    if not found and manifest.kind.resource in (JOBS, WORKFLOWS):
+        found = _never_starts(manifest)
+        for path, spec in _job_specs(manifest.document):
+            found += _never_ends(manifest, path, spec, gates)
+            if images is not None:
+                found += _without_program(manifest, path, spec, images)
     return found
 
 
-def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
+def _job_specs(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return path and spec of a Job, or of the Jobs of a Workflow's tasks."""
+    spec = document["spec"]
+    if document["kind"] == "Job":
+        return [("spec", spec)]
+    return [
+        (f"spec.{field}[{number}].template.spec", task["template"]["spec"])
+        for field in ("tasks", "finally")
+        for number, task in enumerate(spec.get(field) or ())
+    ]
+
+
+def _without_program(
+    manifest: Manifest, path: str, job: dict[str, Any], images: "Images"
+) -> list[Problem]:
     """Return containers that no retry could start: they have neither command nor image mapping."""
     from onejob.node.images import NoStandIn
     from onejob.objects.pod_spec import Container
 
     found = []
-    spec = manifest.document["spec"]["template"]["spec"]
+    spec = job["template"]["spec"]
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             if container.get("command"):
@@ -185,7 +207,7 @@ def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
                     "the container has no command, and images are not run by this runtime "
                     f"({_ways_to_run(image)})"
                 )
-                field = f"spec.template.spec.{kind}[{index}].image"
+                field = f"{path}.template.spec.{kind}[{index}].image"
                 found.append(manifest.problem(field, text))
     return found
 
@@ -200,23 +222,41 @@ def _ways_to_run(image: str) -> str:
     return f"{others}; with podman installed: use --runtime podman"
 
 
-def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
+def _never_ends(
+    manifest: Manifest, path: str, spec: dict[str, Any], gates: FeatureGates
+) -> list[Problem]:
     """Return reasons why a Job would wait forever.
 
     It needs a change by another client, and a run serves no API to others.
     """
-    spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
         text = "a suspended Job would never finish (set it to false, or use onejob serve)"
-        return [manifest.problem("spec.suspend", text)]
+        return [manifest.problem(f"{path}.suspend", text)]
     # With the gate disabled, the field is dropped and the Job is run here.
     manager = spec.get("managedBy") if gates.enabled("JobManagedBy") else None
     if manager is not None and manager != BUILT_IN_MANAGER:
         text = f"onejob run does not run Jobs managed by {manager} (use onejob serve)"
-        return [manifest.problem("spec.managedBy", text)]
+        return [manifest.problem(f"{path}.managedBy", text)]
     if spec.get("parallelism") == 0 and spec.get("completions") != 0:
         text = "no Pod would start (set it to 1 or more, or use onejob serve)"
-        return [manifest.problem("spec.parallelism", text)]
+        return [manifest.problem(f"{path}.parallelism", text)]
+    return []
+
+
+def _never_starts(manifest: Manifest) -> list[Problem]:
+    """Return reasons why a workflow would start no task in a run."""
+    if manifest.kind.resource != WORKFLOWS:
+        return []
+    from onejob.planning.workflow.planner import MANAGER
+
+    spec = manifest.document["spec"]
+    if spec.get("suspend"):
+        text = "a suspended Workflow would never finish (set it to false, or use onejob serve)"
+        return [manifest.problem("spec.suspend", text)]
+    manager = spec.get("managedBy")
+    if manager not in (None, "", MANAGER):
+        text = f"onejob run does not run Workflows managed by {manager} (use onejob serve)"
+        return [manifest.problem("spec.managedBy", text)]
     return []
 
 
@@ -265,11 +305,11 @@ def _refuse_duplicates(objects: Sequence[PlannedObject]) -> None:
 
 def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest]) -> tuple[str, str]:
     sources = ", ".join(dict.fromkeys(_display_name(manifest.source) for manifest in manifests))
-    cron = [manifest for manifest in left_out if manifest.kind.resource == CRONJOBS]
+    cron = [manifest for manifest in left_out if manifest.kind.resource in _SCHEDULED]
     if cron:
         files = " ".join(dict.fromkeys(f"-f {_display_name(manifest.source)}" for manifest in cron))
         return (
-            f"{sources}: a CronJob requires a server",
+            f"{sources}: a {cron[0].kind.kind} requires a server",
             f"use onejob serve, then onejob apply {files}; --dry-run=client checks the file",
         )
     idle = dict.fromkeys(item.kind.kind for item in left_out if item.kind.stored_only)

@@ -23,6 +23,9 @@ from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.pod_facts import failures_of_pod, finish_time
 from onejob.planning.names import INDEX_ANNOTATION
 
+if TYPE_CHECKING:
+    from onejob.cli.workflows.progress import WorkflowProgress
+
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
 #: Distinct failures that are counted separately, per Job.
@@ -98,6 +101,8 @@ class JobProgress(msgspec.Struct):
     rows: Sequence[str] = ()
     #: Index in the first Job of its lineage, by index; () if it is the first.
     origins: Sequence[int] = ()
+    #: UID of the workflow whose task the Job is; "" if it is none's.
+    workflow: str = ""
     #: Number and last Pod of each distinct failure.
     causes: dict[tuple[str, int | None, str, str], tuple[int, EndedPod]] = msgspec.field(
         default_factory=dict
@@ -364,9 +369,11 @@ class RunProgress(msgspec.Struct):
     """Progress of all Jobs of a run, by UID. Iteration yields them in the order of `expect`.
 
     `of_pod` returns None for Pods of other Jobs. `done` and `all_complete` are True without Jobs.
+    Jobs of workflows are added as they appear; the outcome is that of their workflows.
     """
 
     jobs: dict[str, JobProgress] = msgspec.field(default_factory=dict)
+    workflows: "dict[str, WorkflowProgress]" = msgspec.field(default_factory=dict)
 
     def expect(
         self, job: Job, now: datetime, rows: Sequence[str] = (), origins: Sequence[int] = ()
@@ -383,7 +390,17 @@ class RunProgress(msgspec.Struct):
 
     @property
     def done(self) -> bool:
-        return all(job.done for job in self.jobs.values())
+        # Workflows end last, and are few.
+        return all(workflow.done for workflow in self.workflows.values()) and all(
+            job.done for job in self.jobs.values()
+        )
+
+    @property
+    def all_seen(self) -> bool:
+        """True if no Job of a workflow is still to appear: watches are independent."""
+        return all(
+            uid in self.jobs for workflow in self.workflows.values() for uid in workflow.job_uids
+        )
 
     def stop(self) -> None:
         for job in self:
@@ -398,13 +415,26 @@ class RunProgress(msgspec.Struct):
         unfinished = [job for job in self if not job.done]
         return (
             bool(unfinished)
+            and not any(workflow.moves(now) for workflow in self.workflows.values())
             and all(job.standstill(now) for job in unfinished)
             and any(job.lasting_wait is not None for job in unfinished)
         )
 
     @property
     def all_complete(self) -> bool:
-        return all(job.complete for job in self.jobs.values())
+        return all(job.complete for job in self.jobs.values() if not job.workflow) and all(
+            workflow.complete for workflow in self.workflows.values()
+        )
+
+    def is_handled(self, job: JobProgress) -> bool:
+        """Return whether a Job did not complete, but its workflow did nevertheless."""
+        workflow = self.workflows.get(job.workflow)
+        return workflow is not None and workflow.complete and not job.complete
+
+    @property
+    def failed_workflows(self) -> "list[WorkflowProgress]":
+        """Workflows that did not complete: perhaps because of a task that started no Job."""
+        return [workflow for workflow in self.workflows.values() if not workflow.complete]
 
     def __iter__(self) -> Iterator[JobProgress]:
         return iter(self.jobs.values())

@@ -16,7 +16,7 @@ from onejob.cli.sources.params import params_of_job
 from onejob.cli.sources.stored_api import StoredApi
 from onejob.clock import SystemClock
 from onejob.diagnosis.ended import finish_of
-from onejob.objects.meta import JOBS, PODS
+from onejob.objects.meta import JOBS, PODS, WORKFLOWS
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.planning.job.rerun import rerun
 from onejob.planning.job.uncounted import with_uncounted
@@ -60,10 +60,12 @@ def manifests_of_run(
     failed_only: bool,
     settings: Mapping[str, str],
     changes: JobChanges = JobChanges(),  # noqa: B008 (immutable)
+    from_task: str = "",
 ) -> list[Manifest]:
     """Wait until no Pod of the kept run is left, and return the manifests of the next run.
 
-    Empty if `failed_only` and everything has succeeded. Raises CommandError.
+    Empty if `failed_only` and everything has succeeded. With `from_task`, only this task of the
+    run's workflow and those that depend on it run again. Raises CommandError.
     """
     folder, run = claim.folder, claim.run
     codes = settle_run(folder, run)
@@ -71,9 +73,28 @@ def manifests_of_run(
     try:
         pods = list_all(api, BY_RESOURCE[PODS], "") if failed_only else []
         jobs = stored_jobs = list_all(api, BY_RESOURCE[JOBS], "")
+        workflows: list[dict[str, Any]] = []
+        planned = planned_documents(folder)
+        has_workflows = any(job.workflow for job in run.jobs) or any(
+            document["kind"] == "Workflow" for document in planned
+        )
+        if has_workflows:
+            from onejob.cli.workflows.rerunning import plain_jobs, rerun_stored
+
+            if changes != JobChanges():
+                raise CommandError(
+                    f"run {run.id} has a workflow, whose Jobs cannot be changed",
+                    "repeat it without --parallelism, --retries and --deadline",
+                )
+            kind = BY_RESOURCE[WORKFLOWS]
+            workflows = [
+                {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+                for found in list_all(api, kind, "")
+            ]
+            jobs = stored_jobs = plain_jobs(jobs)
         kinds = [BY_RESOURCE[resource] for resource in PREREQUISITES]
         stored = {kind: list_all(api, kind, "") for kind in kinds}
-        left_out = _missing_objects(planned_documents(folder), jobs, stored)
+        left_out = _missing_objects(planned, [*jobs, *workflows], stored)
         if left_out and settings:
             raise CommandError(
                 f"--set cannot change run {run.id}: it was killed before its Jobs were created",
@@ -82,6 +103,12 @@ def manifests_of_run(
         if failed_only:
             jobs = [with_uncounted(job, pods, codes) for job in jobs]
         documents, replaced = _jobs_to_rerun(api, jobs, failed_only, settings)
+        if has_workflows:
+            documents += rerun_stored(
+                workflows, failed_only=failed_only, from_task=from_task, settings=settings
+            )
+        elif from_task:
+            raise CommandError(f"run {run.id} has no workflow", "--from names a task of one")
     finally:
         api.close()
     _restore_dependencies([*documents, *left_out], stored_jobs)
@@ -129,7 +156,7 @@ def _missing_objects(
     stored: Mapping[Kind, Sequence[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Return the planned objects that a killed run did not create; [] if no Job is missing."""
-    created = {("Job", *_namespace_and_name(job)) for job in jobs}
+    created = {(job.get("kind", "Job"), *_namespace_and_name(job)) for job in jobs}
     created.update(
         (kind.kind, *_namespace_and_name(found)) for kind, many in stored.items() for found in many
     )
@@ -144,7 +171,7 @@ def _missing_objects(
             generated[metadata["generateName"]] -= not is_missing
         if is_missing:
             missing.append(document)
-    return missing if any(document["kind"] == "Job" for document in missing) else []
+    return missing if any(document["kind"] in ("Job", "Workflow") for document in missing) else []
 
 
 def _restore_dependencies(

@@ -41,7 +41,7 @@ from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, r
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.control_plane import ControlPlane, Settings
-from onejob.controllers.selection import ALL, RUN_CONTROLLERS
+from onejob.controllers.selection import ALL, RUN_CONTROLLERS, WORKFLOW
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.process.pressure import short_of_space
@@ -49,7 +49,8 @@ from onejob.node.process.runtime_settings import INHERITED_VARIABLES
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.node.setup.environment import passed_variables
 from onejob.objects.job import read_job
-from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.objects.meta import JOBS, NAMESPACES, WORKFLOWS
+from onejob.planning.names import AFTER_ANNOTATION
 from onejob.planning.queue.limits import Limits
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from onejob.cli.run.background import Background
     from onejob.cli.run.outputs import Output
     from onejob.cli.run.page import PageOptions, RunPage
+    from onejob.cli.workflows.progress import WorkflowProgress
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +183,7 @@ class Session:
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
             outputs=outputs,
-            queued=self._options.queue_limits is not None,
+            queued=self._holds_jobs(),
             data_dir=plane.settings.data_dir,
         )
         disk = asyncio.create_task(self._watch_disk(path))
@@ -296,8 +298,13 @@ class Session:
             default_failed_pods_limit=self._options.default_failed_pods_limit,
             queue_limits=self._options.queue_limits,
             # With a dashboard, clients have an API server and may create any kind of object.
-            controllers=RUN_CONTROLLERS if self._options.page is None else ALL,
+            controllers=self._controllers(),
         )
+
+    def _controllers(self) -> frozenset[str]:
+        if self._options.page is not None:
+            return ALL
+        return RUN_CONTROLLERS | {WORKFLOW} if self._plan.workflows else RUN_CONTROLLERS
 
     def _warn(self, runtime: Runtime) -> None:
         writes_host = runtime.traits.on_host and not self._options.node.host_read_only
@@ -346,9 +353,26 @@ class Session:
                     self._clock.now(),
                     *self._indexes_of(wanted),
                 )
-                if self._options.queue_limits is None:
+                if not self._holds_jobs():
                     self._display.job_started(job)
+            elif wanted.resource == WORKFLOWS:
+                self._expect_workflow(written.document)
         return revision
+
+    def _holds_jobs(self) -> bool:
+        """Return whether Jobs may have to wait for their turn, or for other Jobs."""
+        return self._options.queue_limits is not None or any(
+            AFTER_ANNOTATION in (job.document["metadata"].get("annotations") or ())
+            for job in self._plan.jobs
+        )
+
+    def _expect_workflow(self, document: bytes) -> None:
+        from onejob.cli.workflows.progress import WorkflowProgress
+        from onejob.objects.workflow import read_workflow
+
+        workflow = WorkflowProgress(read_workflow(document), self._clock.now())
+        self._progress.workflows[workflow.workflow.metadata.uid] = workflow
+        self._display.workflow_started(workflow)
 
     def _indexes_of(self, wanted: PlannedObject) -> tuple[Sequence[str], Sequence[int]]:
         if not wanted.document["metadata"].get("annotations"):
@@ -456,14 +480,25 @@ class Session:
         self._print_result(exit_code, outcome, cpu_seconds, last_lines)
 
     def _ran_jobs(self) -> tuple[RunJob, ...]:
-        return tuple(
+        workflows = self._progress.workflows
+        ran = [
             RunJob(
                 job.job.metadata.namespace,
                 job.job.metadata.name,
                 job.blocked_by.text if job.blocked_by is not None and not job.done else "",
+                workflows[job.workflow].workflow.metadata.name if job.workflow else "",
             )
             for job in self._progress
-        )
+        ]
+        known = {(job.namespace, job.name) for job in ran}
+        for progress in workflows.values():
+            metadata = progress.workflow.metadata
+            ran += [
+                RunJob(metadata.namespace, name, workflow=metadata.name)
+                for name in progress.job_names
+                if (metadata.namespace, name) not in known
+            ]
+        return tuple(ran)
 
     def _stopped_by(self, outcome: str) -> str:
         match outcome:
@@ -562,7 +597,11 @@ class Session:
 
     def _hints(self, data_dir: DataDir) -> str:
         """Return the commands that explain a failed run, and those that go on."""
-        job = next((job for job in self._progress if not job.complete), None)
+        job = next((job for job in self._progress if not job.complete and not job.workflow), None)
+        workflows = self._progress.workflows.values()
+        workflow = next((found for found in workflows if not found.complete), None)
+        if workflow is not None:
+            return self._workflow_hints(workflow, data_dir)
         title = "job/NAME" if job is None else job.title
         # With a server, a Job of this name is the server's. The end of the ID is unique enough.
         short = self._run.id.rpartition("-")[2] if data_dir.has_kubeconfig() else ""
@@ -577,6 +616,13 @@ class Session:
                 go_on.insert(0, f"onejob results {name} --failed{run}")
             lines.append(f"Next: {', '.join(go_on)}")
         return "".join(f"{line}\n" for line in lines)
+
+    def _workflow_hints(self, workflow: "WorkflowProgress", data_dir: DataDir) -> str:
+        short = self._run.id.rpartition("-")[2] if data_dir.has_kubeconfig() else ""
+        run = f" --run {short}" if short else ""
+        words = [f"onejob {verb} {workflow.title}{run}" for verb in ("why", "graph", "logs")]
+        name = short or workflow.workflow.metadata.name
+        return f"More: {', '.join(words)}\nNext: onejob run --resume {name}\n"
 
     def _record(self, folder: RunFolder | None, **changes: object) -> None:
         if folder is None:
@@ -688,11 +734,19 @@ def choose_display(options: SessionOptions, stream: TextIO, terminal: Terminal) 
 
 def _named_jobs(plan: RunPlan) -> tuple[RunJob, ...]:
     """Return the Jobs that have a name, as opposed to a generateName."""
-    return tuple(
+    jobs = [
         RunJob(wanted.namespace, wanted.document["metadata"]["name"])
         for wanted in plan.jobs
         if wanted.document["metadata"].get("name")
-    )
+    ]
+    for wanted in plan.workflows:
+        spec, name = wanted.document["spec"], wanted.document["metadata"].get("name")
+        jobs += [
+            RunJob(wanted.namespace, f"{name}-{task['name']}", workflow=name)
+            for task in (*spec["tasks"], *spec.get("finally", ()))
+            if name
+        ]
+    return tuple(jobs)
 
 
 def placed_document(wanted: PlannedObject) -> dict[str, Any]:
@@ -704,7 +758,7 @@ def placed_document(wanted: PlannedObject) -> dict[str, Any]:
 
 
 def has_one_pod(plan: RunPlan) -> bool:
-    if len(plan.jobs) != 1:
+    if len(plan.jobs) != 1 or plan.workflows:
         return False
     spec = plan.jobs[0].document["spec"]
     return spec.get("completions") in (None, 1) and spec.get("parallelism") in (None, 1)

@@ -33,6 +33,13 @@ def render_summary(
     `cpu_seconds` covers the whole run; `last_lines` is by Pod UID.
     """
     lines = [""]
+    if run.workflows:
+        from onejob.cli.workflows.screen import summary_lines
+
+        lines += summary_lines([*run.workflows.values()], now, terminal)
+        if not run.jobs:
+            return "\n".join(lines) + "\n"
+        lines.append("")
     rows = [_row(job, now, cpu_seconds if len(run.jobs) == 1 else None) for job in run]
     headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU", "MEMORY"]
     unmeasured = not any(job.peak_bytes for job in run)
@@ -62,13 +69,18 @@ def result_document(
     cpu_seconds: float | None,
 ) -> dict[str, Any]:
     """Return the document that `-o json` prints."""
-    return {
+    result: dict[str, Any] = {
         "run": run_id,
         "outcome": outcome,
         "exitCode": exit_code,
         "cpuSeconds": None if cpu_seconds is None else round(cpu_seconds, 3),
         "jobs": [_job_result(job, now) for job in run],
     }
+    if run.workflows:
+        from onejob.cli.workflows.screen import result_of
+
+        result["workflows"] = [result_of(found, now) for found in run.workflows.values()]
+    return result
 
 
 def _job_result(job: JobProgress, now: datetime) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.kept_runs import Run, find_run, is_under_way, kept_runs
+from onejob.cli.kept_runs import Run, RunJob, find_run, is_under_way, kept_runs
 from onejob.cli.known_kinds import KnownKinds
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
 from onejob.cli.resource_args import ResourceArg
 from onejob.cli.sources.base import Api, get
 from onejob.cli.sources.discovery import discovered
-from onejob.objects.meta import JOBS, PODS
+from onejob.objects.meta import JOBS, PODS, WORKFLOWS
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
@@ -225,10 +225,14 @@ class Sources(msgspec.Struct, frozen=True):
         if down is not None:
             raise ServerDown(f"{down.message}, and no kept run contains {arg}", down.next_step)
         close = self.similar_kept_job(arg.name) if arg.kind.resource == JOBS else ""
+        kept = (job.workflow for run in self.all_kept_runs() for job in run.jobs)
+        meant = f"job/{close}" if close else ""
+        if arg.kind.resource == JOBS and arg.name in kept:
+            meant = f"workflow/{arg.name}"
         raise CommandError(
             f"{arg} not found: no server, and no run of the last 7 days contains it",
-            f"did you mean job/{close}?"
-            if close
+            f"did you mean {meant}?"
+            if meant
             else "onejob get jobs lists Jobs; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
@@ -286,7 +290,7 @@ class Sources(msgspec.Struct, frozen=True):
             namespaces = dict.fromkeys(
                 job.namespace
                 for job in run.jobs
-                if self.namespace in ("", job.namespace) and _may_hold(arg, job.name)
+                if self.namespace in ("", job.namespace) and _may_hold(arg, job)
             )
             if not namespaces:
                 continue
@@ -333,12 +337,14 @@ def sources(
     )
 
 
-def _may_hold(arg: ResourceArg, job: str) -> bool:
+def _may_hold(arg: ResourceArg, job: RunJob) -> bool:
     """Return whether a run of that Job may contain the object, without opening its store."""
     match arg.kind.resource:
         case resource if resource == JOBS:
-            return arg.name == job
+            return arg.name == job.name
+        case resource if resource == WORKFLOWS:
+            return arg.name == job.workflow
         case resource if resource == PODS:
-            return arg.name.startswith(job[:50])
+            return arg.name.startswith(job.name[:50])
         case _:
             return True

@@ -214,6 +214,9 @@ class _Sync:
     def _read_end(self, position: int, job: Job | None, uid: str) -> None:
         task = self.tasks[position]
         if job is None:
+            # The status may lack it: without a UID, the Job would count as never created.
+            name = task.job_name or job_name(self.workflow, self.graph.tasks[position])
+            task = self.tasks[position] = replace(task, job_name=name, job_uid=uid)
             if uid in self.observed.with_pods:
                 text = "its Job was deleted, and Pods of it may still run"
                 self._set(position, replace(task, state=RUNNING, message=text))

@@ -27,18 +27,20 @@ def rerun_workflow(
     name: str,
     from_task: str = "",
     failed_only: bool = False,
+    stopped: bool = False,
 ) -> Document:
     """Return the workflow to create under `name`.
 
     With `from_task`, that task and all that depend on it run again, and with `failed_only` those
     that failed, were never started, or depend on such; so do, in both cases, all that did not
-    complete. All others keep their ends and results. Tasks of `finally` always run.
+    complete. All others keep their ends and results. Tasks of `finally` always run. `stopped` is
+    True if the workflow cannot go on, because its run has ended.
 
     Raises:
         BadInput: if the task is unknown, or the workflow has not finished.
     """
     workflow = read_workflow(msgspec.json.encode(document))
-    if not workflow.finished:
+    if not workflow.finished and not stopped:
         raise BadInput(
             f"workflow {workflow.metadata.name} has not finished", "wait until it has, or delete it"
         )
