@@ -171,6 +171,43 @@ def test_run_on_detaches_and_attach_returns_the_result(
     assert "from later" in onejob.run("attach", "job/later").stdout
 
 
+def test_attach_follows_a_run_whose_process_was_killed(
+    onejob: QuickCommandLine, cluster: Server
+) -> None:
+    go = onejob.home / "go"
+    script = f"echo begun; while ! test -e {go}; do sleep 0.05; done; echo after"
+    (onejob.home / "job.yaml").write_text(job_yaml("orphan", script))
+    process = onejob.start(*words_for(cluster, "job.yaml"))
+    await_line(process, "begun")
+    process.kill()
+    process.communicate(timeout=60)
+    go.touch()
+    attached = onejob.run("attach", "job/orphan", timeout=90)
+    assert attached.returncode == 0, attached.stderr
+    assert attached.stdout.count("begun") == 1
+    assert attached.stdout.count("after") == 1
+    assert "Complete" in onejob.run("runs").stdout
+
+
+def test_run_on_uses_a_mirror_target_of_the_own_server(
+    onejob: QuickCommandLine, cluster: Server
+) -> None:
+    with a_server(onejob.data_dir):
+        words = ("mirror", "add", "elsewhere", "--kubeconfig", str(cluster.kubeconfig))
+        added = onejob.run(*words)
+        assert added.returncode == 0, added.stderr
+        (onejob.home / "job.yaml").write_text(job_yaml("targeted", "echo hello"))
+        done = onejob.run("run", "--on", "elsewhere", "job.yaml")
+        assert done.returncode == 0, done.stderr
+        assert "hello" in done.stdout
+        forced = onejob.run("run", "--on", "context:elsewhere", "job.yaml")
+        assert forced.returncode == 2
+        (run,) = json.loads(onejob.run("runs", "-o", "json").stdout)
+        # The own server comes first, so a Job of another cluster is named by its run.
+        assert "Complete" in onejob.run("why", "job/targeted", "--run", run["id"]).stdout
+    assert jobs_at(onejob, cluster, "--field-selector", "metadata.name=targeted")
+
+
 def test_run_on_with_ttl_leaves_the_clean_up_to_the_cluster(
     onejob: QuickCommandLine, cluster: Server
 ) -> None:

@@ -72,6 +72,8 @@ def command(
     if len(what) == 1 and what[0].startswith("run/"):
         elsewhere = _run_elsewhere(where, what[0].removeprefix("run/"))
         if elsewhere is not None:
+            if from_task:
+                raise CommandError("--from: a run with --on has no workflows", "remove it")
             where, jobs = elsewhere
             for namespace, name in jobs:
                 api = where.selected_source()

@@ -244,7 +244,8 @@ class RemoteSession(Session):
         try:
             exit_code, outcome = await self._until_end(follower)
         finally:
-            await follower.close()
+            # Containers that go on after this process have no last output.
+            await follower.close(wait=self._progress.done)
             self._display.close()
         if outcome not in ("Detached", "Deleted"):
             await self._report(exit_code, outcome, None, self._logs)

@@ -160,9 +160,9 @@ class Follower:
         finally:
             done.cancel()
 
-    async def close(self) -> None:
-        """Cancel all tasks, after waiting `patience_seconds` at most for the last output."""
-        if self._log_tasks:
+    async def close(self, *, wait: bool = True) -> None:
+        """Cancel all tasks; with `wait`, after `patience_seconds` at most for the last output."""
+        if self._log_tasks and wait:
             await asyncio.wait(self._log_tasks, timeout=self._patience_seconds)
         tasks = [*self._tasks, *self._log_tasks]
         for task in tasks:
