@@ -77,6 +77,11 @@ def test_run_on_shows_logs_and_result_and_is_found_by_other_commands(
     assert "good" not in onejob.run("get", "jobs").stdout
     (run,) = json.loads(onejob.run("runs", "-o", "json").stdout)
     assert run["state"] == "Complete"
+    listed = onejob.run("get", "pods", "--run", run["id"])
+    assert listed.returncode == 2
+    assert "name an object: job/good" in listed.stderr
+    assert "Complete" in onejob.run("describe", "job/good", "--run", run["id"]).stdout
+    assert "another cluster" in onejob.run("stop", f"run/{run['id']}").stderr
     again = onejob.run("rerun", f"run/{run['id']}")
     assert "good-rerun-1 created" in again.stdout, again.stderr
     refused = onejob.run("run", "--again", run["id"])

@@ -126,6 +126,12 @@ class Sources(msgspec.Struct, frozen=True):
 
     def runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
         """Yield the newest kept runs, or only the one chosen with --run, newest first."""
+        if self.run and (run := find_run(self.data_dir.runs, self.run)[1]).on is not None:
+            names = ", ".join(f"job/{job.name}" for job in run.jobs)
+            raise CommandError(
+                f"run {run.id} is on another cluster, whose objects cannot be listed by run",
+                f"name an object: {names}",
+            )
         return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
 
     def all_runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
@@ -166,9 +172,9 @@ class Sources(msgspec.Struct, frozen=True):
             return None
 
     def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi | RemoteRunApi"]:
-        """Yield the runs of this machine, and of another cluster only one that was chosen."""
+        """Yield the runs of this machine: a list sends no request to the cluster of another."""
         for folder, run in found:
-            if run.on is not None and not self.run:
+            if run.on is not None:
                 continue
             api = self._opened_run(folder, run)
             if api is None:
