@@ -45,10 +45,11 @@ GARBAGE: Mapping[str, Plant] = {
 }
 REPLACEMENT: Mapping[str, Plant] = {
     "Pod replaced while it ends": edit(
-        scaling.change_pods, ("tally.terminating if replaces_only_failed(job) else 0", "0")
+        scaling.change_pods, ("if replaces_only_failed(job):", "if False:")
     ),
     "index replaced while its Pod ends": edit(
-        scaling._indexes_to_start, ("if replaces_only_failed(job):", "if False:")
+        scaling._indexes_to_start,
+        ("busy = {completion_index(pod) for pod in awaited}", "busy: set[int | None] = set()"),
     ),
 }
 MUTANTS: Mapping[str, Plant] = {**TTL, **GARBAGE, **REPLACEMENT}

@@ -162,7 +162,7 @@ def _expire_early(undo: ExitStack) -> None:
 
         return expires
 
-    for name in ("expiry_of", "job_expiry", "pod_expiry"):
+    for name in ("job_expiry", "pod_expiry"):
         replace(undo, ttl_module, name, early(getattr(ttl_module, name)))
 
 

@@ -303,7 +303,7 @@ class _ReusableInit:
     def _report(self, kind: bytes, number: int, status: int = 0, text: bytes = b"") -> None:
         assert self._reports is not None
         at = int(self._kernel.timeline.now * 1e9)
-        self._reports.data += reusable_inits._REPORT.pack(kind, number, status, at, len(text))
+        self._reports.data += reusable_inits._REPORT.pack(kind, number, status, at, 0, 0, len(text))
         self._reports.data += text
         # Wake the supervisor, which polls the pipe.
         self._kernel.on_child_ended(self.process.parent)

@@ -23,6 +23,7 @@ FOLDERS = (
     "tests/e2e",
     "tests/controllers",
     "tests/differential",
+    "tests/node",
 )
 NAMED = sorted(set(re.findall(r"`(\w+)::(\w+)`", PAGE)))
 #: Rows below the heads of tables, except those that explain file names.

@@ -218,7 +218,8 @@ def test_rerun_on_a_server_keeps_ends_of_completed_tasks(served: CommandLine) ->
     assert unknown.returncode == 2
     assert "there is no task 'nope'" in unknown.stderr
     assert served.run("delete", "workflow/shop").returncode == 0
-    assert served.run("get", "job", "shop-extract").returncode == 1
+    gone = served.run("wait", "job/shop-extract", "--for", "delete", "--timeout", "30s")
+    assert gone.returncode == 0, gone.stderr
 
 
 def test_suspend_holds_a_workflow_until_resume(served: CommandLine) -> None:
